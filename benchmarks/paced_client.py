@@ -21,6 +21,16 @@ LAST_LIMIT_S = 30.0  # for the answers that are still to come
 MS_PER_S = 1_000.0
 OUTPUT_RATE_HZ = 24_000
 BASE64_CHARS_PER_SAMPLE = 16 / 3  # float32
+STAGES = {  # fields of a `result`, in milliseconds
+    "encode": "prefill_ms",
+    "text": "cost_llm_ms",
+    "codes": "cost_tts_ms",
+    "waveform": "cost_token2wav_ms",
+    "engine": "cost_all_ms",
+    "worker": "wall_clock_ms",
+}
+"""Stages of a unit, which add up to the engine's time; and from its arrival at the worker to its
+result."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class Session:
         waited_s: from connecting to a place with a worker.
         prepared_s: from there until the session was prepared.
         speaking_s: those of the units in which the model spoke.
+        stages_ms: durations of each unit by stage, in the order of `latencies_s`.
         heard_s: sound that came back.
         slices: of pictures that the model saw.
         warnings: codes, as they came.
@@ -63,6 +74,7 @@ class Session:
     waited_s: float = 0.0
     prepared_s: float = 0.0
     speaking_s: list[float] = field(default_factory=list)
+    stages_ms: list[dict[str, float]] = field(default_factory=list)
     heard_s: float = 0.0
     slices: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -88,6 +100,7 @@ class Session:
         self.latencies_s.append(at_s - sent_s[answered])
         if not result["is_listen"]:
             self.speaking_s.append(self.latencies_s[-1])
+        self.stages_ms.append({name: result.get(field) or 0.0 for name, field in STAGES.items()})
         self.slices += result["vision_slices"]
         self.heard_s += len(result["audio_data"]) / BASE64_CHARS_PER_SAMPLE / OUTPUT_RATE_HZ
 

@@ -8,6 +8,7 @@ import io
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from statistics import mean
 from typing import Self
 
 import httpx
@@ -15,7 +16,15 @@ import numpy as np
 
 from benchmarks.inputs import Inputs
 from benchmarks.launched import LaunchedSystem
-from benchmarks.paced_client import MS_PER_S, PLACE_LIMIT_S, UNIT_S, Script, Session, talk
+from benchmarks.paced_client import (
+    MS_PER_S,
+    PLACE_LIMIT_S,
+    STAGES,
+    UNIT_S,
+    Script,
+    Session,
+    talk,
+)
 from benchmarks.summary import BYTES_PER_MIB, Spread, Verdict, format_table, percentile
 
 INPUT_RATE_HZ = 16_000
@@ -132,6 +141,7 @@ class Seen:
         print(f"\n{self.crowd}")
         if self.latencies_ms:
             print(format_table(*_times(self)))
+            print(format_table(*_stages(self)))
         print_memory(
             {"before": self.before, "talking": self.usage.resident_bytes, "left": self.after}
         )
@@ -266,6 +276,22 @@ def _times(seen: Seen) -> tuple[list[str], list[list[str]]]:
         "slices": f"{sum(each.slices for each in sessions)}",
     }
     return list(columns), [list(columns.values())]
+
+
+def _stages(seen: Seen) -> tuple[list[str], list[list[str]]]:
+    """Return the mean duration of each stage, over all units and over the slowest percent."""
+    units = [
+        (latency_s * MS_PER_S, stages)
+        for session in seen.sessions
+        for latency_s, stages in zip(session.latencies_s, session.stages_ms, strict=True)
+    ]
+    units.sort(key=lambda unit: -unit[0])
+    rows = []
+    for name, some in (("all", units), ("slowest percent", units[: -(-len(units) // 100)])):
+        means = [mean(stages[stage] for _, stages in some) for stage in STAGES]
+        total = mean(latency_ms for latency_ms, _ in some)
+        rows.append([name, *(f"{value:.1f}" for value in (*means, total))])
+    return ["mean of units, ms", *STAGES, "client"], rows
 
 
 def _raise_to(most: dict[str, int], now: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -41,6 +41,7 @@ from MiniCPMO45.processing.mel import (
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
     UNIT_SAMPLES,
+    MelState,
     clip_mels,
     push,
 )
@@ -69,12 +70,36 @@ def split_unit_audio(
     return held[:need], held[need:].clone()
 
 
-def get_audio_embedding(audio_input: AudioInputState, samples: Tensor) -> Steps[Tensor]:
-    """Encode one unit's samples against the stream so far: [10, hidden]."""
+@dataclass(frozen=True, eq=False)
+class UnitAudio:
+    """Input audio of a unit, prepared on the CPU.
+
+    Attributes:
+        mel: float32 [80, frames]; None if there is too little audio for a unit.
+        mel_state: of the stream after this unit.
+        rest: samples for the next unit.
+    """
+
+    mel: Tensor | None
+    mel_state: MelState
+    rest: Tensor
+
+
+@torch.inference_mode()
+def prepare_audio(audio_input: AudioInputState, audio: np.ndarray) -> UnitAudio:
+    """Compute the next unit's log-mel without changing `audio_input`; any thread may call this."""
+    samples, rest = split_unit_audio(audio_input, audio)
+    mel_state = replace(audio_input.mel)
+    return UnitAudio(None if samples is None else push(mel_state, samples), mel_state, rest)
+
+
+def get_audio_embedding(audio_input: AudioInputState, audio: UnitAudio) -> Steps[Tensor]:
+    """Encode one unit's audio as continuation of the stream: [10, hidden]."""
+    assert audio.mel is not None, "there is enough audio"
     prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
-    mel = push(audio_input.mel, samples)
+    audio_input.mel, audio_input.pending = audio.mel_state, audio.rest
     audio_input.audio_units += 1
-    return (yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES))
+    return (yield EncodeStream(audio.mel, audio_input.cache, prefix, CONTEXT_FRAMES))
 
 
 class UnitOrderError(RuntimeError):
@@ -194,13 +219,14 @@ class DuplexCapability:
     def streaming_prefill(
         self,
         session: Session,
-        audio_waveform: np.ndarray | None = None,
+        audio_waveform: np.ndarray | UnitAudio | None = None,
         frame_list: Sequence[Frame] = (),
         max_slice_nums: int | Sequence[int] | None = None,
     ) -> Steps[PrefillResult]:
         """Feed one unit's input in one forward pass.
 
-        `audio_waveform` is float32 [n] at 16 kHz: one second is consumed, the rest waits.
+        `audio_waveform` is float32 [n] at 16 kHz, of which one second is consumed and the rest
+        buffered, or what `prepare_audio` made of it.
         `frame_list` holds the pictures of this second, oldest first, and `max_slice_nums` one limit
         or one per frame.
 
@@ -212,14 +238,13 @@ class DuplexCapability:
         if session.turn.logits is not None:
             raise UnitOrderError("generate the prefilled unit before the next prefill")
         began_s, audio_input = time.perf_counter(), session.audio_input
-        has_audio = audio_waveform is not None and len(audio_waveform) > 0
-        if session.stop.is_set() or not (has_audio or frame_list):
+        audio = audio_waveform if isinstance(audio_waveform, UnitAudio) else None
+        if isinstance(audio_waveform, np.ndarray) and len(audio_waveform) > 0:
+            audio = prepare_audio(audio_input, audio_waveform)
+        if session.stop.is_set() or not (audio or frame_list):
             return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")
-        samples, waiting = None, audio_input.pending
-        if audio_waveform is not None and has_audio:
-            samples, waiting = split_unit_audio(audio_input, audio_waveform)
-        if has_audio and samples is None:
-            audio_input.pending = waiting
+        if audio is not None and audio.mel is None:
+            audio_input.pending = audio.rest
             return PrefillResult(False, "not enough audio")
         unit_start, slices = session.cached_tokens, 0
         opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
@@ -230,9 +255,8 @@ class DuplexCapability:
                 frame_list, limit, self.config.slice_config, self.tokens
             )
             pieces += pictures
-        audio_input.pending = waiting
-        if samples is not None:
-            rows = yield from get_audio_embedding(audio_input, samples)
+        if audio is not None:
+            rows = yield from get_audio_embedding(audio_input, audio)
             pieces.append(Embeddings(rows))
         feeding_s = time.perf_counter()
         output = yield LlmForward(session.kv, tuple(pieces))

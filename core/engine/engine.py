@@ -252,18 +252,15 @@ class Engine(InlineEngine):
             return len(self._calls)
 
     def _run_pass(self, running: list[Task[Any]]) -> list[Task[Any]]:
+        futures = [task.paused for task in running]  # a paused task may be resumed during the pass
         try:
             self.run_pass(running)
-            still_running = [task for task in running if not task.is_paused]
+            return [task for task in running if not task.is_paused]
         except BaseException:
             self._log.exception("engine_pass_failed")
-            for task in running:
-                _fail(task.paused, GenerationFailedError())
+            for paused in futures:
+                _fail(paused, GenerationFailedError())
             return []
-        for task in running:
-            if task.is_paused:
-                _settle(task.paused)
-        return still_running
 
     def _read_gauge(self) -> None:
         try:

@@ -1,11 +1,11 @@
-"""Tasks, and the passes that answer what many of them ask; and drivers of one. Knows no thread."""
+"""Tasks, and the passes that answer the requests of many of them. Knows no threads."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -38,25 +38,25 @@ T = TypeVar("T")
 
 
 class TaskState(Enum):
-    RUNNING = auto()  # it takes part in passes
-    EMITTED = auto()  # it emitted a value and waits to be resumed
+    RUNNING = auto()
+    EMITTED = auto()  # paused with a value until it is resumed
     RETURNED = auto()
     FAILED = auto()
     CANCELLED = auto()
 
 
 class Task(AsyncIterator[Any], Generic[T]):
-    """The steps of one conversation under way, as an iterator over what they emit.
+    """Running steps of one conversation, as an async iterator over the values they emit.
 
-    They begin when the first value is requested, and pause at each value until the next is. Close a
-    task that is left before its end. Any: each capability emits values of its own type.
+    They start when the first value is requested and pause at each value. A task that is abandoned
+    before its end must be closed. Any: each capability emits values of its own type.
 
     Attributes:
-        result: what the steps returned; set when the iterator is exhausted.
-        due_s: when it must be done, on the clock of the passes; None if it is not live.
-        request: the pending request, or what is left of it.
-        since_s: when it was made.
-        paused: settled by the engine when the task pauses, anew each time it is resumed.
+        result: return value of the steps; set when the iterator is exhausted.
+        due_s: deadline, on the clock of the passes; None if it is not live.
+        request: the pending request, or the rest of it.
+        since_s: time of that request.
+        paused: done when the task pauses; a new one each time it is resumed.
     """
 
     result: T
@@ -72,14 +72,14 @@ class Task(AsyncIterator[Any], Generic[T]):
         self._steps = steps
         self._value: Any = None  # Any: emitted or returned values, of the steps' own types
         self._answer: Any = None  # Any: of the type that the request documents
-        self._answers: list[Any] = []  # to the portions answered so far
+        self._answers: list[Any] = []  # to the chunks answered so far
         self.paused: Future[None] = Future()
 
     async def __anext__(self) -> Any:
         """Return the next value, or raise what the steps raise.
 
         Raises:
-            GenerationFailedError: Too much is waiting, or a pass broke.
+            GenerationFailedError: The engine is overloaded, or a pass failed.
             ShuttingDownError: The engine was closed.
         """
         if self.has_ended:
@@ -89,10 +89,10 @@ class Task(AsyncIterator[Any], Generic[T]):
             done = self._engine.resume(self)
             if not done.done():
                 await asyncio.shield(asyncio.wrap_future(done))
-            elif error := done.exception():  # it is on the engine's own thread
+            elif error := done.exception():  # on the engine's own thread
                 raise error
         except BaseException:
-            await self.aclose()  # cancelled once more, it leaves that to the engine
+            await self.aclose()  # if cancelled again, the engine closes it later
             raise
         value = self.take()
         if not self.has_ended:
@@ -103,7 +103,7 @@ class Task(AsyncIterator[Any], Generic[T]):
     async def aclose(self) -> None:
         """Close the steps before their next request is answered; harmless when they have ended."""
         if self._engine is not None and not self.has_ended:
-            with suppress(ShuttingDownError):  # then nothing runs them any more
+            with suppress(ShuttingDownError):  # nothing runs them any more
                 await self._engine.free(self.close)
 
     # --- for the passes ---
@@ -117,7 +117,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         return self.state not in (TaskState.RUNNING, TaskState.EMITTED)
 
     def take(self) -> Any:
-        """Return what a paused task emitted or returned, or raise what it failed with."""
+        """Return the value that a paused task emitted or returned, or raise its exception."""
         if self.state is TaskState.FAILED:
             raise self._value
         if self.state is TaskState.CANCELLED:
@@ -146,7 +146,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         return request
 
     def answer(self, answer: Any, rest: Request | None = None) -> None:
-        """Answer the request or, with a `rest`, its first portion; steps raise an exception."""
+        """Answer the request or, with a `rest`, its first chunk; the steps raise an exception."""
         self._answers.append(answer)
         if rest is not None and not isinstance(answer, Exception):
             self.request = rest
@@ -164,43 +164,46 @@ class Task(AsyncIterator[Any], Generic[T]):
         self._steps.close()
 
     def _pause(self, state: TaskState, value: Any) -> None:
+        """Pause and notify the caller at once, who need not wait for the rest of the pass."""
         self.state, self._value = state, value
+        with suppress(InvalidStateError):  # settled when it was created on the engine's thread
+            self.paused.set_result(None)
 
 
 def run_pass(
     executor: Answers, tasks: Sequence[Task[Any]], now_s: Callable[[], float] = time.monotonic
 ) -> None:
-    """Advance each task, and answer as much of what they ask as one pass takes.
+    """Advance each task, and answer as many of their requests as fit into one pass.
 
-    Of the tasks, at most one changes a given conversation.
+    At most one of the tasks changes a given conversation.
     """
     began_s = now_s()
-    asking = [task for task in tasks if task.advance(began_s) is not None]
-    if len(asking) == 1 and (request := asking[0].request) is not None:
-        asking[0].answer(*_answers(executor, [request]))  # alone, it needs no plan
+    pending = [task for task in tasks if task.advance(began_s) is not None]
+    if len(pending) == 1 and (request := pending[0].request) is not None:
+        pending[0].answer(*_answers(executor, [request]))  # a lone request needs no plan
         return
-    measured = [(task, waiting) for task in asking if (waiting := _measured(task)) is not None]
+    measured = [(task, waiting) for task in pending if (waiting := _measured(task)) is not None]
     if not measured:
         return
     for batch in plan_pass([waiting for _, waiting in measured], began_s):
-        answers = _answers(executor, [portion.request for portion in batch])
-        for portion, answer in zip(batch, answers, strict=True):
-            measured[portion.index][0].answer(answer, portion.rest)
+        answers = _answers(executor, [chunk.request for chunk in batch])
+        for chunk, answer in zip(batch, answers, strict=True):
+            measured[chunk.index][0].answer(answer, chunk.rest)
 
 
 def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
-    """Run steps together to their ends, dropping what they emit; raise what one raises."""
+    """Run steps concurrently to their ends, discarding emitted values; raise what one raises."""
     tasks = [Task(steps) for steps in works]
-    while going := [task for task in tasks if not task.has_ended]:
-        run_pass(executor, going)
+    while unfinished := [task for task in tasks if not task.has_ended]:
+        run_pass(executor, unfinished)
     for task in tasks:
         task.take()
 
 
 def resume(steps: Steps[T], answer: Any) -> Request | Emit:
-    """Continue a capability with an answer, None at first; it raises an exception for an answer.
+    """Send an answer to a capability, None at first; an exception is raised inside it.
 
-    Its own tensor work records no gradients. Raises `StopIteration` with the result at the end.
+    Tensor operations record no gradients. Raises `StopIteration` with the result at the end.
     """
     with torch.inference_mode():
         if isinstance(answer, Exception):
@@ -224,7 +227,7 @@ def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
 
 
 def run_alone(steps: Steps[T], executor: Answers) -> T:
-    """Run one conversation to its end; what it emits is dropped."""
+    """Run one conversation to its end, discarding emitted values."""
     task = Task(steps)
     while not task.has_ended:
         run_pass(executor, [task])
@@ -233,7 +236,7 @@ def run_alone(steps: Steps[T], executor: Answers) -> T:
 
 
 def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
-    """Answer requests of one kind; what fails has its exception for an answer."""
+    """Answer requests of one kind; the answer to a failed one is its exception."""
     before = [_progress(request) for request in requests]
     try:
         return executor.answer(requests)
@@ -241,7 +244,7 @@ def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
         if len(requests) == 1:
             return [error]
         failure = error
-    # One request broke the batch. The others are repeated alone if nothing of theirs changed.
+    # One request failed the batch. Those whose conversations are unchanged are retried alone.
     return [
         _answers(executor, [request])[0] if _progress(request) == progress else failure
         for request, progress in zip(requests, before, strict=True)
@@ -258,7 +261,7 @@ def free_share(executor: Executor) -> float:
 
 def _measured(task: Task[Any]) -> Waiting | None:
     request = task.request
-    assert request is not None, "it asks"
+    assert request is not None, "the task is pending"
     try:
         return Waiting(request, size_of(request), task.since_s, task.due_s)
     except Exception as error:
@@ -274,7 +277,7 @@ def _joined(answers: list[Any]) -> Any:
 
 
 def _progress(request: Request) -> int:
-    """Return a value that differs once an answer has changed the conversation that asked."""
+    """Return a value that changes with the state of the request's conversation."""
     match request:
         case LlmForward(kv=kv) | DrawCodes(kv=kv):
             return kv.length
@@ -285,4 +288,4 @@ def _progress(request: Request) -> int:
         case Vocode(state=state):
             return state.chunks
         case EncodeClips() | EncodeImages() | OpenVoice():
-            return 0  # these change nothing
+            return 0  # stateless

@@ -1,8 +1,8 @@
-"""Which requests go into the next pass, and how much of each. Pure.
+"""Batch scheduling: which requests the next pass answers, and how much of each. Pure.
 
-A batch over many conversations costs little more than one over a single conversation; so under
-load some kinds wait briefly for more requests. A long request is answered in portions, so that it
-delays no other conversation's unit.
+A batch over many conversations costs little more than one over a single conversation, so under
+load some kinds of requests are delayed until a batch is large enough. Long requests are split
+into chunks, so that they delay no other conversation's unit.
 """
 
 from __future__ import annotations
@@ -22,30 +22,49 @@ from MiniCPMO45.engine.steps import (
     LlmOutput,
     Request,
     TokenIds,
-    Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 
 MAX_PER_PASS: Final[dict[type, int]] = {
-    LlmForward: 1_024,  # rows: some 25 ms of a large GPU, as long as a dozen units' input
-    EncodeImages: 16,  # slices, about as long
-    EncodeClips: 2,  # half a minute of sound each
+    LlmForward: 1_024,  # rows, some 20 ms on a large GPU
+    EncodeImages: 4,  # slices, some 10 ms; larger batches cost as much per slice
+    EncodeClips: 2,  # half a minute of audio each
 }
-"""Ours: the most of a kind that one pass takes when several conversations wait."""
+"""Ours: the most of a kind that one pass takes when several conversations have requests."""
 
-FULL_BATCH: Final[dict[type, int]] = {EncodeStream: 16, EncodeImages: 16, DrawCodes: 48, Vocode: 24}
-"""The kinds that wait for more requests, and the number beyond which waiting saves little."""
 
-# Ours. The waits are those that served most sessions in time, of 16 to 128 on a simulated GPU.
-FREE_TASKS: Final = 4  # with so many tasks or fewer, no request waits
-WAIT_PER_TASK_S: Final = 0.02  # for each task beyond
-MAX_WAIT_S: Final = 0.2
-UNHURRIED_S: Final = 2.0  # after this, work without a due time counts as due
+@dataclass(frozen=True)
+class BatchRule:
+    """When a delayed kind runs: once a batch has `size` requests or one is `max_delay_s` old."""
+
+    size: int
+    max_delay_s: float
+
+
+# Ours, tuned on a simulated GPU with the costs measured on an H200, for the 99th percentile of 96
+# video calls. Vocoder calls are not delayed: those of one `DrawCodes` batch arrive together.
+BATCH_RULES: Final[dict[type, BatchRule]] = {
+    EncodeStream: BatchRule(8, 0.03),
+    EncodeImages: BatchRule(4, 0.2),  # most are encoded ahead of their unit
+    DrawCodes: BatchRule(8, 0.15),  # a batch of one costs nearly as much as one of sixteen
+}
+UNDELAYED_TASKS: Final = 4  # with this many tasks or fewer, no request is delayed
+DELAY_PER_TASK_S: Final = 0.02  # the longest delay, for each task beyond
+NOT_LIVE_S: Final = 2.0  # deadline of work that is not live, from its request
+
+
+class Prefill:
+    """Kind of an `LlmForward` with several rows, which is not batched with single tokens."""
+
+
+# Nothing on the host reads these answers, so they run last: while the device computes them, the
+# host prepares the next pass.
+ASYNCHRONOUS: Final = (EncodeStream, EncodeClips, Prefill, EncodeImages)
 
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """A request that waits for a pass; `due_s` is None if its unit is not live."""
+    """A pending request; `due_s` is None if its unit is not live."""
 
     request: Request
     size: int
@@ -54,11 +73,16 @@ class Waiting:
 
     @property
     def deadline_s(self) -> float:
-        return self.since_s + UNHURRIED_S if self.due_s is None else self.due_s
+        return self.since_s + NOT_LIVE_S if self.due_s is None else self.due_s
+
+    @property
+    def kind(self) -> type:
+        is_prefill = isinstance(self.request, LlmForward) and self.size > 1
+        return Prefill if is_prefill else type(self.request)
 
 
 @dataclass(frozen=True, eq=False)
-class Portion:
+class Chunk:
     """The part of the request `index` that one pass answers, and the rest for later passes."""
 
     index: int
@@ -66,59 +90,61 @@ class Portion:
     rest: Request | None = None
 
 
-Batch = list[Portion]
+Batch = list[Chunk]
 """Requests of one kind, the earliest deadline first."""
 
 
 def plan_pass(waiting: Sequence[Waiting], now_s: float) -> list[Batch]:
     """Return the batches of the next pass: one per kind, at least one; a lone request is whole."""
     if len(waiting) == 1:
-        return [[Portion(0, waiting[0].request)]]
+        return [[Chunk(0, waiting[0].request)]]
     by_kind: dict[type, list[int]] = {}
     for index in sorted(range(len(waiting)), key=lambda index: waiting[index].deadline_s):
-        by_kind.setdefault(type(waiting[index].request), []).append(index)
-    wait_s = min(MAX_WAIT_S, WAIT_PER_TASK_S * (len(waiting) - FREE_TASKS))
-    chosen = [
-        indices
+        by_kind.setdefault(waiting[index].kind, []).append(index)
+    delay_s = DELAY_PER_TASK_S * (len(waiting) - UNDELAYED_TASKS)
+    ready = [
+        kind
         for kind, indices in by_kind.items()
-        if not _waits(kind, [waiting[index] for index in indices], now_s, wait_s)
+        if not _is_delayed(kind, [waiting[index] for index in indices], now_s, delay_s)
     ]
-    if not chosen:  # the device never idles; the other kinds keep waiting
-        chosen = [next(iter(by_kind.values()))]
-    return [_fill(waiting, indices) for indices in chosen]
+    if not ready:  # the device never idles; the other kinds stay delayed
+        ready = [next(iter(by_kind))]
+    ready.sort(key=lambda kind: ASYNCHRONOUS.index(kind) if kind in ASYNCHRONOUS else -1)
+    return [_fill(waiting, by_kind[kind]) for kind in ready]
 
 
-def _waits(kind: type, waiting: Sequence[Waiting], now_s: float, wait_s: float) -> bool:
-    full = FULL_BATCH.get(kind)
-    if full is None or len(waiting) >= full or wait_s <= 0.0:
+def _is_delayed(kind: type, waiting: Sequence[Waiting], now_s: float, delay_s: float) -> bool:
+    rule = BATCH_RULES.get(kind)
+    if rule is None or len(waiting) >= rule.size:
         return False
-    return all(now_s < each.since_s + wait_s for each in waiting)
+    delay_s = min(rule.max_delay_s, delay_s)
+    return all(now_s < each.since_s + delay_s for each in waiting)
 
 
 def _fill(waiting: Sequence[Waiting], indices: Sequence[int]) -> Batch:
-    """Return a batch of these requests; long ones use the room that the others leave."""
-    room = MAX_PER_PASS.get(type(waiting[indices[0]].request), len(indices))
+    """Return a batch of these requests; long ones use the capacity that the others leave."""
+    capacity = MAX_PER_PASS.get(type(waiting[indices[0]].request), len(indices))
     batch: Batch = []
     long: list[int] = []
     for index in indices:
         size = waiting[index].size
-        if size > max(1, room):
+        if size > max(1, capacity):
             long.append(index)
             continue
-        batch.append(Portion(index, waiting[index].request))
-        room -= size
+        batch.append(Chunk(index, waiting[index].request))
+        capacity -= size
     for index in long:
-        if room > 0:
-            batch.append(Portion(index, *first_portion(waiting[index].request, room)))
-            room -= min(room, waiting[index].size)
+        if capacity > 0:
+            batch.append(Chunk(index, *first_chunk(waiting[index].request, capacity)))
+            capacity -= min(capacity, waiting[index].size)
     return batch
 
 
-# --- portions ---
+# --- chunks ---
 
 
 def size_of(request: Request) -> int:
-    """Return how much a request asks for, in the units of `MAX_PER_PASS`; 1 for other kinds."""
+    """Return the size of a request in the units of `MAX_PER_PASS`; 1 for other kinds."""
     match request:
         case LlmForward(pieces=pieces):
             return sum(_rows(piece) for piece in pieces)
@@ -130,10 +156,10 @@ def size_of(request: Request) -> int:
             return 1
 
 
-def first_portion(request: Request, most: int) -> tuple[Request, Request | None]:
-    """Split a request into a first portion of size `most` or less, and the rest if there is one.
+def first_chunk(request: Request, most: int) -> tuple[Request, Request | None]:
+    """Split a request into a first chunk of size `most` or less, and the rest if there is one.
 
-    `joined` makes one answer of those to both. `most` is at least 1.
+    `joined` merges their answers. `most` is at least 1.
     """
     if size_of(request) <= most:
         return request, None
@@ -151,7 +177,7 @@ def first_portion(request: Request, most: int) -> tuple[Request, Request | None]
 
 
 def joined(answers: Sequence[Any]) -> Any:
-    """Return the answer to a request from those to its portions, in order."""
+    """Return the answer to a request from those to its chunks, in order."""
     last = answers[-1]
     if len(answers) == 1:
         return last

@@ -28,7 +28,13 @@ from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import UNIT_MS
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
+from MiniCPMO45.modes.duplex import (
+    DuplexCapability,
+    PrefillResult,
+    UnitAudio,
+    UnitResult,
+    prepare_audio,
+)
 from MiniCPMO45.modes.prompt_input import (
     EncodedPicture,
     PreparedFrame,
@@ -135,7 +141,8 @@ class DuplexView(View, DuplexCapability):
         """
         session = self.session
         pictures = await self._sliced(frames, max_slice_nums)
-        steps = self._unit(session, audio, pictures, force_listen, force_speak)
+        prepared = await self._prepared(session, audio)
+        steps = self._unit(session, prepared, pictures, force_listen, force_speak)
         with model_errors():
             async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
                 async for early in stream:
@@ -248,7 +255,7 @@ class DuplexView(View, DuplexCapability):
     def _unit(
         self,
         session: Session,
-        audio: FloatArray,
+        audio: UnitAudio | None,
         pictures: Sequence[PreparedFrame],
         force_listen: bool,
         force_speak: bool,
@@ -257,6 +264,17 @@ class DuplexView(View, DuplexCapability):
         if not fed.success:
             return fed, None
         return fed, (yield from self.streaming_generate(session, force_listen, force_speak))
+
+    async def _prepared(self, session: Session, audio: FloatArray) -> UnitAudio | None:
+        """Compute the log-mel on a thread, where that delays no other conversation."""
+        if not len(audio):
+            return None
+
+        def prepare() -> UnitAudio:
+            with model_errors():
+                return prepare_audio(session.audio_input, audio)
+
+        return await self.context.threads.run(prepare)
 
     async def _sliced(
         self,

@@ -1,4 +1,4 @@
-"""Conversations over one card whose passes take a known time: who is late, and what waiting buys.
+"""Conversations over one card whose passes take a known time: who is late, and what delays gain.
 
 Costs are in the order of a large GPU's; only what follows from them is asserted, never a speed.
 """
@@ -29,10 +29,11 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 
-FIRST_MS = {EncodeStream: 2.0, LlmForward: 4.5, DrawCodes: 9.0, Vocode: 8.0}
-MORE_MS = {EncodeStream: 0.2, LlmForward: 0.2, DrawCodes: 0.3, Vocode: 2.5}
+# Measured on an H200 with `fp8` weights.
+FIRST_MS = {EncodeStream: 1.3, LlmForward: 3.6, DrawCodes: 14.3, Vocode: 5.8}
+MORE_MS = {EncodeStream: 0.2, LlmForward: 0.1, DrawCodes: 0.2, Vocode: 0.5}
 TOKENS = 10
-UNIT_MS = 2.2 + (TOKENS + 1) * 4.7 + 9.3 + 10.5  # of a conversation alone
+UNIT_MS = 1.5 + (TOKENS + 1) * 3.7 + 14.5 + 6.3  # of a conversation alone
 
 
 class Cache:
@@ -123,23 +124,26 @@ def test_few_conversations_are_as_quick_as_one() -> None:
     assert max(unit.latency_s for unit in held.units) < 1.05 * UNIT_MS / 1e3
 
 
-def test_many_share_more_of_their_passes_because_they_wait_for_each_other(
+def slowest_s(held: Held) -> float:
+    """The 99th percentile."""
+    return sorted(unit.latency_s for unit in held.units)[-len(held.units) // 100]
+
+
+def test_under_load_batches_are_larger_because_speech_codes_are_delayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    together, shared = hold(72)
-    assert together.late == 0 and len(together.units) == 72 * 6
-    monkeypatch.setattr(scheduler, "MAX_WAIT_S", 0.0)
-    hurried, unshared = hold(72)
-    assert shared.passes[Vocode] < unshared.passes[Vocode] / 2
-    assert shared.passes[DrawCodes] < unshared.passes[DrawCodes] / 2
-    slowest = [sorted(unit.latency_s for unit in held.units)[-5] for held in (together, hurried)]
-    assert slowest[0] < slowest[1], "the time waited is less than what it saves"
+    delayed, larger = hold(128)
+    assert delayed.late == 0 and len(delayed.units) == 128 * 6
+    monkeypatch.setattr(scheduler, "BATCH_RULES", {})
+    undelayed, smaller = hold(128)
+    assert larger.passes[DrawCodes] < smaller.passes[DrawCodes]
+    assert slowest_s(delayed) < slowest_s(undelayed), "the delay is less than what it saves"
 
 
 def test_too_many_are_late_and_the_measurement_ends_early() -> None:
-    held, _ = hold(200, seconds=30)
+    held, _ = hold(400, seconds=30)
     assert held.is_hopeless and held.late > 0
-    assert len(held.units) + held.dropped < 200 * 30
+    assert len(held.units) + held.dropped < 400 * 30
 
 
 def test_input_that_waits_too_long_is_dropped() -> None:

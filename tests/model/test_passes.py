@@ -225,7 +225,7 @@ def feed(executor: Executor, ids: Sequence[int]) -> Steps[tuple[Tensor, Tensor]]
     return output.hidden, output.logits
 
 
-def test_a_long_input_beside_others_is_fed_in_portions_and_gives_the_same(
+def test_a_long_input_among_others_is_fed_in_chunks_and_gives_the_same(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MAX_PER_PASS, LlmForward, 5)
@@ -237,8 +237,8 @@ def test_a_long_input_beside_others_is_fed_in_portions_and_gives_the_same(
     emitted = list(drive(watched, [long, *short]))
     assert long.state is TaskState.RETURNED
     torch.testing.assert_close(long.take(), (hidden, logits))
-    assert watched.company[0] == 3, "all have room, the long one as much as the others leave"
-    assert emitted[1] == [30, 40], "the short ones go on meanwhile"
+    assert watched.company[:2] == [2, 1], "a chunk follows the single tokens"
+    assert emitted[1] == [30, 40], "the short ones continue meanwhile"
 
 
 def test_a_lone_long_input_is_fed_at_once(
@@ -250,18 +250,18 @@ def test_a_lone_long_input_is_fed_at_once(
     assert watched.company == [1]
 
 
-def test_a_portion_that_fails_ends_the_request(
+def test_a_chunk_that_fails_ends_the_request(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MAX_PER_PASS, LlmForward, 5)
     watched = Watched(executor)
     watched.fails_after_answering = True
-    long, short = Task(feed(executor, range(10, 27))), Task(feed(executor, [3]))
+    long, short = Task(feed(executor, range(10, 27))), Task(feed(executor, [3, 4]))
     list(drive(watched, [long, short]))
     assert long.state is TaskState.FAILED and short.state is TaskState.FAILED
 
 
-def test_a_request_that_waits_for_a_fuller_batch_can_be_cancelled(executor: Executor) -> None:
+def test_a_request_delayed_for_a_larger_batch_can_be_cancelled(executor: Executor) -> None:
     task = Task(feed(executor, [3]))
     assert task.advance(1.0) is not None and task.since_s == 1.0
     assert task.advance(2.0) is task.request and task.since_s == 1.0, "it still waits"

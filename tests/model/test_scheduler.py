@@ -1,4 +1,4 @@
-"""What goes into a pass: deadlines, waiting for a fuller batch, and long requests in portions."""
+"""Planning of passes: deadlines, delays for larger batches, and long requests in chunks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from core.engine.scheduler import (
-    FREE_TASKS,
-    FULL_BATCH,
+    BATCH_RULES,
     MAX_PER_PASS,
-    MAX_WAIT_S,
+    UNDELAYED_TASKS,
     Waiting,
-    first_portion,
+    first_chunk,
     joined,
     plan_pass,
     size_of,
@@ -55,12 +54,12 @@ def fed(request: Request) -> list[int]:
 
 
 @pytest.mark.parametrize("most", range(1, 9))
-def test_rows_are_fed_in_order_and_the_last_portion_asks_for_the_answer(most: int) -> None:
+def test_rows_are_fed_in_order_and_the_last_chunk_asks_for_the_answer(most: int) -> None:
     rest: Request | None = LlmForward(KV, PIECES, wants_logits=True)
     rows: list[int] = []
     wants: list[bool] = []
     while rest is not None:
-        now, rest = first_portion(rest, most)
+        now, rest = first_chunk(rest, most)
         assert isinstance(now, LlmForward) and 0 < size_of(now) <= most
         rows += fed(now)
         wants.append(now.wants_logits)
@@ -68,20 +67,20 @@ def test_rows_are_fed_in_order_and_the_last_portion_asks_for_the_answer(most: in
     assert wants == [False] * (len(wants) - 1) + [True]
 
 
-def test_one_answer_comes_of_all_portions() -> None:
+def test_one_answer_comes_of_all_chunks() -> None:
     last = LlmOutput(torch.ones(3), torch.ones(1, 2), token=5)
     whole = joined([LlmOutput(None, torch.zeros(4, 2)), last])
     assert whole.hidden.shape == (5, 2) and whole.token == 5 and whole.logits is last.logits
     assert joined([last]) is last
 
 
-def test_pictures_and_clips_come_in_portions_too() -> None:
+def test_pictures_and_clips_are_chunked_too() -> None:
     slices = tuple(Patches(np.full((1, 1), i, np.float32), 1, 1) for i in range(5))
-    now, rest = first_portion(EncodeImages(slices), 2)
+    now, rest = first_chunk(EncodeImages(slices), 2)
     assert isinstance(now, EncodeImages) and isinstance(rest, EncodeImages)
     assert (*now.slices, *rest.slices) == slices and len(now.slices) == 2
     clips = EncodeClips(tuple(torch.full((1,), float(i)) for i in range(3)), 50)
-    now, rest = first_portion(clips, 1)
+    now, rest = first_chunk(clips, 1)
     assert isinstance(now, EncodeClips) and isinstance(rest, EncodeClips)
     assert (len(now.mels), len(rest.mels), rest.block_frames) == (1, 2, 50)
     assert joined([["a"], ["b", "c"]]) == ["a", "b", "c"]
@@ -89,9 +88,9 @@ def test_pictures_and_clips_come_in_portions_too() -> None:
 
 def test_what_fits_stays_whole() -> None:
     request = LlmForward(KV, PIECES)
-    assert first_portion(request, 8) == (request, None)
+    assert first_chunk(request, 8) == (request, None)
     voice = OpenVoice(np.zeros(1, np.float32), None)
-    assert first_portion(voice, 1) == (voice, None)
+    assert first_chunk(voice, 1) == (voice, None)
 
 
 def waiting(kind: type, since_s: float, due_s: float | None = None, size: int = 1) -> Waiting:
@@ -101,41 +100,50 @@ def waiting(kind: type, since_s: float, due_s: float | None = None, size: int = 
 
 
 def chosen(requests: list[Waiting], now_s: float) -> list[int]:
-    return [portion.index for batch in plan_pass(requests, now_s) for portion in batch]
+    return [chunk.index for batch in plan_pass(requests, now_s) for chunk in batch]
 
 
 DECODING = [waiting(LlmForward, 0.0, 1.0) for _ in range(30)]
+RULE = BATCH_RULES[DrawCodes]
 
 
-def test_few_requests_never_wait() -> None:
+def test_few_requests_are_never_delayed() -> None:
     kinds = (Vocode, EncodeStream, DrawCodes, LlmForward)
     requests = [waiting(kind, 0.0, 1.0) for kind in kinds]
-    assert len(requests) == FREE_TASKS
+    assert len(requests) == UNDELAYED_TASKS
     assert sorted(chosen(requests, 0.0)) == [0, 1, 2, 3]
 
 
-def test_under_load_a_stage_waits_for_a_fuller_batch_and_decoding_goes_on() -> None:
-    requests = [waiting(Vocode, 0.0, 1.0), *DECODING]
+def test_under_load_a_kind_is_delayed_for_a_larger_batch_while_decoding_continues() -> None:
+    requests = [waiting(DrawCodes, 0.0, 1.0), *DECODING]
     assert sorted(chosen(requests, 0.01)) == list(range(1, 31))
 
 
-def test_a_full_batch_does_not_wait() -> None:
-    requests = [*(waiting(Vocode, 0.0, 1.0) for _ in range(FULL_BATCH[Vocode])), *DECODING]
+def test_a_large_batch_is_not_delayed() -> None:
+    requests = [*(waiting(DrawCodes, 0.0, 1.0) for _ in range(RULE.size)), *DECODING]
     assert len(chosen(requests, 0.01)) == len(requests)
 
 
-def test_the_wait_is_bounded_and_later_requests_join_the_batch() -> None:
-    requests = [waiting(Vocode, 0.0, 1.0), waiting(Vocode, MAX_WAIT_S, 2.0), *DECODING]
-    assert set(chosen(requests, MAX_WAIT_S)) >= {0, 1}
+def test_the_delay_is_bounded_and_later_requests_join_the_batch() -> None:
+    late_s = RULE.max_delay_s
+    requests = [waiting(DrawCodes, 0.0, 1.0), waiting(DrawCodes, late_s, 2.0), *DECODING]
+    assert set(chosen(requests, late_s)) >= {0, 1}
+
+
+def test_speech_codes_alone_are_delayed_so_that_no_unit_waits_twice() -> None:
+    requests = [waiting(Vocode, 0.0, 1.0), *DECODING]
+    assert 0 in chosen(requests, 0.0), "those drawn together are vocoded together"
+    longest_s = RULE.max_delay_s + BATCH_RULES[EncodeStream].max_delay_s
+    assert longest_s < 0.2, "of all delays of a unit"
 
 
 def test_the_device_never_idles_and_the_earliest_deadline_goes_first() -> None:
-    requests = [waiting(Vocode, 0.0, due_s) for due_s in (5.0, 4.0, 3.0)]
+    requests = [waiting(EncodeImages, 0.0, due_s) for due_s in (5.0, 4.0, 3.0)]
     requests += [waiting(DrawCodes, 0.0, due_s) for due_s in (2.0, 6.0)]
-    assert chosen(requests, 0.001) == [3, 4], "one kind goes, the other goes on waiting"
+    assert chosen(requests, 0.001) == [3, 4], "one kind runs, the other stays delayed"
 
 
-def test_a_batch_is_ordered_by_deadline_and_unhurried_work_becomes_due() -> None:
+def test_a_batch_is_ordered_by_deadline_and_work_that_is_not_live_becomes_due() -> None:
     requests = [
         waiting(LlmForward, 9.0, due_s=10.0),
         waiting(LlmForward, 9.0),
@@ -145,12 +153,23 @@ def test_a_batch_is_ordered_by_deadline_and_unhurried_work_becomes_due() -> None
     assert chosen(requests, 9.0) == [2, 3, 0, 1]
 
 
-def test_long_requests_share_the_room_that_short_ones_leave() -> None:
-    room = MAX_PER_PASS[LlmForward]
-    long = [LlmForward(KV, (TokenIds((1,) * 2 * room),)) for _ in range(2)]
+def test_answers_that_stay_on_the_device_are_computed_last() -> None:
+    """The host prepares the next pass meanwhile; so prefills and single tokens are two batches."""
+    requests = [
+        waiting(EncodeImages, 0.0, 0.1),
+        waiting(LlmForward, 0.0, 0.2, size=80),
+        waiting(Vocode, 0.0, 0.3),
+        waiting(LlmForward, 0.0, 0.4),
+    ]
+    assert chosen(requests, 0.0) == [2, 3, 1, 0]
+
+
+def test_long_requests_share_the_capacity_that_short_ones_leave() -> None:
+    capacity = MAX_PER_PASS[LlmForward]
+    long = [LlmForward(KV, (TokenIds((1,) * 2 * capacity),)) for _ in range(2)]
     requests = [Waiting(each, size_of(each), 0.0) for each in long]
     requests += [waiting(LlmForward, 0.0, size=24), waiting(Vocode, 0.0)]
     batches = plan_pass(requests, 0.0)
-    first = {portion.index: portion for batch in batches for portion in batch}
+    first = {chunk.index: chunk for batch in batches for chunk in batch}
     assert sorted(first) == [0, 2, 3], "the second long request waits for its turn"
-    assert size_of(first[0].request) == room - 24 and first[0].rest is not None
+    assert size_of(first[0].request) == capacity - 24 and first[0].rest is not None

@@ -47,6 +47,11 @@ class Countdown(Task[int]):
 
     def close(self) -> None:
         self.is_closed = True
+        self.settle()
+
+    def settle(self) -> None:
+        if self.is_paused and not self.paused.done():
+            self.paused.set_result(None)
 
 
 class Together:
@@ -69,6 +74,7 @@ class Together:
             if not task.has_ended:
                 task.left -= 1
                 task.threads.add(threading.current_thread().name)
+                task.settle()
 
 
 def begin(engine: Engine, task: Countdown, due_s: float | None = None) -> Countdown:

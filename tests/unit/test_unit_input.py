@@ -17,7 +17,7 @@ from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeImages, TokenIds
 from MiniCPMO45.model.audio_encoder import EncodeStream
-from MiniCPMO45.modes.duplex import get_audio_embedding, split_unit_audio
+from MiniCPMO45.modes.duplex import get_audio_embedding, prepare_audio, split_unit_audio
 from MiniCPMO45.modes.prompt_input import picture_pieces
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
@@ -95,6 +95,17 @@ def test_splitting_leaves_the_state_alone(session: Session) -> None:
     assert session.audio_input.audio_units == 0
 
 
+def test_audio_is_prepared_without_changing_the_session(session: Session) -> None:
+    audio_input = session.audio_input
+    first, again = (prepare_audio(audio_input, _ramp(20_000) / 1e6) for _ in range(2))
+    assert first.mel is not None and again.mel is not None and torch.equal(first.mel, again.mel)
+    assert (audio_input.audio_units, audio_input.mel.core_end, len(audio_input.pending)) == (
+        0,
+        0,
+        0,
+    )
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", ["read-only", "reversed", "float64", "list"])
 def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
@@ -123,9 +134,9 @@ def test_units_reach_the_encoder_with_their_context(
     executor: ScriptedExecutor, session: Session
 ) -> None:
     """102 mel frames without left context first, then 104 with two frames on each side."""
-    for samples in _units(session, [_ramp(LATER) / 1e6] * 6):
-        session.audio_input.audio_units -= 1  # counted by the call under test
-        rows = run_alone(get_audio_embedding(session.audio_input, samples), executor)
+    for piece in [_ramp(LATER) / 1e6] * 6:
+        audio = prepare_audio(session.audio_input, piece)
+        rows = run_alone(get_audio_embedding(session.audio_input, audio), executor)
         assert len(rows) == 10
     asked = executor.of_kind(EncodeStream)
     assert [each.mel.shape for each in asked] == [(80, 102), *[(80, 104)] * 5]

@@ -353,11 +353,11 @@ class TurnBasedSessionRecorder(SessionRecorder):
                     sounds.append(self.save_user_audio(turn_index, item.data, extra=len(sounds)))
                 case VideoContent():
                     videos.append(self.save_user_video(self.next_video_index(), item.data))
-        heard = [name for name in sounds if name]
+        audio = [name for name in sounds if name]
         return TextInput(
             text="\n".join(texts),
             images=tuple(name for name in images if name) or None,
-            audio=heard[0] if heard else None,
-            more_audio=tuple(heard[1:]) or None,
+            audio=audio[0] if audio else None,
+            more_audio=tuple(audio[1:]) or None,
             videos=tuple(name for name in videos if name) or None,
         )

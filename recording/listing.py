@@ -244,7 +244,7 @@ class _Cleanup:
                 self._recover(folder)
             one = self.left[folder.name] = list_folder(folder)
         except OSError as error:
-            self._note(folder.name, error)
+            self._record_error(folder.name, error)
             return
         is_empty = one.status is None and not needs_recovery(folder)
         if is_empty and self.now - one.created_at >= ORPHAN_AGE:
@@ -277,7 +277,7 @@ class _Cleanup:
             recover_session(folder)
             self.recovered += 1
         except (OSError, SessionInUseError) as error:
-            self._note(folder.name, error)
+            self._record_error(folder.name, error)
 
     def _delete(self, one: ListedRecording, reason: Reason) -> bool:
         if one.is_running:
@@ -286,14 +286,14 @@ class _Cleanup:
             if not self.is_dry:
                 self.delete_one(one.id)
         except (OSError, OmniError) as error:
-            self._note(one.id, error)
+            self._record_error(one.id, error)
             return False
         del self.left[one.id]
         deleted = DeletedSession(session_id=one.id, reason=reason, size_bytes=one.bytes)
         self.deleted.append(deleted)
         return True
 
-    def _note(self, recording_id: str, error: Exception) -> None:
+    def _record_error(self, recording_id: str, error: Exception) -> None:
         logger.warning("cleanup of %s: %s", recording_id, error)
         message = error.strerror if isinstance(error, OSError) else str(error)
         self.errors.append(CleanupError(session_id=recording_id, message=message or repr(error)))

@@ -103,7 +103,7 @@ class _DuplexPlanner:
         self._is_logical = timing == "logical"
         self._plan = ReplayPlan()
         self._now = 0  # start of the chunk being added
-        self._heard = 0  # the same in the sound that was sent
+        self._audio_now = 0  # the same in the user's audio
         self._starts: list[tuple[int, int]] = []  # of chunks: both of these
         self._speech: Span | None = None  # what the model is saying, while it can continue
         self._caption: CaptionTurn | None = None  # of the turn, while it can continue
@@ -111,8 +111,8 @@ class _DuplexPlanner:
     def add(self, chunk: Chunk) -> None:
         user = _span(self._folder, chunk.user_audio, self._now)
         duration = user.samples if user else self._unit
-        self._starts.append((self._heard, self._now))
-        self._heard += duration
+        self._starts.append((self._audio_now, self._now))
+        self._audio_now += duration
         if user:
             self._plan.user.append(user)
         result = chunk.result
@@ -136,9 +136,9 @@ class _DuplexPlanner:
         self._end_turn()
         for event in events:
             if event.text and event.text.strip() and self._starts:
-                heard = round(event.ts_ms * SAMPLES_PER_MS)
-                index = max(bisect_right(self._starts, (heard, self._now)) - 1, 0)
-                start = self._starts[index][1] + heard - self._starts[index][0]
+                position = round(event.ts_ms * SAMPLES_PER_MS)
+                index = max(bisect_right(self._starts, (position, self._now)) - 1, 0)
+                start = self._starts[index][1] + position - self._starts[index][0]
                 samples = (event.duration_ms or 0) * SAMPLES_PER_MS
                 lines = textwrap.wrap(event.text, USER_LINE_CHARS)
                 texts = [(start + n * samples // len(lines), line) for n, line in enumerate(lines)]

@@ -114,10 +114,10 @@ class DeskClient:
     def close_intake(self) -> None:
         self.is_stopped = True
         self._refuse_waiting(errors.ShuttingDownError())
-        self._note_idle()
+        self._update_idle()
 
     async def wait_until_idle(self, limit_s: float) -> bool:
-        self._note_idle()
+        self._update_idle()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()
@@ -175,7 +175,7 @@ class DeskClient:
         )
         if ticket.is_waiting:
             ticket.end_wait(errors.QueueCancelledError())
-        self._note_idle()
+        self._update_idle()
 
     def _made(
         self, request_type: RequestType, session_id: str | None, client: str | None, owner: str
@@ -193,7 +193,7 @@ class DeskClient:
                 ticket.end_wait(error)
                 self.leave(ticket)
 
-    def _note_idle(self) -> None:
+    def _update_idle(self) -> None:
         if not self._held:
             self._idle.set()
 
@@ -225,7 +225,7 @@ class DeskClient:
                 ticket = self._held.pop(ticket_id, None)
                 if ticket is not None and ticket.is_waiting:
                     ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
-                self._note_idle()
+                self._update_idle()
             case wire.SessionCommand(session_id=session_id, command=command):
                 end = Rejected(errors.EndedByAdminError())
                 self._post(session_id, STOP if command == "stop" else end)

@@ -231,7 +231,7 @@ class Directory(WorkerSet):
         other = self.workers.get(name)
         if other is not None and _own_name(other) == name:
             problem = f"{other.place.netloc} is called {name} too; start one with --name."
-            if worker.service.note_error(problem, self._clock()):
+            if worker.service.record_error(problem, self._clock()):
                 LOG.warning("name taken", worker_id=worker.worker_id, reason=problem)
             return
         if other is not None:  # it was only named after its place in the list

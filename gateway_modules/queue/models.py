@@ -256,7 +256,7 @@ class ServiceState:
         self.last_heartbeat = now
         before, self.latest = self.latest, sample
         if sample.error:
-            self.note_error(sample.error, now)
+            self.record_error(sample.error, now)
         if "uptime_s" in sample.model_fields_set:
             self.started_at = now - timedelta(seconds=sample.uptime_s)
         is_another = before is not None and before.boot_id != sample.boot_id
@@ -264,7 +264,7 @@ class ServiceState:
             self.is_restarting = False
         return is_another
 
-    def note_error(self, text: str, now: datetime) -> bool:
+    def record_error(self, text: str, now: datetime) -> bool:
         is_new = self.last_error is None or self.last_error[0] != text
         if is_new:
             self.last_error = text, now

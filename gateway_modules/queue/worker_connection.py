@@ -357,7 +357,7 @@ class WorkerConnection:
         is_news = False
         if is_over and not service.is_restarting:
             was_there = service.status is not WorkerStatus.OFFLINE
-            is_news = service.note_error(reason, self._clock()) or was_there
+            is_news = service.record_error(reason, self._clock()) or was_there
         if is_over:
             service.status = WorkerStatus.OFFLINE
             service.foreign_sessions = 0

@@ -179,11 +179,11 @@ class WorkerPool:
         self.tickets.has_outstanding |= bool(self._queue) or self.tickets.awaits_returns
         while self._queue:
             self._queue.popitem(last=False)[1].end_wait(ShuttingDownError())
-        self._note_idle()
+        self._update_idle()
 
     async def wait_until_idle(self, limit_s: float) -> bool:
         idle = self._idle = self._idle or asyncio.Event()
-        self._note_idle()
+        self._update_idle()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await idle.wait()
@@ -319,7 +319,7 @@ class WorkerPool:
             while available and self._queue:
                 self._assign(self._queue.popitem(last=False)[1], available)
             self._renumber()
-        self._note_idle()
+        self._update_idle()
 
     def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
@@ -392,7 +392,7 @@ class WorkerPool:
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)
 
-    def _note_idle(self) -> None:
+    def _update_idle(self) -> None:
         if self._idle is not None:
             is_busy = self._queue or any(worker.is_serving for worker in self.workers.values())
             self._idle.clear() if is_busy else self._idle.set()

@@ -144,7 +144,7 @@ class HttpEdge:
             await self._app(scope, limited(receive, limit, body.saw, held), send_on)
         finally:
             lease.release()
-            self._note(scope, status, time.monotonic() - began_s)
+            self._log_request(scope, status, time.monotonic() - began_s)
             if not status:
                 await self._audit(scope, body, FAILED)
 
@@ -165,7 +165,7 @@ class HttpEdge:
         if client and not self._rates.take(client):
             raise RateLimitedError()
 
-    def _note(self, scope: Scope, status: int, duration_s: float) -> None:
+    def _log_request(self, scope: Scope, status: int, duration_s: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._gateway.metrics.answered(method, route_template(scope), status)
         # The administration page polls every few seconds.

@@ -99,7 +99,7 @@ async def serve(
                 if earlier is None:  # else the session is already counted
                     stack.enter_context(gateway.live.counted(client))
             except errors.OmniError as error:
-                _note_refusal(gateway, error)
+                _record_refusal(gateway, error)
                 await handshake.deny(websocket, error)
                 return
             await websocket.accept(handshake.subprotocol)
@@ -120,7 +120,7 @@ async def serve(
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except errors.OmniError as error:
-                _note_refusal(gateway, error)
+                _record_refusal(gateway, error)
                 text = traffic.encoded(queue.ErrorMessage.of(error)) or ""
                 await wire.refuse(text, error.close_code, error.code)
                 return
@@ -189,6 +189,6 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
     return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
-def _note_refusal(gateway: Gateway, error: errors.OmniError) -> None:
+def _record_refusal(gateway: Gateway, error: errors.OmniError) -> None:
     gateway.metrics.error(error.code)
     gateway.refusals.warn("client refused", error_code=error.code.value)

@@ -168,7 +168,7 @@ PAGE: Final = """<!doctype html>
 def missing_page(
     request: Request, missing: Missing, languages: Languages, default_lang: str | None
 ) -> HTMLResponse:
-    lang = languages.pick(_wishes(request, default_lang))
+    lang = languages.pick(_preferences(request, default_lang))
     texts = languages.texts(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
     shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
@@ -182,7 +182,7 @@ def wants_page(request: Request) -> bool:
     return request.method == "GET" and is_page and "text/html" in request.headers.get("accept", "")
 
 
-def _wishes(request: Request, default_lang: str | None) -> Iterator[str | None]:
+def _preferences(request: Request, default_lang: str | None) -> Iterator[str | None]:
     yield request.query_params.get("lang")
     yield default_lang
     for part in request.headers.get("accept-language", "").split(","):
@@ -213,10 +213,10 @@ class Languages:
             there = ", ".join(self._words)
             raise ValueError(f"service.default_lang = {code!r}: there are {there}")
 
-    def pick(self, wishes: Iterable[str | None]) -> str:
+    def pick(self, preferences: Iterable[str | None]) -> str:
         """Return the first available language of tags such as "zh" or "zh-CN", else English."""
-        for wish in wishes:
-            code = (wish or "").strip().partition("-")[0].lower()
+        for preference in preferences:
+            code = (preference or "").strip().partition("-")[0].lower()
             if code in self._words:
                 return code
         return ENGLISH

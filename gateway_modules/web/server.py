@@ -26,7 +26,7 @@ from gateway_modules.web.socket_server import CHAT_BYTES, GatewaySocketProtocol
 SLOWEST_BYTES_PER_S: Final = 4 * 1024  # a twentieth of one direction of a call
 
 
-class Owed(StrEnum):
+class Expected(StrEnum):
     """What the server is waiting for."""
 
     NOTHING = "nothing"
@@ -35,7 +35,9 @@ class Owed(StrEnum):
     READING = "take the answer"
 
 
-LIMITS_S: Final = MappingProxyType({Owed.HEAD: 10.0, Owed.BODY: 30.0, Owed.READING: 30.0})
+LIMITS_S: Final = MappingProxyType(
+    {Expected.HEAD: 10.0, Expected.BODY: 30.0, Expected.READING: 30.0}
+)
 """A head has to be complete by then; the others need `SLOWEST_BYTES_PER_S` over this time."""
 
 
@@ -54,7 +56,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._tls = config.tls
         self._peer: Peer | None = None
         self._early = b""  # received before `_begin`
-        self._owed = Owed.NOTHING
+        self._expected = Expected.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._moved_bytes = 0
         self._is_write_paused = False
@@ -79,7 +81,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
                 self,
                 self._tls,
                 server_side=True,
-                ssl_handshake_timeout=LIMITS_S[Owed.HEAD],
+                ssl_handshake_timeout=LIMITS_S[Expected.HEAD],
             )
         except OSError:  # includes TLS errors and time-outs
             transport = None
@@ -108,7 +110,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         if self.transport is None:
             self._early += data
             return
-        if self._owed is Owed.BODY:
+        if self._expected is Expected.BODY:
             self._moved_bytes += len(data)
         super().data_received(data)
         self._watch()
@@ -136,45 +138,45 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
 
     def _watch(self) -> None:
         assert self._peer is not None
-        owed = self._find_owed()
+        expected = self._find_expected()
         has_answered = self.cycle is None or self.cycle.response_complete
         is_waiting = self.conn.their_state is h11.IDLE and has_answered
         self._limits.note(self._peer, is_idle=is_waiting and not self._is_write_paused)
-        if owed is not self._owed:
-            self._owed = owed
-            self._measure()
+        if expected is not self._expected:
+            self._expected = expected
+            self._restart_timer()
 
-    def _find_owed(self) -> Owed:
+    def _find_expected(self) -> Expected:
         if self.transport.get_protocol() is not self:
-            return Owed.NOTHING  # upgraded to a WebSocket
+            return Expected.NOTHING  # upgraded to a WebSocket
         if self._is_write_paused:
-            return Owed.READING
+            return Expected.READING
         if self.conn.their_state is h11.SEND_BODY:
-            return Owed.BODY
+            return Expected.BODY
         has_begun = self.cycle is None or bool(self.conn.trailing_data[0])
         if self.conn.their_state is h11.IDLE and has_begun:
-            return Owed.HEAD
-        return Owed.NOTHING
+            return Expected.HEAD
+        return Expected.NOTHING
 
-    def _measure(self) -> None:
+    def _restart_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._owed is Owed.NOTHING:
+        if self._expected is Expected.NOTHING:
             return
-        is_reading = self._owed is Owed.READING
+        is_reading = self._expected is Expected.READING
         self._moved_bytes = -self.transport.get_write_buffer_size() if is_reading else 0
-        self._timer = self.loop.call_later(LIMITS_S[self._owed], self._judge)
+        self._timer = self.loop.call_later(LIMITS_S[self._expected], self._check_progress)
 
-    def _judge(self) -> None:
+    def _check_progress(self) -> None:
         moved_bytes, is_held_back = self._moved_bytes, False
-        if self._owed is Owed.READING:
+        if self._expected is Expected.READING:
             moved_bytes = -self._moved_bytes - self.transport.get_write_buffer_size()
-        elif self._owed is Owed.BODY:
+        elif self._expected is Expected.BODY:
             is_held_back = self.flow.read_paused
-        wanted_bytes = SLOWEST_BYTES_PER_S * LIMITS_S[self._owed]
-        if is_held_back or (self._owed is not Owed.HEAD and moved_bytes >= wanted_bytes):
-            self._measure()
+        wanted_bytes = SLOWEST_BYTES_PER_S * LIMITS_S[self._expected]
+        if is_held_back or (self._expected is not Expected.HEAD and moved_bytes >= wanted_bytes):
+            self._restart_timer()
         else:
             self.transport.abort()
 

@@ -20,7 +20,7 @@ from gateway_modules.web.limits import (
     connection_limit,
 )
 from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text
-from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
+from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Expected
 from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
@@ -32,7 +32,7 @@ HANDSHAKE = (
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%s\r\n"
 )
 UPGRADE = HANDSHAKE % (b"1.1", b"")
-PERIOD_S = LIMITS_S[Owed.BODY]
+PERIOD_S = LIMITS_S[Expected.BODY]
 TEXT, CONTINUATION, PING, PONG = 0x1, 0x0, 0x9, 0xA
 FINAL, MASKED = 0x80, 0x80
 POLICY = 1008

@@ -1,6 +1,6 @@
-"""The gateway: queue, relays, routes and pages in front of the workers. It knows no tensors.
+"""The gateway: queue, relays, routes and pages in front of the workers; no tensors.
 
-`python gateway.py --help` lists its flags; what they leave out comes from the configuration.
+`python gateway.py --help` lists its flags; the configuration provides the rest.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def create_app(
     host_names: Sequence[str] = (),
     role: Role = Role.ALL,
 ) -> FastAPI:
-    """Make the app; nothing runs until it is served.
+    """Build the app; nothing runs until it is served.
 
     `worker_addresses` are as in `service.workers`; None takes those of the configuration.
-    `host_names` are those of this server, beyond the settings. Raises as `build_gateway` does.
+    `host_names` are further names of this server. Raises as `build_gateway` does.
     """
     if role is Role.DESK:
         settings = behind_doors(settings)
@@ -104,7 +104,7 @@ def create_app(
         title=TITLE,
         description=DESCRIPTION,
         version=API_VERSION,
-        docs_url=None,  # its page would come from other sites; ours is at /api/docs
+        docs_url=None,  # it loads scripts from other sites; ours is at /api/docs
         redoc_url=None,
         openapi_url="/api/openapi.json",
         generate_unique_id_function=lambda route: route.name,
@@ -122,8 +122,8 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
             app.include_router(routes.router)
     if is_desk:
         app.include_router(chat.stops)
-    app.include_router(admin.admin_router)
-    app.include_router(pages.assets)
+    for router in (queue.pool_router, admin.admin_router, pages.assets):
+        app.include_router(router)
     if not is_desk:
         _add_client_routes(app, gateway)
     app.add_exception_handler(OmniError, on_omni_error)
@@ -160,7 +160,7 @@ def _add_client_routes(app: FastAPI, gateway: Gateway) -> None:
 
 # Any: an OpenAPI document as JSON has it.
 def describe(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI description, with the one request that no route declares."""
+    """Return the OpenAPI document, with `ChatRequest`, which no route declares."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,
@@ -252,7 +252,7 @@ def _listed(workers: str | None) -> list[str] | None:
 
 
 def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
-    """Return certificate and key: the configured ones, else self-made ones; none without TLS."""
+    """Return certificate and key: configured or self-signed; (None, None) without TLS."""
     service = settings.service
     if not service.https or service.ssl_certfile is not None:
         return (service.ssl_certfile, service.ssl_keyfile) if service.https else (None, None)
@@ -271,7 +271,7 @@ def run(
     keyfile: Path | None,
     tls: ssl.SSLContext | None,
 ) -> None:
-    """Serve until a signal comes, then let running sessions finish; `tls` is of a desk."""
+    """Serve until a signal, then drain; `tls` is for a desk."""
     service = settings.service
     gateway: Gateway = app.state.gateway
     config = server_config(
@@ -290,11 +290,10 @@ def run(
 
 
 def settle(app: FastAPI) -> None:
-    """Do before serving what would stop the event loop while clients are served.
+    """Do now what would otherwise stall the event loop later.
 
     Describing the routes takes some 200 ms, and builds what the first request to each would build.
-    A full garbage collection would look again and again at every object that is there by now, and
-    take some 70 ms each time.
+    Freezing the garbage collector's oldest generation saves some 70 ms per full collection.
     """
     app.openapi()
     gc.collect()

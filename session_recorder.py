@@ -1,6 +1,6 @@
-"""Recorders of the two kinds of session: duplex by chunks, everything else by turns.
+"""Recorders of sessions: duplex by chunks, all others by turns.
 
-They are observers: they take events, return at once, and write on threads of their own.
+Observers: their methods return at once; threads do the writing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MAX_OPEN_INPUTS: Final = 64
 
 
 class DuplexSessionRecorder(SessionRecorder):
-    """Records a duplex session: one entry per chunk the user sent.
+    """Records a duplex session: one entry per chunk of user input.
 
     Either `record_input` when a chunk's unit starts and `record_result` when it ends, or the
     `save_…` methods and `record_chunk` for both at once.
@@ -80,7 +80,7 @@ class DuplexSessionRecorder(SessionRecorder):
 
     @property
     def turn_index(self) -> int:
-        """Number of the speaking turn; grows when a turn ends or is broken off."""
+        """Number of the speaking turn; incremented when a turn ends or is interrupted."""
         return self._turn_index
 
     def record_input(
@@ -91,23 +91,30 @@ class DuplexSessionRecorder(SessionRecorder):
         *,
         receive_ts_ms: float | None = None,
     ) -> None:
-        """Record a chunk's sound at 16 kHz and its pictures, in order; indices grow.
+        """Record a chunk's audio, 16 kHz, and pictures; indices increase.
 
-        It came at `receive_ts_ms` since the session's start, now by default.
+        `receive_ts_ms` is the time since the session's start, by default now.
         """
-        chunk = Chunk(
+        at_ms = self.elapsed_ms() if receive_ts_ms is None else receive_ts_ms
+        audio, pictures = self.save_user_audio(index, sound), list[str]()
+        for frame in frames:
+            name = self.save_user_frame(index, frame, extra=len(pictures))
+            if name is not None:
+                pictures.append(name)
+        self._inputs[index] = Chunk(
             index=index,
-            receive_ts_ms=self.elapsed_ms() if receive_ts_ms is None else receive_ts_ms,
-            user_audio=self.save_user_audio(index, sound),
+            receive_ts_ms=at_ms,
+            user_audio=audio,
+            user_frame=pictures[0] if pictures else None,
+            extra_frames=tuple(pictures[1:]) or None,
         )
-        self._inputs[index] = self._with_frames(chunk, frames)
         if len(self._inputs) > MAX_OPEN_INPUTS:
             self._write_unanswered(next(iter(self._inputs)))
 
     def record_result(self, index: int, result: Result, sound: Sound | None = None) -> None:
-        """Record a chunk's result; chunks before it never get one any more.
+        """Record a chunk's result; earlier open chunks remain without one.
 
-        `sound` is all of the unit's, where some of it was sent ahead; else it is the result's.
+        `sound` is the unit's complete audio where part of it was sent ahead of the result.
         """
         for earlier in [number for number in self._inputs if number < index]:
             self._write_unanswered(earlier)
@@ -132,11 +139,11 @@ class DuplexSessionRecorder(SessionRecorder):
         ai_audio_rel: str | None = None,
         ai_audio_samples: int = 0,
     ) -> None:
-        """Record one chunk and its result, whose files are already being written.
+        """Record a chunk and its result, whose files were passed to the `save_…` methods.
 
-        The result may be given as its fields; those that are None count as absent. The names are
-        those that the `save_…` methods returned; `ai_audio_samples` counts at 24 kHz, and the
-        file's own length counts in the end.
+        The result may be given as a mapping, in which None means absent. File names are those
+        returned by the `save_…` methods; `ai_audio_samples`, at 24 kHz, is preliminary until the
+        file's own length is known.
 
         Raises:
             pydantic.ValidationError: The fields are not those of a result.
@@ -158,20 +165,8 @@ class DuplexSessionRecorder(SessionRecorder):
         for index in list(self._inputs):
             self._write_unanswered(index)
 
-    def _with_frames(self, chunk: Chunk, frames: Sequence[Picture]) -> Chunk:
-        known = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
-        for frame in frames:
-            name = self.save_user_frame(chunk.index, frame, extra=len(known))
-            if name is not None:
-                known.append(name)
-        frames_now = {
-            "user_frame": known[0] if known else None,
-            "extra_frames": tuple(known[1:]) or None,
-        }
-        return chunk.model_copy(update=frames_now)
-
     def _begin_result(self, result: Result) -> None:
-        """A turn broken off ends before this result, not with it."""
+        """End an interrupted turn before this result."""
         if result.barge_in and self._is_speaking:
             self._next_turn()
 
@@ -216,7 +211,7 @@ class DuplexSessionRecorder(SessionRecorder):
 
 @dataclass
 class _Voice:
-    """The sound of one turn's reply as it grows; touched only by jobs in order."""
+    """The growing audio file of a reply; used only by jobs `in_order`."""
 
     name: str
     size_bytes: int = 0
@@ -233,8 +228,8 @@ class _OpenTurn:
 class TurnBasedSessionRecorder(SessionRecorder):
     """Records a chat, streaming or half-duplex session: one entry per turn.
 
-    A turn is `start_turn` (or one of its two conveniences), any number of `add_streaming_chunk`,
-    and `end_turn`. What was streamed is kept even if the end never comes.
+    A turn is `start_turn` (or one of its two variants), any number of `add_streaming_chunk`, and
+    `end_turn`. Streamed content is retained even without the end.
     """
 
     _open_turn: _OpenTurn | None = None
@@ -242,19 +237,19 @@ class TurnBasedSessionRecorder(SessionRecorder):
     _videos = 0
 
     def next_image_index(self) -> int:
-        """Return a number for `save_user_image` that was not used yet."""
+        """Return an unused number for `save_user_image`."""
         self._images += 1
         return self._images - 1
 
     def next_video_index(self) -> int:
-        """Return a number for `save_user_video` that was not used yet."""
+        """Return an unused number for `save_user_video`."""
         self._videos += 1
         return self._videos - 1
 
     def start_turn(self, turn_index: int, request_ts_ms: float, input_summary: TurnInput) -> None:
-        """Record what the user said, whose files are already being written.
+        """Record the user's input, whose files were passed to the `save_…` methods.
 
-        Turns are numbered from 0. The request was complete at `request_ts_ms` since the session's
+        Turns are numbered from 0; `request_ts_ms` is the time of the request since the session's
         start.
         """
         self._open_turn = _OpenTurn(turn_index, request_ts_ms, _Voice(names.turn_audio(turn_index)))
@@ -265,7 +260,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
     def start_voice_turn(
         self, turn_index: int, sound: Sound, *, request_ts_ms: float | None = None
     ) -> None:
-        """Keep what the user said between two endpoints, at 16 kHz; the request is now."""
+        """Record the user's speech between two endpoints, 16 kHz; by default requested now."""
         at_ms = self.elapsed_ms() if request_ts_ms is None else request_ts_ms
         duration_ms = round(1_000 * media.count_samples(sound) / INPUT_SAMPLE_RATE_HZ)
         name = self.save_user_audio(turn_index, sound)
@@ -274,12 +269,12 @@ class TurnBasedSessionRecorder(SessionRecorder):
     def start_message_turn(
         self, turn_index: int, message: Message, *, request_ts_ms: float | None = None
     ) -> None:
-        """Keep a user's message with all its attachments; the request is now."""
+        """Record a user's message with its attachments; by default requested now."""
         at_ms = self.elapsed_ms() if request_ts_ms is None else request_ts_ms
         self.start_turn(turn_index, at_ms, self._save_message(turn_index, message))
 
     def add_streaming_chunk(self, text_delta: str | None, audio_base64: Sound | None) -> None:
-        """Add text or sound (24 kHz) to the reply; ignored when no turn is open."""
+        """Append text or audio (24 kHz) to the reply; ignored without an open turn."""
         turn = self._open_turn
         if turn is None:
             return
@@ -297,7 +292,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
         interrupted: bool = False,
         text: str | None = None,
     ) -> None:
-        """Complete the turn; ignored when none is open. `text` replaces the pieces of the reply."""
+        """Complete the turn; ignored without one. `text` replaces the streamed text."""
         turn, self._open_turn = self._open_turn, None
         if turn is None:
             return
@@ -320,7 +315,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
         audio: Sound | None = None,
         timing: TurnTiming | None = None,
     ) -> None:
-        """Keep a turn whose reply came in one piece; `audio` may be the Base64 of a WAV file."""
+        """Record a turn with an unstreamed reply; `audio` may be the Base64 of a WAV file."""
         self.start_turn(turn_index, request_ts_ms, input_summary)
         if audio is not None and media.size_bytes(audio):
             self.save_ai_audio_turn(turn_index, audio)
@@ -358,11 +353,11 @@ class TurnBasedSessionRecorder(SessionRecorder):
                     sounds.append(self.save_user_audio(turn_index, item.data, extra=len(sounds)))
                 case VideoContent():
                     videos.append(self.save_user_video(self.next_video_index(), item.data))
-        heard = [name for name in sounds if name]
+        audio = [name for name in sounds if name]
         return TextInput(
             text="\n".join(texts),
             images=tuple(name for name in images if name) or None,
-            audio=heard[0] if heard else None,
-            more_audio=tuple(heard[1:]) or None,
+            audio=audio[0] if audio else None,
+            more_audio=tuple(audio[1:]) or None,
             videos=tuple(name for name in videos if name) or None,
         )

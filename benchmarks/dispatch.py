@@ -1,6 +1,6 @@
-"""Measures what giving away a free slot costs the gateway: `python -m benchmarks.dispatch`.
+"""CPU time of assigning a free slot: `python -m benchmarks.dispatch`.
 
-Pools exist in this process only; no worker is asked for anything. The time is the processor's.
+Runs on a pool in this process; no worker is contacted.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
 
-SLOTS: Final = 58  # of one worker on an H200, by its memory
+SLOTS: Final = 58  # of a worker on an H200, by its memory
 WORKERS: Final = (64, 800)
 OCCUPIED: Final = (0.0, 0.9, 1.0)
-WAITING: Final = 500  # requests, where every slot is occupied
+WAITING: Final = 500  # requests when every slot is occupied
 ROUNDS: Final = 50
 MS: Final = 1_000
 
 
 def filled(workers: int, occupied: float) -> WorkerPool:
-    """Return a pool with so many workers and this share of their slots occupied."""
+    """Return a pool of workers with this share of their slots occupied."""
     pool = WorkerPool([f"worker{index}:1" for index in range(workers)], max_queue_size=2 * WAITING)
     health = WorkerHealth(status="healthy", worker_status=WorkerStatus.IDLE, slots=SLOTS)
     for worker in pool.workers.values():
@@ -37,7 +37,7 @@ def filled(workers: int, occupied: float) -> WorkerPool:
 
 
 def mean_ms(act: Callable[[], object]) -> float:
-    """Return what a call costs, ms."""
+    """Return the mean CPU time of a call, ms."""
     began_s = time.process_time()
     for _ in range(ROUNDS):
         act()
@@ -45,7 +45,6 @@ def mean_ms(act: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print a table."""
     table = Table("workers", "occupied", "poll or end, ms", "begin and end, ms")
     for workers in WORKERS:
         for occupied in OCCUPIED:

@@ -1,7 +1,7 @@
-"""What the gateway adds to a unit: `python -m benchmarks.relay`.
+"""Latency and CPU time that the gateway adds to a unit: `python -m benchmarks.relay`.
 
-One client speaks to one stand-in worker over three ways at once, unit by unit in turn: directly,
-through a bare TCP relay, and through the gateway. What is common to all of them cancels out.
+A client talks to a stand-in worker over three routes, unit by unit in turn: directly, through a
+bare TCP relay, and through the gateway. Common costs cancel out.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from benchmarks.summary import Spread, Verdict, format_table
 from config import PROJECT_ROOT
 
 MS_PER_S = 1_000.0
-MOST_RATIO = 1.2  # to the bare TCP relay of the same run; a requirement, not a measurement
-UP_BYTES = 85_400  # one second of float32 at 16 kHz as Base64, and the message around it
+MAX_RATIO = 1.2  # to the bare TCP relay of the same run; a requirement, not a measurement
+UP_BYTES = 85_400  # one second of float32 at 16 kHz as Base64, in its message
 DOWN_BYTES = 128_100  # one second at 24 kHz
 UP_LIMIT_S = 30.0
 END_LIMIT_S = 10.0
@@ -42,8 +42,6 @@ DIRECT, TCP_RELAY, GATEWAY = "direct", "TCP relay", "gateway"
 
 @dataclass(frozen=True)
 class Ports:
-    """Who listens where."""
-
     worker: int
     relay: int
     gateway: int
@@ -51,11 +49,11 @@ class Ports:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run found.
+    """Results of a run.
 
     Attributes:
-        units_ms: time of each unit from sending to the whole answer, by way.
-        cpu_ms: processor time per unit, by program.
+        units_ms: round-trip time of each unit, by route.
+        cpu_ms: CPU time per unit, by program.
     """
 
     units_ms: dict[str, list[float]]
@@ -63,15 +61,14 @@ class Measured:
 
     @property
     def medians_ms(self) -> dict[str, float]:
-        """By way."""
-        return {way: Spread.of(values).p50 for way, values in self.units_ms.items()}
+        return {route: Spread.of(values).p50 for route, values in self.units_ms.items()}
 
-    def added_ms(self, way: str) -> float:
-        """Return the median over the direct one."""
-        return self.medians_ms[way] - self.medians_ms[DIRECT]
+    def added_ms(self, route: str) -> float:
+        """Return the difference of medians to the direct route."""
+        return self.medians_ms[route] - self.medians_ms[DIRECT]
 
     def verdicts(self) -> list[Verdict]:
-        """Compare with the bare TCP relay of the same run, which a busy machine slows as much."""
+        """Compare with the bare TCP relay of the same run, which is slowed by load as much."""
         figures = {
             "added median": (self.added_ms(GATEWAY), self.added_ms(TCP_RELAY)),
             "CPU": (self.cpu_ms[GATEWAY], self.cpu_ms[TCP_RELAY]),
@@ -79,18 +76,17 @@ class Measured:
         return [
             Verdict(
                 name,
-                ours_ms <= MOST_RATIO * bare_ms,
+                ours_ms <= MAX_RATIO * bare_ms,
                 f"{ours_ms:.3f} ms a unit, {ours_ms / bare_ms:.2f} times the TCP relay's "
-                f"{bare_ms:.3f} ms, at most {MOST_RATIO:g} times",
+                f"{bare_ms:.3f} ms, at most {MAX_RATIO:g} times",
             )
             for name, (ours_ms, bare_ms) in figures.items()
         ]
 
     def as_record(self) -> dict[str, object]:
-        """Return everything as plain dictionaries and lists."""
         return {
-            "summary_ms": {way: asdict(Spread.of(ms)) for way, ms in self.units_ms.items()},
-            "added_ms": {way: self.added_ms(way) for way in (TCP_RELAY, GATEWAY)},
+            "summary_ms": {route: asdict(Spread.of(ms)) for route, ms in self.units_ms.items()},
+            "added_ms": {route: self.added_ms(route) for route in (TCP_RELAY, GATEWAY)},
             "cpu_ms_per_unit": self.cpu_ms,
             "verdicts": [asdict(verdict) for verdict in self.verdicts()],
             "units_ms": self.units_ms,
@@ -99,16 +95,7 @@ class Measured:
 
 @contextmanager
 def running(name: str, command: Sequence[str], port: int) -> Iterator[int]:
-    """Have a program for the block.
-
-    Args:
-        name: for errors.
-        command: program and arguments.
-        port: it listens on when it is up.
-
-    Yields:
-        Its process id.
-    """
+    """Run a Python program for the block; yield its process id once it listens on `port`."""
     process = subprocess.Popen([sys.executable, *command], cwd=PROJECT_ROOT)
     try:
         wait_until(
@@ -129,7 +116,7 @@ def running(name: str, command: Sequence[str], port: int) -> Iterator[int]:
 
 
 def gateway_command(folder: Path, ports: Ports) -> list[str]:
-    """Return the gateway's command line; writes its configuration."""
+    """Write the gateway's configuration and return its command line."""
     config = folder / "config.json"
     sections = {"service": {"data_dir": str(folder / "data")}, "logging": {"level": "WARNING"}}
     config.write_text(json.dumps(sections), encoding="utf8")
@@ -139,7 +126,7 @@ def gateway_command(folder: Path, ports: Ports) -> list[str]:
 
 
 async def prepared(socket: ClientConnection, *, is_queued: bool) -> ClientConnection:
-    """Bring a session to where units can be sent."""
+    """Prepare a session for units."""
     if is_queued:
         await _until(socket, "queue_done")
     await socket.send(json.dumps({"type": "prepare", "prefix_system_prompt": "Speak."}))
@@ -154,7 +141,7 @@ async def _until(socket: ClientConnection, kind: str) -> None:
 
 
 async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
-    """Send a unit and return how long its answer took."""
+    """Send a unit and return the round-trip time, s."""
     began_s = time.perf_counter()
     await socket.send(chunk)
     await socket.recv(decode=False)
@@ -162,7 +149,7 @@ async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
 
 
 def chunk_of(size_bytes: int) -> str:
-    """Return an `audio_chunk` that takes so many bytes on the wire."""
+    """Return an `audio_chunk` of this size on the wire."""
     empty = json.dumps({"type": "audio_chunk", "audio": ""})
     noise = base64.b64encode(Random(0).randbytes(size_bytes)).decode()
     return json.dumps({"type": "audio_chunk", "audio": noise[: size_bytes - len(empty)]})
@@ -171,42 +158,46 @@ def chunk_of(size_bytes: int) -> str:
 async def measure(
     ports: Ports, pids: dict[str, int], *, units: int, warm_up: int, up_bytes: int
 ) -> Measured:
-    """Send units over all ways in turn, each unit beginning with another way."""
-    ways = {
+    """Send units over all routes in turn, rotating the order."""
+    routes = {
         DIRECT: f"ws://{HOST}:{ports.worker}/ws/duplex?session_id=adx_direct",
         TCP_RELAY: f"ws://{HOST}:{ports.relay}/ws/duplex?session_id=adx_relayed",
         GATEWAY: f"ws://{HOST}:{ports.gateway}/ws/duplex/adx_gateway",
     }
     chunk = chunk_of(up_bytes)
-    units_ms: dict[str, list[float]] = {way: [] for way in ways}
+    units_ms: dict[str, list[float]] = {route: [] for route in routes}
     cpu_s: dict[str, float] = {}
     async with AsyncExitStack() as stack:
         sockets = {}
-        for way, url in ways.items():
+        for route, url in routes.items():
             connection = connect(url, compression=None, proxy=None, max_size=None)
             socket = await stack.enter_async_context(connection)
-            sockets[way] = await prepared(socket, is_queued=way == GATEWAY)
-        order = list(ways)
+            sockets[route] = await prepared(socket, is_queued=route == GATEWAY)
+        order = list(routes)
         for index in range(warm_up + units):
             if index == warm_up:
                 cpu_s = {name: processes.cpu_s(pid) for name, pid in pids.items()}
             order.append(order.pop(0))
-            for way in order:
-                took_s = await one_unit_s(sockets[way], chunk)
+            for route in order:
+                took_s = await one_unit_s(sockets[route], chunk)
                 if index >= warm_up:
-                    units_ms[way].append(took_s * MS_PER_S)
+                    units_ms[route].append(took_s * MS_PER_S)
         used = {name: processes.cpu_s(pid) - cpu_s[name] for name, pid in pids.items()}
     return Measured(units_ms, {name: used[name] * MS_PER_S / units for name in used})
 
 
 def main(
-    units: Annotated[int, typer.Option(min=10, help="Measured units of each way.")] = 2_000,
-    warm_up: Annotated[int, typer.Option(min=0, help="Units before them.")] = 300,
-    up_bytes: Annotated[int, typer.Option(min=1_100, help="Of a message up.")] = UP_BYTES,
-    down_bytes: Annotated[int, typer.Option(min=200, help="Of a message down.")] = DOWN_BYTES,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
+    units: Annotated[int, typer.Option(min=10, help="Measured units per route.")] = 2_000,
+    warm_up: Annotated[int, typer.Option(min=0, help="Units before measuring.")] = 300,
+    up_bytes: Annotated[
+        int, typer.Option(min=1_100, help="Size of a message to the worker.")
+    ] = UP_BYTES,
+    down_bytes: Annotated[
+        int, typer.Option(min=200, help="Size of a message to the client.")
+    ] = DOWN_BYTES,
+    json_path: Annotated[Path | None, typer.Option("--json", help="File for all results.")] = None,
 ) -> None:
-    """Measure what the gateway adds; exits with 1 if it is more than allowed."""
+    """Measure the gateway's overhead; exit with 1 if it exceeds the limit."""
     first = free_ports(3)
     ports = Ports(first, first + 1, first + 2)
     with ExitStack() as stack:
@@ -232,11 +223,11 @@ def main(
 
 def _print(measured: Measured) -> None:
     rows = []
-    for way, values in measured.units_ms.items():
-        spread, cpu_ms = Spread.of(values), measured.cpu_ms.get(way)
-        numbers = (spread.p50, spread.p95, spread.max, measured.added_ms(way))
+    for route, values in measured.units_ms.items():
+        spread, cpu_ms = Spread.of(values), measured.cpu_ms.get(route)
+        numbers = (spread.p50, spread.p95, spread.max, measured.added_ms(route))
         cells = [f"{number:.3f}" for number in numbers]
-        rows.append([way, *cells, "" if cpu_ms is None else f"{cpu_ms:.3f}"])
+        rows.append([route, *cells, "" if cpu_ms is None else f"{cpu_ms:.3f}"])
     print(format_table(["ms a unit", "p50", "p95", "max", "added p50", "CPU"], rows))
     for verdict in measured.verdicts():
         print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")

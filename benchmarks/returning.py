@@ -1,7 +1,7 @@
-"""Kills the gateway while people wait: `python -m benchmarks.returning`.
+"""Queue positions after the gateway is killed: `python -m benchmarks.returning`.
 
-Those who wait use the Python client, which reconnects and keeps its queue position; others come
-while the next gateway starts. Counted are positions that were lost, and pairs in the wrong order.
+Waiting Python clients reconnect with their return tickets while new clients arrive. Counts lost
+positions and inverted pairs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from minicpmo_live.errors import LiveError
 LIMIT_S = 60.0
 POLL_S = 0.1
 RESULT_BYTES = 1_000
-CROWD = {"connections_per_client": 1_000, "waiting_per_client": 1_000}
+NO_LIMITS = {"connections_per_client": 1_000, "waiting_per_client": 1_000}
 
 
-async def wait_in_line(client: AsyncClient) -> None:
-    """Hold a session and read its messages until it or the task ends."""
+async def wait_in_queue(client: AsyncClient) -> None:
+    """Open a session and read its messages until it or the task ends."""
     with suppress(LiveError):
         async with client.duplex() as session:
             async for _ in session:
@@ -42,23 +42,22 @@ async def wait_in_line(client: AsyncClient) -> None:
 
 
 class Queue:
-    """The queue of whichever gateway listens now."""
+    """The queue of the current gateway, as seen by an administrator."""
 
     def __init__(self, port: int, data: Path) -> None:
-        """Ask with the token of the administrator."""
         token = (data / TOKEN_FILE).read_text(encoding="utf8").strip()
         url = f"http://{HOST}:{port}"
         self._http = httpx.AsyncClient(base_url=url, headers={ADMIN_HEADER: token}, trust_env=False)
 
     async def waiting(self) -> list[str]:
-        """Return the sessions that wait, in order; nobody while no gateway is there."""
+        """Return the waiting sessions in order; none while no gateway is running."""
         with suppress(httpx.TransportError):
             answer = (await self._http.get("/api/queue")).raise_for_status()
             return [item["session_id"] for item in answer.json()["items"]]
         return []
 
     async def until(self, length: int) -> list[str]:
-        """Return the queue once it has this length, or the longest that there was."""
+        """Return the queue once it has this length, or after `LIMIT_S` the longest seen."""
         longest: list[str] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(LIMIT_S):
@@ -68,33 +67,33 @@ class Queue:
         return longest
 
 
-async def killed_once(folder: Path, ports: Ports, waiting: int, new: int) -> tuple[int, int]:
-    """Kill one gateway; return how many positions were lost, and how many pairs are inverted."""
+async def kill_once(folder: Path, ports: Ports, waiting: int, new: int) -> tuple[int, int]:
+    """Kill a gateway; return the numbers of lost positions and of inverted pairs."""
     command = gateway_command(folder, ports)
     config = folder / "config.json"
     sections = json.loads(config.read_text(encoding="utf8"))
-    config.write_text(json.dumps({**sections, "limits": CROWD}), encoding="utf8")
+    config.write_text(json.dumps({**sections, "limits": NO_LIMITS}), encoding="utf8")
     client = AsyncClient(f"http://{HOST}:{ports.gateway}")
-    people: list[asyncio.Task[None]] = []
+    clients: list[asyncio.Task[None]] = []
     async with AsyncExitStack() as stack:
-        stack.callback(lambda: [person.cancel() for person in people])
+        stack.callback(lambda: [task.cancel() for task in clients])
         with running("the gateway", command, ports.gateway) as pid:
             queue = Queue(ports.gateway, folder / "data")
             for index in range(int(str(HEALTH["slots"]))):
                 url = f"ws://{HOST}:{ports.gateway}/ws/duplex/adx_{index}"
                 socket = await stack.enter_async_context(connect(url, proxy=None))
                 await prepared(socket, is_queued=True)
-            people += [asyncio.create_task(wait_in_line(client)) for _ in range(waiting)]
+            clients += [asyncio.create_task(wait_in_queue(client)) for _ in range(waiting)]
             before = await queue.until(waiting)
             if len(before) < waiting:
                 raise NotReachedError(f"{len(before)} of {waiting} wait")
             os.kill(pid, signal.SIGKILL)
         with running("the next gateway", command, ports.gateway):
-            people += [asyncio.create_task(wait_in_line(client)) for _ in range(new)]
+            clients += [asyncio.create_task(wait_in_queue(client)) for _ in range(new)]
             after = await queue.until(waiting + new)
-            for person in people:
-                person.cancel()
-            await asyncio.wait(people)
+            for task in clients:
+                task.cancel()
+            await asyncio.wait(clients)
     position = {session_id: index for index, session_id in enumerate(before)}
     ranks = [position.get(session_id, waiting) for session_id in after]
     lost = waiting - sum(rank < waiting for rank in ranks)
@@ -102,11 +101,11 @@ async def killed_once(folder: Path, ports: Ports, waiting: int, new: int) -> tup
 
 
 def main(
-    waiting: Annotated[int, typer.Option(help="Clients that wait.", min=1)] = 60,
-    new: Annotated[int, typer.Option(help="Clients that come afterwards.", min=0)] = 40,
-    repeats: Annotated[int, typer.Option(help="Gateways that are killed.", min=1)] = 10,
+    waiting: Annotated[int, typer.Option(help="Waiting clients.", min=1)] = 60,
+    new: Annotated[int, typer.Option(help="Clients that arrive afterwards.", min=0)] = 40,
+    repeats: Annotated[int, typer.Option(help="Gateways to kill.", min=1)] = 10,
 ) -> None:
-    """Kill gateways, and print what became of their queues."""
+    """Kill gateways and check the order of their queues."""
     total = 0
     for index in range(repeats):
         first = free_ports(3)
@@ -114,7 +113,7 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             stand_in = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(RESULT_BYTES)]
             with running("the worker", stand_in, ports.worker):
-                found = killed_once(Path(folder), ports, waiting, new)
+                found = kill_once(Path(folder), ports, waiting, new)
                 lost, inverted = asyncio.run(found)
         total += lost + inverted
         typer.echo(f"{index + 1}: {lost} of {waiting} positions lost, {inverted} inversions")

@@ -1,1 +1,1 @@
-"""The gateway's parts: queue, workers, relays, routes. Knows people and queues and no tensors."""
+"""The gateway's parts: queue, relays, routes and web server; no tensors."""

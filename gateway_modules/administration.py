@@ -1,8 +1,7 @@
-"""What administrators set, did and see: apps, expected durations, the audit, charts of the load.
+"""Administration: enabled apps, expected durations, the audit log, load history.
 
-The audit holds who (an address without its last part, unless it is of a private network), when,
-what, and how it ended; never a token, a file or a text of a conversation. All but the charts
-blocks on the disk.
+The audit log holds address (a public one without its last part), time, action and result; never a
+token, a file or a conversation's text. All but the history blocks on the disk.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ AUDIO_DUPLEX: Final = "audio_duplex"
 class AppInfo(WireModel):
     """An app in a public list."""
 
-    app_id: str = Field(description="Its name for programs.")
-    name: str = Field(description="Its name for people.")
-    route: str = Field(description="Where its page is.")
+    app_id: str = Field(description="Id.")
+    name: str = Field(description="Display name.")
+    route: str = Field(description="Path of its page.")
 
 
 class AppState(AppInfo):
-    """An app as administrators see it."""
+    """An app and its state."""
 
-    enabled: bool = Field(description="It may be used.")
+    enabled: bool = Field(description="Whether it may be used.")
 
 
 # Source: docs/specification/service.md#6.3.
@@ -73,7 +72,7 @@ def app_of_request(request_type: RequestType) -> str:
 
 
 class AppRegistry:
-    """The apps in the order they are shown; one is on unless it was switched off."""
+    """The apps, in display order; each is enabled unless it was switched off."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -108,21 +107,14 @@ class EtaStore:
         self._settings = settings
 
     def load(self) -> EtaConfig:
-        service = self._settings
-        first = EtaConfig(
-            eta_chat_s=service.eta_chat_s,
-            eta_streaming_s=service.eta_streaming_s,
-            eta_half_duplex_s=service.eta_half_duplex_s,
-            eta_audio_duplex_s=service.eta_audio_duplex_s,
-            eta_omni_duplex_s=service.eta_omni_duplex_s,
-            ema_alpha=service.eta_ema_alpha,
-        )
+        given = self._settings.model_dump(include=set(EtaConfig.model_fields))
+        configured = EtaConfig(**given, ema_alpha=self._settings.eta_ema_alpha)
         try:
             kept = EtaConfig.model_validate(dict(self._store.rows("SELECT * FROM estimates")))
         except ValidationError as error:
             structlog.get_logger("eta").warning("durations unusable", reason=str(error))
-            return first
-        return first.model_copy(update=kept.model_dump(exclude_unset=True))
+            return configured
+        return configured.model_copy(update=kept.model_dump(exclude_unset=True))
 
     def save(self, change: EtaConfig) -> None:
         given = change.model_dump(exclude_unset=True)
@@ -130,22 +122,22 @@ class EtaStore:
             state.executemany("REPLACE INTO estimates VALUES (?, ?)", given.items())
 
 
-ENTRIES_MAX: Final = 10_000  # the oldest of more are deleted; some 3 MB
-BODY_READ_BYTES: Final = 1_024  # of a request; a longer one is a file, and left out
+ENTRIES_MAX: Final = 10_000  # some 3 MB; the oldest are deleted
+BODY_READ_BYTES: Final = 1_024  # longer bodies are files and not logged
 VALUE_MAX_CHARS: Final = 80
 DETAILS_MAX_CHARS: Final = 300
-PUBLIC_PREFIXES: Final = {4: 24, 6: 48}  # bits kept of an address somebody could be known by
+PUBLIC_PREFIXES: Final = {4: 24, 6: 48}  # bits kept of a public address
 
 
 class AuditEntry(WireModel):
-    """One thing an administrator did."""
+    """An action of an administrator."""
 
     time: AwareDatetime = Field(description="When, UTC.")
-    address: str = Field("", description="From where; of a public address only its network.")
+    address: str = Field("", description="Address; of a public one only its network.")
     action: str = Field(description="Method and route.")
-    target: str = Field("", description="What it was done to.")
-    details: str = Field("", description="What was asked for.")
-    status: int = Field(description="HTTP status of the answer.")
+    target: str = Field("", description="Object of the action.")
+    details: str = Field("", description="Parameters.")
+    status: int = Field(description="HTTP status of the response.")
 
 
 class AuditList(WireModel):
@@ -155,7 +147,7 @@ class AuditList(WireModel):
 
 
 class AuditLog:
-    """The newest `ENTRIES_MAX` entries; what is older is gone."""
+    """Stores the latest `ENTRIES_MAX` entries."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -177,6 +169,8 @@ class AuditLog:
 
 
 class BodyStart:
+    """Collects a request's body for the audit log, if it is short."""
+
     def __init__(self) -> None:
         self._kept = b""
         self._is_whole = True
@@ -198,7 +192,7 @@ class BodyStart:
 
 
 def shown_address(address: str) -> str:
-    """Return an address as it may be kept: whole on a private network, else its network alone."""
+    """Return an address for the log: private ones in full, of others only the network."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -225,7 +219,7 @@ def entry_of(
 
 
 def _writable(text: str) -> str:
-    """Return a text as UTF-8 can hold it: JSON may name half of a surrogate pair alone."""
+    """Replace lone surrogates, which JSON can express but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -243,7 +237,7 @@ Value = float | None
 
 
 class History(WireModel):
-    """Answer to `GET /api/admin/history`: columns of equal length, as charts want them."""
+    """Answer to `GET /api/admin/history`: columns of equal length."""
 
     period_s: float = Field(description="Time between two points, s.")
     t: list[float] = Field(description="Times, Unix seconds, oldest first.")
@@ -254,7 +248,7 @@ class History(WireModel):
 
 
 class Trends:
-    """The last hour in points ten seconds apart, in memory; the oldest of more is dropped."""
+    """Samples of the last hour, ten seconds apart, in memory."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
-"""What administrators read of the programs: the end of their log files.
+"""Reading the ends of the programs' log files, for administrators.
 
-A page of a log is a bounded part of a file; with the last response's cursor, reading continues
-where it stopped, also after a rotation. Pages poll: a stream to each of them would cost a task and
-a connection that outlives a drain, and proxies buffer streams.
+A response holds a bounded part of a file and a cursor from which the next request continues, also
+after a rotation. Clients poll: streams would outlive a drain, and proxies buffer them.
 """
 
 from __future__ import annotations
@@ -19,45 +18,45 @@ from pydantic import Field
 from core.errors import BadRequestError, NotFoundError
 from core.schemas.common import WireModel
 
-LOGS_FOLDER: Final = "logs"  # below the data folder; the launcher's place for what programs print
+LOGS_FOLDER: Final = "logs"  # below the data folder; written by the launcher
 SUFFIX: Final = ".log"
-ROTATED: Final = ".1"  # what the launcher copies a full file to before it empties it
+ROTATED: Final = ".1"  # the launcher copies a full file there before it truncates it
 SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|worker_\d{1,3}")
 LINES_MAX: Final = 500
 READ_MAX_BYTES: Final = 256 * 1024
-LINE_MAX_CHARS: Final = 4_000  # of one line as it is shown
-MARK_BYTES: Final = 64  # of a file's beginning, that identifies it
+LINE_MAX_CHARS: Final = 4_000
+MARK_BYTES: Final = 64  # of a file's beginning, which identifies it
 
 TEXT_LINE: Final = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?) +\[(?P<level>\w+) *\] (?P<text>.*)"
 )
-"""How structlog writes a line for people."""
+"""structlog's format for people."""
 
 CURSOR: Final = re.compile(r"(?P<offset>\d{1,15})-(?P<length>\d{1,2})-(?P<mark>[0-9a-f]{1,8})")
 
 
 class LogLine(WireModel):
-    """One line."""
+    """A line of a log."""
 
-    text: str = Field(description="What it says, without time and level if those are known.")
-    time: str | None = Field(None, description="Time, as the program wrote it.")
-    level: str | None = Field(None, description="How important: info, warning and so on.")
+    text: str = Field(description="Its text, without time and level if those are known.")
+    time: str | None = Field(None, description="Time, as written by the program.")
+    level: str | None = Field(None, description="Level: info, warning and so on.")
 
 
 class LogPart(WireModel):
     """Answer to `GET /api/admin/logs`."""
 
-    source: str = Field(description="Whose log it is.")
-    sources: list[str] = Field(description="Whose logs there are.")
+    source: str = Field(description="The program.")
+    sources: list[str] = Field(description="Programs with logs.")
     lines: list[LogLine] = Field(description="Oldest first.")
-    cursor: str = Field(description="Send it next time to get what follows.")
-    has_more: bool = Field(False, description="More is there already.")
-    was_turned_over: bool = Field(False, description="A new file has begun since the last time.")
+    cursor: str = Field(description="Pass it to get the lines that follow.")
+    has_more: bool = Field(False, description="More lines are available now.")
+    was_turned_over: bool = Field(False, description="The log was rotated since the cursor.")
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """A position in a file that is recognised by the checksum of its first `length` bytes."""
+    """A position in a file, which is identified by the checksum of its first `length` bytes."""
 
     offset: int
     length: int
@@ -67,7 +66,7 @@ class Cursor:
     def read(cls, text: str) -> Cursor:
         found = CURSOR.fullmatch(text)
         if found is None:
-            raise BadRequestError("This is no cursor of a log.")
+            raise BadRequestError("This is not a log cursor.")
         return cls(int(found["offset"]), int(found["length"]), int(found["mark"], 16))
 
     @classmethod
@@ -94,21 +93,21 @@ class LogTail:
         return sorted(name for name in names if SOURCE.fullmatch(name))
 
     def read(self, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
-        """Return the end of a log, or what came after an earlier response's cursor.
+        """Return the end of a log, or the lines after an earlier response's cursor.
 
         Raises:
-            NotFoundError: There are no logs here, or none of this program.
+            NotFoundError: There are no logs, or none of this program.
             BadRequestError: The cursor is invalid.
         """
         sources = self.sources()
         if not sources:
             raise NotFoundError(
-                "There are no log files: the gateway was not started by the launcher, so what it "
-                "logs is where it was started from."
+                "There are no log files: the gateway was not started by the launcher, so it logs "
+                "to the terminal it was started from."
             )
         path = self._folder / f"{source}{SUFFIX}"
         if source not in sources or path.is_symlink():
-            raise NotFoundError("There is no log of this program.")
+            raise NotFoundError("This program has no log.")
         if after is None:
             lines, offset = _last_lines(path, limit)
             return _part(source, sources, lines, Cursor.at(path, offset), path)
@@ -123,7 +122,7 @@ def _since(source: str, sources: list[str], path: Path, cursor: Cursor, limit: i
     lines = []
     if cursor.is_of(older):
         lines, offset = _lines_from(older, cursor.offset, limit)
-        if lines and offset < _size(older):  # the rest of the older file comes next
+        if lines and offset < _size(older):  # the rest of the older file follows
             part = _part(source, sources, lines, Cursor.at(older, offset), older)
             return part.model_copy(update={"has_more": True})
     more, offset = _lines_from(path, 0, limit - len(lines))
@@ -148,7 +147,7 @@ def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
         return [], offset
     block = _read(path, offset, READ_MAX_BYTES)
     whole, newline, _ = block.rpartition(b"\n")
-    if not newline:  # unfinished, unless it is longer than anything that is shown
+    if not newline:  # an unfinished line, or one longer than is ever shown
         return ([block], offset + len(block)) if len(block) == READ_MAX_BYTES else ([], offset)
     lines = whole.split(b"\n")[:limit]
     return lines, offset + sum(len(line) + 1 for line in lines)
@@ -162,7 +161,7 @@ def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
         return [], begin
     lines = whole.split(b"\n")
     if begin and len(lines) > 1:
-        lines = lines[1:]  # its beginning is cut off
+        lines = lines[1:]  # incomplete
     return lines[-limit:], begin + len(whole) + 1
 
 

@@ -1,7 +1,6 @@
-"""Prompt presets: YAML files of `assets/presets/<mode>/`, read again when they change.
+"""Prompt presets: YAML files in `assets/presets/<mode>/`, re-read when they change.
 
-A file that is no good is left out and logged; it never takes the others with it. Blocks on the
-disk: an event loop calls these in a thread.
+Invalid files are logged and skipped. Blocks on the disk: call from a thread.
 """
 
 from __future__ import annotations
@@ -17,63 +16,57 @@ from pydantic import Field, ValidationError
 from core.errors import NotFoundError
 from core.schemas import limits
 from core.schemas.common import WireModel
-from gateway_modules.voices import DEFAULT_VOICE, Voice, VoiceLibrary, wav_duration_s
+from gateway_modules.voices import DEFAULT_VOICE, VoiceLibrary, wav_duration_s
 
 MODES: Final = ("turnbased", "half_duplex_audio", "omni", "audio_duplex")
 LAST_ORDER: Final = 999  # source: docs/specification/service.md#6.1
 FILE_MAX_BYTES: Final = 256 * 1024
-PRESETS_MAX: Final = 200  # of one mode; those last by name are left out
+PRESETS_MAX: Final = 200  # per mode; the last by name are skipped
 
 Localized: TypeAlias = str | dict[str, str]
-"""A text, or one for each language of the pages."""
+"""A text, or a text per language."""
 
 
 class PresetText(WireModel):
-    """A piece of text of the system content."""
+    """Text of the system content."""
 
     type: Literal["text"] = Field("text", description="Kind of item.")
     text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The text.")
 
 
 class PresetAudio(WireModel):
-    """A voice sample of the system content; its audio is fetched on its own."""
+    """A voice sample of the system content; its audio is fetched separately."""
 
     type: Literal["audio"] = Field("audio", description="Kind of item.")
     data: None = Field(None, description="Always null in a list.")
     path: str = Field(description="Below the assets folder; `default` is the server's own voice.")
-    name: str = Field("", description="Its name for people.")
+    name: str = Field("", description="Display name.")
     duration: float | None = Field(None, description="Length, s, if known.")
 
 
 class Preset(WireModel):
-    """One preset of a mode."""
+    """A preset of a mode."""
 
     id: str = Field(min_length=1, max_length=limits.ID_MAX_CHARS, description="Unique in its mode.")
-    order: int = Field(LAST_ORDER, description="Smaller is shown first.")
-    name: Localized = Field("", description="Name for people.")
-    description: Localized = Field("", description="What it is for.")
+    order: int = Field(LAST_ORDER, description="Sort key.")
+    name: Localized = Field("", description="Display name.")
+    description: Localized = Field("", description="Description.")
     system_prompt: str | None = Field(None, description="Duplex: the system prompt.")
     ref_audio_path: str | None = Field(None, description="Duplex: the voice, as in `path`.")
     ref_audio: PresetAudio | None = Field(None, description="Duplex: the same as an item.")
     system_content: list[Annotated[PresetText | PresetAudio, Field(discriminator="type")]] = Field(
         default_factory=list, description="Turn-based and half duplex: the system message."
     )
-    # Any: page settings by name, passed on as they are.
-    settings: dict[str, Any] | None = Field(None, description="What the page is set to.")
+    # Any: settings of the page by name, passed on unchanged.
+    settings: dict[str, Any] | None = Field(None, description="Settings of the page.")
 
 
 class PresetSound(WireModel):
     """A voice sample with its audio."""
 
     data: str = Field(description="Base64 of float32 samples, mono, 16 kHz.")
-    name: str = Field(description="Its name for people.")
+    name: str = Field(description="Display name.")
     duration: float = Field(description="Length, s.")
-
-    @classmethod
-    def of(cls, voice: Voice) -> PresetSound:
-        audio = voice.audio
-        duration_s = audio.count / limits.INPUT_SAMPLE_RATE_HZ
-        return cls(data=audio.to_base64(), name=voice.name, duration=round(duration_s, 3))
 
 
 class PresetSounds(WireModel):
@@ -84,7 +77,7 @@ class PresetSounds(WireModel):
 
 
 Stamp: TypeAlias = tuple[tuple[str, int, int], ...]
-"""What a folder looked like: name, time and size of each file."""
+"""Fingerprint of a folder: name, time and size of each file."""
 
 
 class PresetLibrary:
@@ -112,7 +105,7 @@ class PresetLibrary:
         )
 
     def _of_mode(self, mode: str) -> list[Preset]:
-        # The default voice may come and go without a change of any file here.
+        # Described on each call, since the default voice may appear or disappear.
         presets = self._presets(mode, _stamp(self._folder / mode))
         return [self._described(preset) for preset in presets]
 
@@ -153,8 +146,10 @@ class PresetLibrary:
     def _sound(self, item: PresetAudio) -> PresetSound:
         path = self._path_of(item.path)
         if path is None:
-            raise NotFoundError("An audio file of this preset is gone.")
-        return PresetSound.of(Voice(item.name or path.stem, self._voices.read(path)))
+            raise NotFoundError("An audio file of this preset is missing.")
+        audio, name = self._voices.read(path), item.name or path.stem
+        duration_s = round(audio.count / limits.INPUT_SAMPLE_RATE_HZ, 3)
+        return PresetSound(data=audio.to_base64(), name=name, duration=duration_s)
 
     def _path_of(self, name: str) -> Path | None:
         if name == DEFAULT_VOICE:

@@ -1,4 +1,4 @@
-"""The gateway's one object: what its routes work with, made from the settings."""
+"""The gateway object: all parts that its routes use, built from the settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import (
     TICKET_FILE,
     WorkerPool,
-    hash_of,
     opened_tickets,
 )
 from gateway_modules.relay.doors import Doors
@@ -68,23 +67,21 @@ ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
 
-LAST_GOODBYE_S: Final = 5.0  # for sockets to close after the limit of the drain
-
-
+CLOSE_LIMIT_S: Final = 5.0  # for sockets to close after the time limit of draining
 EVERYBODY: Final = ("0.0.0.0/0", "::/0")
 
 
 class Role(StrEnum):
-    """What of the gateway a program is."""
+    """The part of the gateway that a process is."""
 
     ALL = "all"
     DESK = "desk"  # the queue, the workers' state and administration
-    DOOR = "door"  # pages and the clients' sockets; the desk has the rest
+    DOOR = "door"  # pages and the clients' sockets
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long and how often; tests are in more of a hurry."""
+    """Time limits; shorter in tests."""
 
     queueing: QueueingLimits = field(default_factory=QueueingLimits)
     takeover_grace_s: float = TAKEOVER_GRACE_S
@@ -149,11 +146,11 @@ class Gateway:
         return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
 
     async def start(self) -> None:
-        self.relay_pool.gather(self.settings.service.gathering_s)
+        self.relay_pool.hold_for_returns(self.settings.service.gathering_s)
         await self.relay_pool.start()
 
     async def stop(self) -> None:
-        """Where nobody was left waiting, the next gateway need not wait for anybody."""
+        """Stop all parts; without outstanding tickets the next gateway need not await returns."""
         await self.relay_pool.stop()
         if self.desk is not None:
             await self.desk.close()
@@ -162,21 +159,21 @@ class Gateway:
         self.voices.close()
         self.recordings.close()
         self.store.close()
-        if self.role is not Role.DOOR and not self.pool.tickets.has_holders:
+        if self.role is not Role.DOOR and not self.pool.tickets.has_outstanding:
             (self.data_dir / TICKET_FILE).unlink(missing_ok=True)
 
     async def drain(self, limit_s: float) -> None:
-        """Take nothing new, let what runs finish for `limit_s`, then close what is left.
+        """Refuse new requests, let sessions finish for `limit_s`, then close the remaining ones.
 
         A desk does not wait for the sessions of its doors.
         """
         if self.doors is not None:
-            self.pool.tickets.has_holders |= self.pool.queue_length > 0
+            self.pool.tickets.has_outstanding |= self.pool.queue_length > 0
             return
         self.relay_pool.close_intake()
-        await self.relay_pool.wait_until_quiet(limit_s)
+        await self.relay_pool.wait_until_idle(limit_s)
         self.live.post_to_all(ShuttingDown())
-        await self.live.wait_until_empty(LAST_GOODBYE_S)
+        await self.live.wait_until_empty(CLOSE_LIMIT_S)
 
 
 def build_gateway(
@@ -186,13 +183,13 @@ def build_gateway(
     host_names: Sequence[str] = (),
     role: Role = Role.ALL,
 ) -> Gateway:
-    """Make the gateway's parts; nothing runs yet.
+    """Build the gateway's parts; nothing runs yet.
 
-    `host_names` are those of this server, beyond the settings.
+    `host_names` are further names of this server.
 
     Raises:
         OSError: The administrator's token can be neither read nor written.
-        ValueError: Something that is configured cannot be used, or is missing.
+        ValueError: A setting is invalid or missing.
     """
     timing, limits = timing or Timing(), settings.limits
     access = security.AccessPolicy(settings.security, admin_token(settings), host_names)
@@ -203,7 +200,7 @@ def build_gateway(
     voices, registry = _voices(settings, store, AudioDecoder()), new_registry()
     eta = EtaStore(store, settings.service)
     metrics, connections = GatewayMetrics(registry), _connections(limits, access)
-    # Half of the connections at most, so that one more socket can be accepted and sent the reason.
+    # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
     pool = _pool(role, settings, worker_addresses, eta, live)
@@ -245,7 +242,7 @@ def gateway_of(connection: HTTPConnection) -> Gateway:
 
 
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
-"""A route's parameter: the gateway it belongs to."""
+"""Dependency of routes: the gateway."""
 
 
 ADMIN_TOKEN: Final = APIKeyHeader(
@@ -260,18 +257,18 @@ def only_admins(
     connection: HTTPConnection,
     _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None,
 ) -> None:
-    """Let administrators pass, and have the audit note what they change; a dependency of routes."""
+    """Dependency of routes: require an administrator, whose changes are audited."""
     gateway_of(connection).access.check_admin(connection)
     security.mark_admin(connection.scope)
 
 
 AdminOnly: Final = Depends(only_admins)
-"""Marks a route that only administrators may use."""
+"""Restricts a route to administrators."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What of other conversations a caller may see: `masks` replace ids, except its `own`."""
+    """A caller's view of other conversations: `masks` replace ids, except its `own`."""
 
     masks: security.Masks | None
     own: frozenset[str] = frozenset()
@@ -286,12 +283,12 @@ async def view_of(connection: HTTPConnection) -> View:
         return View(None)
     secret = connection.headers.get(SESSION_SECRET_HEADER, "")
     doors = gateway.doors
-    own = gateway.live.ids_of(secret) if doors is None else doors.ids_of(hash_of(secret))
+    own = gateway.live.ids_of(secret) if doors is None else doors.ids_of(security.hash_of(secret))
     return View(gateway.masks, own)
 
 
 ViewHere = Annotated[View, Depends(view_of)]
-"""A route's parameter: what its caller may see."""
+"""Dependency of routes: the caller's view."""
 
 
 def admin_token(settings: Settings) -> str:

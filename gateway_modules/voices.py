@@ -1,7 +1,7 @@
-"""Every voice a client may name: uploaded ones, files of the reference folders, the default one.
+"""Voices that clients may name: uploads, files of the reference folders, the default voice.
 
-No path of a client is opened: it only chooses among files that lie in those folders. Blocks on the
-disk and on decoding: an event loop calls these through `VoiceLibrary.run`.
+Clients' paths are confined to those folders. Blocks on the disk and on decoding: call through
+`VoiceLibrary.run`.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ WAV_SUFFIX: Final = ".wav"
 NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * MIB  # same
 UPLOAD_MIN_MS: Final = 500  # same
-VOICES_MAX: Final = 500  # so that uploads cannot fill the disk
+VOICES_MAX: Final = 500  # bounds the disk usage of uploads
 DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
 
 
 class RefAudio(WireModel):
-    """One voice in a list."""
+    """An uploaded voice."""
 
-    id: str = Field(description="Its name for programs.")
-    name: str = Field(description="Its name for people.")
-    filename: str = Field(description="The file's name in the registry's folder.")
-    source_type: Literal["upload"] = Field("upload", description="Where it comes from.")
+    id: str = Field(description="Id.")
+    name: str = Field(description="Display name.")
+    filename: str = Field(description="File name in the registry's folder.")
+    source_type: Literal["upload"] = Field("upload", description="Origin.")
     duration_ms: int = Field(ge=0, description="Length, ms.")
     sample_rate: int = Field(INPUT_SAMPLE_RATE_HZ, description="Samples per second.")
     created_at: AwareDatetime = Field(description="When it was uploaded, UTC.")
 
 
 class RefAudioRegistry:
-    """Voices by id; any thread may call it. More than `VOICES_MAX` are refused."""
+    """Uploaded voices by id; thread-safe. More than `VOICES_MAX` are refused."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RefAudioRegistry:
         self._decoder = decoder or AudioDecoder()
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
-        """Keep an audio file of any kind (Base64) as mono at 16 kHz."""
+        """Store an audio file of any format (Base64) as mono at 16 kHz."""
         if len(self.list_all()) >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
         wav = self._decoder.to_wav(self._decoded(audio_base64), self._max_duration_s)
@@ -112,7 +112,7 @@ class RefAudioRegistry:
         return next(self._whole(self._store.rows(sql, (ref_id,))), None)
 
     def list_all(self) -> list[RefAudio]:
-        """Return every voice whose file is there, oldest first."""
+        """Return the voices whose file exists, oldest first."""
         return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
     def get_file_path(self, ref_id: str) -> Path | None:
@@ -126,7 +126,7 @@ class RefAudioRegistry:
         with self._store.transaction() as state:
             if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
                 return False
-        with suppress(OSError):  # an orphan takes room and is unreachable
+        with suppress(OSError):  # an orphaned file is harmless
             (self._folder / voice.filename).unlink()
         return True
 
@@ -142,7 +142,7 @@ class RefAudioRegistry:
         for (text,) in rows:
             with suppress(ValidationError):
                 voice = RefAudio.model_validate_json(text)
-                # What was edited by hand opens no other file: a name is a name, never a path.
+                # Not even a manipulated database may name a file elsewhere.
                 name = Path(voice.filename).name
                 is_ours = name == voice.filename == voice.id + WAV_SUFFIX
                 if is_ours and (self._folder / name).is_file():
@@ -189,7 +189,7 @@ class AudioDecoder:
         return made
 
 
-DEFAULT_VOICE: Final = "default"  # how presets name the server's own voice
+DEFAULT_VOICE: Final = "default"  # the name of the server's own voice in presets
 CACHED_VOICES: Final = 16  # at most 2 MB each
 AUDIO_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
 FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
@@ -198,10 +198,10 @@ FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-# Where a checkpoint keeps its own voice.
+# The voice in a checkpoint's folder.
 CHECKPOINT_VOICE: Final = Path("assets") / "system_ref_audio.wav"
-# Where the hub's client keeps what it fetched. Source: its documentation, "Environment variables"
-# and "Understand caching".
+# The cache of the hub's client. Source: its documentation, "Environment variables" and
+# "Understand caching".
 HUB_CACHE: Final = "HF_HUB_CACHE"
 HUB_HOME: Final = "HF_HOME"
 USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
@@ -214,7 +214,7 @@ class Voice:
 
 
 class VoiceLibrary:
-    """Finds voices; an LRU cache holds `CACHED_VOICES` decoded ones."""
+    """Finds and decodes voices; an LRU cache holds `CACHED_VOICES` of them."""
 
     def __init__(
         self,
@@ -239,16 +239,16 @@ class VoiceLibrary:
     async def run(
         self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Call something that may decode a voice, in one of a few threads kept for that.
+        """Run something that may decode a voice on a dedicated thread.
 
-        Whatever waits for a decoder waits there, so that the threads that read files for
-        everybody never do. What waits is bounded by the requests and sockets there may be.
+        So the default executor's threads never wait for a decoder. The number of waiting calls is
+        bounded by that of requests and sockets.
         """
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        """End the threads, each after what it is decoding; returns at once."""
+        """Stop the threads after their current work, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -258,17 +258,17 @@ class VoiceLibrary:
     def default(self) -> Voice:
         path = self.default_path
         if path is None:
-            raise NotFoundError("This server has no voice of its own here.")
+            raise NotFoundError("This server has no default voice.")
         return Voice(path.stem, self.read(path))
 
     def by_id(self, ref_id: str) -> Voice:
         voice, path = self.registry.get(ref_id), self.registry.get_file_path(ref_id)
         if voice is None or path is None:
-            raise NotFoundError("There is no voice of this id.")
+            raise NotFoundError("There is no voice with this id.")
         return Voice(voice.name, self.read(path))
 
     def audio_of(self, name: str) -> str | None:
-        """Return the Base64 audio of an uploaded voice by its id or name, None without one."""
+        """Return the Base64 audio of an uploaded voice by id or name, None if there is none."""
         ids = (voice.id for voice in self.registry.list_all() if name in (voice.id, voice.name))
         found = next(ids, None)
         return None if found is None else self.by_id(found).audio.to_base64()
@@ -276,7 +276,7 @@ class VoiceLibrary:
     def by_path(self, name: str) -> Voice:
         path = self.confined(name)
         if path is None:
-            raise NotFoundError("There is no voice of this name.")
+            raise NotFoundError("There is no voice with this name.")
         return Voice(path.stem, self.read(path))
 
     def confined(self, name: str) -> Path | None:
@@ -288,7 +288,7 @@ class VoiceLibrary:
                 is_inside = any(path.is_relative_to(folder) for folder in self._folders)
                 if is_inside and path.suffix.lower() in AUDIO_SUFFIXES and path.is_file():
                     return path
-            except (OSError, RuntimeError, ValueError):  # too long a name, a circle of links
+            except (OSError, RuntimeError, ValueError):  # name too long, or a symlink loop
                 continue
         return None
 
@@ -302,7 +302,7 @@ class VoiceLibrary:
             raise AudioError("The voice's file cannot be read.") from error
 
     def _decode(self, path: Path, _changed_ns: int, _size_bytes: int) -> Audio:
-        """Decode a file; the time of its change and its size make another version another key."""
+        """Decode a file; modification time and size are part of the cache key."""
         return self.decoder.read(path.read_bytes(), self._max_duration_s)
 
 
@@ -317,7 +317,7 @@ def wav_duration_s(path: Path) -> float | None:
 def find_default_voice(
     settings: Settings, environment: Mapping[str, str] = os.environ
 ) -> Path | None:
-    """Return the file, which need not exist; None if there can be none here."""
+    """Return the path of the default voice, which need not exist; None if there is none."""
     if settings.audio.ref_audio_path is not None:
         return settings.audio.ref_audio_path
     model = settings.model.model_path

@@ -1,5 +1,5 @@
-"""What a conversation leaves on disk: writing it, mending it after a crash, replaying, cleaning up.
+"""Recordings of conversations: writing, recovery after a crash, replay, storage, cleanup.
 
-Importing this imports nothing. What a gateway needs (names, records, folders, recovery, cleanup)
-stays free of numpy; sound and pictures are opened only by `pcm` and the `replay` modules.
+The modules that a gateway needs (names, records, folders, recovery, cleanup) do not import numpy;
+only `media` and the `replay` modules decode sound and pictures.
 """

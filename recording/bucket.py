@@ -1,8 +1,8 @@
-"""An object store, and the sealed recordings in it; blocks on the network.
+"""An object store and its sealed recordings. Blocks on the network.
 
-`sessions/ID/…` holds the files under their own names; `seal.json`, written last, makes the
-recording exist. What is added later (comment, upload) lies beside it, the last writer wins.
-What the store refuses is raised as `BucketError`, an OSError, like a disk's refusal.
+`sessions/ID/…` holds the files under their own names; a recording exists once `seal.json`, written
+last, is there. Files added later (comment, upload) are not sealed; the last writer wins. Errors of
+the store are raised as `BucketError`, an OSError.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 INSTALL: Final = "recording.store needs the package obstore: pip install 'minicpmo-live[store]'"
 BLOCK_BYTES: Final = MIB  # fetched at a time
 PART_BYTES: Final = 5 * MIB  # of a large object on its way up; S3 takes none smaller
-RETRY_S: Final = 5.0  # callers have a longer patience of their own
-# A player asks the same signed URL for further ranges as long as somebody watches.
+RETRY_S: Final = 5.0  # below the callers' own time limits
+# A player requests further ranges from the same signed URL.
 SIGNED_URL_AGE: Final = timedelta(hours=1)
 
 
 class BucketError(OSError):
-    """The store is away, or refuses."""
+    """The store is unreachable, or refuses a request."""
 
 
 def open_store(url: str) -> ObjectStore:
-    """Open a store with credentials of the environment; ValueError if that cannot be done."""
+    """Open a store with credentials from the environment; ValueError if that fails."""
     try:
         from obstore.exceptions import BaseError
         from obstore.store import LocalStore, from_url
@@ -49,7 +49,7 @@ def open_store(url: str) -> ObjectStore:
         if url.startswith("file:"):
             return LocalStore.from_url(url, mkdir=True, automatic_cleanup=True)
         retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=RETRY_S)}
-        return from_url(url, retry_config=retries)  # Any: a type for type checkers only
+        return from_url(url, retry_config=retries)  # Any: the type exists for type checkers only
     except (BaseError, OSError, ValueError) as error:
         raise ValueError(f"recording.store: {_first_line(error)}") from error
 
@@ -65,7 +65,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]  # what follows is for the library's authors
+    return str(error).partition("\n")[0]  # the rest is for the library's authors
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,13 @@ class ObjectFound:
     size_bytes: int
     changed_at: datetime
 
+    @property
+    def mark(self) -> str:
+        return f"{self.changed_at.timestamp()}-{self.size_bytes:x}"
+
 
 class Bucket:
-    """Puts, fetches, lists and removes objects; any thread."""
+    """Object operations of a store; thread-safe."""
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         import obstore  # optional
@@ -87,7 +91,7 @@ class Bucket:
         self.url = url
 
     def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
-        """Write an object in place of an earlier one; a large file goes in parts, one at a time."""
+        """Write or replace an object; large ones are uploaded in parts, sequentially."""
         from obstore.store import LocalStore
 
         has_types = not isinstance(self._store, LocalStore)
@@ -102,10 +106,10 @@ class Bucket:
             )
 
     def signed_url(self, name: str) -> str:
-        """Return a URL at which anybody may read an object for `SIGNED_URL_AGE`."""
+        """Return a public URL of an object, valid for `SIGNED_URL_AGE`."""
         from obstore.store import AzureStore, GCSStore, S3Store
 
-        assert isinstance(self._store, S3Store | GCSStore | AzureStore), "the settings see to it"
+        assert isinstance(self._store, S3Store | GCSStore | AzureStore), "checked by the settings"
         with _refusals():
             return self._library.sign(self._store, "GET", name, SIGNED_URL_AGE)
 
@@ -142,7 +146,7 @@ class Bucket:
 
 
 SEAL_FILE: Final = "seal.json"
-DELETING_FILE: Final = ".deleting"  # says that a recording without a seal is half deleted
+DELETING_FILE: Final = ".deleting"  # marks a recording whose deletion is unfinished
 SEAL_VERSION: Final = 1
 
 
@@ -153,7 +157,7 @@ class SealedFile(Record):
 
 
 class Seal(Record):
-    """`seal.json`: what a complete recording consists of."""
+    """`seal.json`: the files and metadata of a complete recording."""
 
     version: int = SEAL_VERSION
     sealed_at: AwareDatetime
@@ -165,7 +169,8 @@ class Seal(Record):
     def size_bytes(self) -> int:
         return sum(one.size_bytes for one in self.files)
 
-    def listed(self, recording_id: str, beside: set[str]) -> ListedRecording:
+    def listed(self, recording_id: str, names: set[str]) -> ListedRecording:
+        """Return the list's entry; `names` are the objects in the recording's folder."""
         return ListedRecording(
             id=recording_id,
             app_type=self.meta.app_type,
@@ -173,15 +178,15 @@ class Seal(Record):
             created_at=self.meta.created_at,
             duration_s=self.meta.duration_s,
             bytes=self.size_bytes,
-            has_comment=COMMENT_FILE in beside,
-            has_upload=any(name.startswith(f"{UPLOAD_STEM}.") for name in beside),
+            has_comment=COMMENT_FILE in names,
+            has_upload=any(name.startswith(f"{UPLOAD_STEM}.") for name in names),
             status=self.meta.status,
             problem=self.meta.problem,
         )
 
 
 class SealError(OSError):
-    """What lies in the store is not what was put there."""
+    """Objects in the store differ from what was uploaded."""
 
 
 def object_name(recording_id: str, name: str = "") -> str:
@@ -203,7 +208,7 @@ def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:
 
 
 def delete_sealed(bucket: Bucket, recording_id: str) -> None:
-    """Delete a recording. It is gone at once; `finish_deleting` continues after an error."""
+    """Delete a recording, first its seal; after an error `finish_deleting` continues."""
     bucket.put(object_name(recording_id, DELETING_FILE), b"")
     bucket.remove([object_name(recording_id, SEAL_FILE)])
     finish_deleting(bucket, recording_id)
@@ -219,12 +224,12 @@ def is_hidden(name: str) -> bool:
 
 
 def is_added(name: str) -> bool:
-    """Whether a file is added to a recording from outside, and not part of its seal."""
+    """Whether a file may be added to a recording later, and is not sealed."""
     return name == COMMENT_FILE or name.startswith(f"{UPLOAD_STEM}.")
 
 
 def names_in(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the names of what a recorder wrote, with its owner's hash, and of what was added."""
+    """Return the names of the recorder's files, owner's hash included, and of added files."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     names = [path.relative_to(folder).as_posix() for path in paths]
     names = [name for name in names if name == OWNER_FILE or not is_hidden(name)]

@@ -1,7 +1,7 @@
-"""What a recording's folder holds: JSON files, media files, its lock and its owner.
+"""Files in a recording's folder: JSON, media, lock and owner.
 
-Whether media are whole is seen by their bytes, which are never decoded; truncated WAV files are
-repaired. Blocks on the disk: an event loop calls these in a thread.
+Media are checked for completeness without decoding; truncated WAV files are repaired. Blocks on
+the disk: call from a thread.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def write_recording(folder: Path, recording: Recording) -> None:
 
 
 def content_size_bytes(folder: Path) -> int:
-    """Return the size of what the recorder wrote, without `meta.json` and files added later."""
+    """Return the size of the recorder's files, without `meta.json` and files added later."""
     return folder_size_bytes(folder) - _added_size_bytes(folder)
 
 
 def total_size_bytes(folder: Path, meta: Meta | None) -> int:
-    """Return the size of all files; of a finished recording from `meta.json`."""
+    """Return the size of all files, for a finished recording from `meta.json`."""
     if meta is None or meta.size_bytes is None or not meta.is_over:
         return folder_size_bytes(folder)
     return meta.size_bytes + _added_size_bytes(folder)
@@ -114,7 +114,7 @@ class RecordingLock:
         self._path = folder / LOCK_FILE
         self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
         try:
-            # It gets its name only when it is held, so it is never visible unlocked.
+            # Renamed only when held, so it is never visible unlocked.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             os.replace(unfinished, self._path)
         except OSError:
@@ -135,9 +135,9 @@ def remove_lock(folder: Path) -> None:
 
 
 def is_live(folder: Path) -> bool:
-    """Whether some process is still writing a recording.
+    """Whether a process is still writing a recording.
 
-    A lock that cannot be asked, for instance for want of permission, counts as held.
+    A lock that cannot be checked, for example for lack of permission, counts as held.
     """
     try:
         descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
@@ -146,7 +146,7 @@ def is_live(folder: Path) -> bool:
     except OSError:
         return True
     try:
-        # Shared, so that two concurrent checks do not take each other for the writer.
+        # Shared, so that concurrent checks do not mistake each other for the writer.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -156,7 +156,7 @@ def is_live(folder: Path) -> bool:
 
 
 class LowDiskError(OSError):
-    """So little of the disk is free that the rest is kept for others."""
+    """Less of the disk is free than `min_free_gb`."""
 
 
 def check_room(folder: Path, min_free_gb: float) -> None:
@@ -166,14 +166,14 @@ def check_room(folder: Path, min_free_gb: float) -> None:
 
 
 def append_sound(path: Path, header: bytes, samples: bytes) -> None:
-    """Append PCM to a WAV file, or make it; it stays readable in between.
+    """Append PCM to a WAV file, or create it; it is readable at any time.
 
-    `header` is what the file begins with once `samples` are in it.
+    `header` is the file's header including `samples`.
     """
     path.parent.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
     try:
-        # The sizes come last: until then the file says it is as long as it was.
+        # The header comes last: until then the file has its old length.
         if os.lseek(descriptor, 0, os.SEEK_END) == 0:
             write_all(descriptor, header)
         write_all(descriptor, samples)
@@ -183,8 +183,8 @@ def append_sound(path: Path, header: bytes, samples: bytes) -> None:
         os.close(descriptor)
 
 
-def mend_head(path: Path, head: bytes, size_bytes: int) -> None:
-    """Replace a file's first bytes and truncate it; harmless when repeated."""
+def repair_head(path: Path, head: bytes, size_bytes: int) -> None:
+    """Replace a file's first bytes and truncate it; idempotent."""
     descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
     try:
         os.ftruncate(descriptor, size_bytes)
@@ -203,7 +203,7 @@ def folder_size_bytes(folder: Path) -> int:
 
 
 def newest_change_s(folder: Path) -> float:
-    """Return when a folder or a file directly in it was last written, Unix seconds."""
+    """Return the latest modification of a folder or a file directly in it, Unix seconds."""
     newest = folder.stat().st_mtime
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -223,7 +223,7 @@ SAMPLE_BITS: Final = 16
 MAX_CHANNELS: Final = 2
 MAX_WAV_BYTES: Final = 2**32 - 1
 
-# How pictures begin, and the suffix each gets. Sources: ITU T.81, RFC 2083, RFC 9649, GIF89a,
+# Magic bytes of pictures, and their suffixes. Sources: ITU T.81, RFC 2083, RFC 9649, GIF89a,
 # TIFF 6.0; BMP by its usual mark.
 PICTURE_MARKS: Final = (
     (b"\xff\xd8\xff", "jpg"),
@@ -272,9 +272,9 @@ def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:
 
 
 def readable_wav(path: Path) -> WavShape | None:
-    """Return a WAV file's shape, first repairing a truncated one.
+    """Return a WAV file's shape, after repairing a truncated one.
 
-    None if it is missing, empty, or not a file the recorder wrote.
+    None if it is missing, empty, or not written by the recorder.
     """
     try:
         with path.open("rb") as file:
@@ -296,7 +296,7 @@ def readable_wav(path: Path) -> WavShape | None:
     data_bytes = samples * channels * SAMPLE_BYTES
     if claimed_bytes != data_bytes or size_bytes != WAV_HEADER_BYTES + data_bytes:
         fixed = wav_header(rate_hz, channels, data_bytes)
-        mend_head(path, fixed, WAV_HEADER_BYTES + data_bytes)
+        repair_head(path, fixed, WAV_HEADER_BYTES + data_bytes)
     return WavShape(rate_hz, channels, samples)
 
 
@@ -324,12 +324,12 @@ def is_whole_picture(path: Path) -> bool:
             return size_bytes >= RIFF_HEAD_BYTES + int.from_bytes(head[4:8], "little")
         case None:
             return False
-        case _:  # their ends carry no mark
+        case _:  # no end marker
             return True
 
 
 def is_whole_mp4(path: Path) -> bool:
-    """Whether all boxes of an MP4 file are there, by their sizes."""
+    """Whether an MP4 file's boxes are complete, by their sizes."""
     try:
         with path.open("rb") as file:
             size_bytes = file.seek(0, 2)

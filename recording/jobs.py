@@ -1,7 +1,7 @@
-"""The threads that write recordings, their queue and limits, and the process for replays.
+"""Threads and bounded queues that write recordings, and the process that makes replays.
 
-Nothing a session calls here waits for a disk. What is waiting is bounded in bytes over all sessions
-of the process; what does not fit is refused, and the recorder says so in the recording.
+No call of a session waits for the disk. Pending bytes are bounded over all sessions of the process;
+what exceeds the bound is refused, and the recorder notes it in the recording.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ logger: Final = logging.getLogger(__name__)
 
 WRITER_THREADS: Final = 4  # source: docs/specification/service.md#5.6
 BACKLOG_BYTES: Final = 256 * MIB  # some twenty minutes of one duplex session
-RESERVE_BYTES: Final = 16 * MIB  # of it for lines of the timeline, which must not be lost
+RESERVE_BYTES: Final = 16 * MIB  # of the backlog, for the timeline, which must not be lost
 MAX_FINALIZATIONS: Final = 256
 MAX_REPLAYS: Final = 64
-# Above the limit of the video itself, so that the child ends by its own rules first.
+# Above the child's own limit for the video.
 PROCESS_LIMIT_S: Final = 300.0
 KEPT_MESSAGE_CHARS: Final = 2_000
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 
 
 class Backlog:
-    """Bytes that wait to be written, in the whole process."""
+    """Bytes waiting to be written, in the whole process; thread-safe."""
 
     def __init__(
         self, limit_bytes: int = BACKLOG_BYTES, reserve_bytes: int = RESERVE_BYTES
     ) -> None:
-        """Only vital jobs may use the last `reserve_bytes`."""
+        """The last `reserve_bytes` are for vital jobs."""
         self._lock = threading.Lock()
         self._limit_bytes = limit_bytes
         self._reserve_bytes = min(reserve_bytes, limit_bytes)
         self._used_bytes = 0
 
     def take(self, size_bytes: int, *, is_vital: bool) -> bool:
-        """Reserve bytes for a job; False if there is no room."""
+        """Reserve bytes for a job; False if the backlog is full."""
         limit = self._limit_bytes - (0 if is_vital else self._reserve_bytes)
         with self._lock:
             if self._used_bytes + size_bytes > limit:
@@ -65,20 +65,19 @@ class Backlog:
 
 class ReplayMaker(Protocol):
     def make(self, folder: Path) -> None:
-        """Build it; blocks until it is there or cannot be made."""
+        """Make a replay; blocks until it is complete or has failed."""
 
     def stop(self) -> None:
-        """Cancel the one being made, if any, and make no more."""
+        """Cancel the current replay and make no more."""
 
 
 class RecorderThreads:
-    """Four threads that write, one that ends recordings, one that makes replays.
+    """The recorders' threads in a process: four write, one finalizes, one makes replays.
 
-    One object serves all recorders of a process. Ending waits for writing and never runs on a
-    writing thread, so the two cannot wait for each other.
+    Finalizing waits for writing and never runs on a writing thread, which avoids deadlocks.
 
-    Overflow: beyond `MAX_FINALIZATIONS` waiting ends a recording is left to be recovered at the
-    next start; beyond `MAX_REPLAYS` waiting replays one is not made.
+    Overflow: beyond `MAX_FINALIZATIONS` pending ones a recording is left for recovery at the next
+    start; beyond `MAX_REPLAYS` pending ones a replay is not made.
     """
 
     def __init__(
@@ -104,17 +103,17 @@ class RecorderThreads:
         return True
 
     def finalize(self, work: Callable[[], None]) -> Future[None] | None:
-        """Run an ending on its own thread; None if too many wait or the threads are closed."""
+        """Finalize a recording on a thread of its own; None if too many wait, or once closed."""
         return _submit(self._finalizer, self._endings, work)
 
     def replay(self, work: Callable[[], None]) -> Future[None] | None:
-        """Run the making of a replay; None if too many wait or the threads are closed."""
+        """Make a replay; None if too many wait or the threads are closed."""
         return _submit(self._merger, self._replays, work)
 
     def close(self, *, wait: bool = True) -> None:
-        """End all recordings that are finishing, then the threads; blocks if `wait`.
+        """Finish pending finalizations, then end the threads; blocks if `wait`.
 
-        Replays not finished are cancelled; the recordings are complete without them.
+        Unfinished replays are cancelled; recordings are complete without them.
         """
         self._finalizer.shutdown(wait=wait)
         if self.replays is not None:
@@ -146,11 +145,10 @@ class _Job:
 
 
 class RecordingJobs:
-    """The writing of one recording: jobs begin in their order, and run side by side but for those
-    that ask to be done before the next one begins.
+    """Write jobs of one recording: they start in order, and run concurrently unless `in_order`.
 
-    Overflow: a job for which the process's backlog has no room is refused. After the first error of
-    the disk nothing more is written and everything is refused.
+    Overflow: a job that exceeds the process's backlog is refused. After the first disk error
+    nothing more is written and every job is refused.
     """
 
     def __init__(self, threads: RecorderThreads, on_failure: Callable[[OSError], None]) -> None:
@@ -158,7 +156,7 @@ class RecordingJobs:
         self._threads = threads
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._queue: deque[_Job] = deque()  # the first one begins
+        self._queue: deque[_Job] = deque()  # the first one is starting
         self._unfinished = 0
         self._is_stopped = False
 
@@ -176,8 +174,8 @@ class RecordingJobs:
     ) -> bool:
         """Queue a job; False if it was refused.
 
-        `work` may raise OSError, or one of our errors for input it cannot use. A job in order is
-        done before the next one begins. A vital job may use the reserve of the backlog.
+        `work` may raise OSError, or one of our errors for unusable input. A job `in_order` is
+        complete before the next one starts. A vital job may use the backlog's reserve.
         """
         with self._changed:
             if self._is_stopped or not self._threads.backlog.take(size_bytes, is_vital=is_vital):
@@ -186,22 +184,22 @@ class RecordingJobs:
             self._queue.append(_Job(work, size_bytes, in_order))
             is_first = len(self._queue) == 1
         if is_first and not self._threads.write(self._begin_jobs):
-            self.stop()  # so that the caller's thread writes nothing
+            self.stop()  # so that nothing is written on the caller's thread
             self._begin_jobs()
         return True
 
     def stop(self) -> None:
-        """Write nothing more; waiting jobs are dropped."""
+        """Write nothing more; pending jobs are dropped."""
         with self._changed:
             self._is_stopped = True
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until every job is done; False if that takes too long. Never on a writing thread."""
+        """Wait for all jobs; False after the time-out. Never on a writing thread."""
         with self._changed:
             return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
 
     def _begin_jobs(self) -> None:
-        """Begin one job after the other; between two of them other recordings have their turn."""
+        """Start the jobs one by one, yielding the thread to other recordings in between."""
         while True:
             job = self._queue[0]
             if job.in_order or not self._threads.write(partial(self._run, job)):
@@ -228,7 +226,7 @@ class RecordingJobs:
         except OSError as error:
             self._fail(error)
         except OmniError as error:
-            logger.info("left out of the recording: %s", error)
+            logger.info("omitted from the recording: %s", error)
         except Exception:
             logger.exception("a part of the recording could not be written")
 
@@ -252,7 +250,7 @@ class ReplayProcess:
         self._is_stopped = False
 
     def make(self, folder: Path) -> None:
-        """Build the replay of a recording; blocks until the child ends. Failures are logged."""
+        """Make the replay of a recording; blocks until the child exits. Failures are logged."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -284,26 +282,22 @@ class ReplayProcess:
                 self._child.terminate()
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class Clock:
     monotonic_s: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = _utc_now
+    now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """What a recorder works with.
+    """Options of a recorder.
 
     Attributes:
-        threads: What writes; without it a recorder has its own until it ends.
+        threads: Threads to write on; by default the recorder has its own.
         on_warning: Called at most once, when the recording stops early, usually on a writing
-            thread: pass it to a loop with `call_soon_threadsafe`.
-        min_free_gb: With less of the disk free the recording stops, GB; 0: never.
-        owner_secret: With it the recording's owner may comment, replace and delete it.
+            thread: use `call_soon_threadsafe`.
+        min_free_gb: The recording stops when less of the disk is free, GB; 0: never.
+        owner_secret: Entitles its holder to comment on, replace and delete the recording.
     """
 
     threads: RecorderThreads | None = None

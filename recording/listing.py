@@ -1,8 +1,8 @@
-"""Lists recordings, and deletes them: first those too old, then the least recently used.
+"""Listing and cleanup of recordings: by age first, then by least recent use.
 
-A list changes no recording: what was read of one is kept in the store until its folder changes. A
-cleanup never touches a recording being written, and finishes one left unfinished first.
-Blocks on the disk: an event loop calls it in a thread.
+Listing changes no recording; entries are cached in the store until a folder changes. A cleanup
+skips recordings being written and first recovers unfinished ones. Blocks on the disk: call from a
+thread.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from recording.recovery import needs_recovery, recover_all, recover_session
 
 logger: Final = logging.getLogger(__name__)
 
-SETTLED_NS: Final = 10**9  # far above the step of a file system's clock: no change goes unseen
-ACCESS_STEP_S: Final = 60.0  # a page that shows a recording reads many of its files
+SETTLED_NS: Final = 10**9  # far above the resolution of file times: no change is missed
+ACCESS_STEP_S: Final = 60.0  # resolution of access times: a page reads many files
 
 UNLIMITED: Final = -1
 MEGABYTE: Final = 10**6
-# A folder without `meta.json` younger than this may be one that is just being made.
+# A younger folder without `meta.json` may just be being created.
 ORPHAN_AGE: Final = timedelta(days=1)
 
 Reason = Literal["expired", "capacity", "orphan"]
 
 
 class Order(StrEnum):
-    """Which recordings come first."""
+    """Sort order of a list."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -66,27 +66,27 @@ class Order(StrEnum):
 
 
 class ListedRecording(Record):
-    """One recording in a list."""
+    """A recording in a list."""
 
     id: str = Field(description="Its id.")
-    app_type: RequestType | None = Field(None, description="Which kind of conversation it was.")
+    app_type: RequestType | None = Field(None, description="Kind of conversation.")
     title: str = Field("", description="A neutral name.")
-    created_at: AwareDatetime = Field(description="When it started, UTC.")
-    duration_s: float | None = Field(None, description="How long it lasted, s.")
+    created_at: AwareDatetime = Field(description="Start, UTC.")
+    duration_s: float | None = Field(None, description="Duration, s.")
     bytes: int = Field(ge=0, description="Size of its files.")
-    has_comment: bool = Field(False, description="Somebody commented on it.")
-    has_upload: bool = Field(False, description="A browser's own recording is with it.")
+    has_comment: bool = Field(False, description="It has a comment.")
+    has_upload: bool = Field(False, description="It has a browser's own recording.")
     is_running: bool = Field(False, description="It is still being written.")
-    status: Status | None = Field(None, description="How far it has come; null: it does not say.")
-    problem: str | None = Field(None, description="Why it is not complete.")
+    status: Status | None = Field(None, description="Its status; null: unknown.")
+    problem: str | None = Field(None, description="Why it is incomplete.")
 
 
 class RecordingPage(Record):
-    """A part of the list, and what all recordings add up to."""
+    """A page of the list, and totals of all recordings."""
 
-    total: int = Field(ge=0, description="How many recordings there are.")
-    total_bytes: int = Field(ge=0, description="Size of them all.")
-    recordings: tuple[ListedRecording, ...] = Field(description="Those asked for, in order.")
+    total: int = Field(ge=0, description="Number of recordings.")
+    total_bytes: int = Field(ge=0, description="Size of all recordings.")
+    recordings: tuple[ListedRecording, ...] = Field(description="The requested page, in order.")
 
 
 KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, str]]](
@@ -111,17 +111,17 @@ def page_of(
 
 
 def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
-    """Return the recordings of a data folder; the store caches those that are over."""
+    """Return the recordings of a data folder; the store caches finished ones."""
     before = {row[0]: row[1:] for row in store.rows("SELECT * FROM recordings")}
     gone = set(before)
     listed, changed = [], []
     for folder in recording_folders(data_dir):
         known_ns, known = before.get(folder.name, (0, ""))
         try:
-            changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
+            changed_ns = folder.stat().st_mtime_ns  # files get their names by renaming
             one = parse_listed(known) if changed_ns == known_ns and not is_live(folder) else None
             one = one or list_folder(folder)
-        except OSError:  # it was deleted meanwhile
+        except OSError:  # deleted meanwhile
             continue
         listed.append(one)
         is_settled = time.time_ns() - changed_ns > SETTLED_NS
@@ -142,7 +142,7 @@ def parse_listed(kept: str) -> ListedRecording | None:
 def update_list(
     store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
 ) -> None:
-    """Drop cached rows, and keep others: id, time of change and JSON. Errors are ignored."""
+    """Remove and add cached rows: id, time of change, JSON. Errors are ignored."""
     if gone or rows:
         with suppress(OSError), store.transaction() as state:
             state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
@@ -171,7 +171,7 @@ def list_folder(folder: Path) -> ListedRecording:
 
 
 def touch_access(store: Store, recording_id: str) -> None:
-    """Record an access. Reading must not fail for this, so errors of the disk are ignored."""
+    """Record an access; disk errors are ignored, since reading must not fail for them."""
     now_s = time.time()
     sql = "SELECT 1 FROM accesses WHERE recording_id = ? AND at_s > ?"
     if not store.rows(sql, (recording_id, now_s - ACCESS_STEP_S)):
@@ -192,7 +192,7 @@ def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
 
 
 class DeletedSession(Record):
-    """One recording that was, or would be, deleted."""
+    """A recording that was, or would be, deleted."""
 
     session_id: str
     reason: Reason
@@ -200,14 +200,14 @@ class DeletedSession(Record):
 
 
 class CleanupError(Record):
-    """One recording that could not be dealt with."""
+    """A recording whose cleanup failed."""
 
     session_id: str
     message: str
 
 
 class CleanupReport(Record):
-    """What a cleanup did, or would do."""
+    """Result of a cleanup."""
 
     status: Literal["ok", "skipped"]
     dry_run: bool = False
@@ -226,7 +226,7 @@ class CleanupReport(Record):
 
 @dataclass
 class _Cleanup:
-    """One run; `left` has the recordings that were not deleted, by id."""
+    """A cleanup run; `left` holds the recordings not deleted, by id."""
 
     delete_one: Callable[[str], None]
     is_dry: bool
@@ -244,7 +244,7 @@ class _Cleanup:
                 self._recover(folder)
             one = self.left[folder.name] = list_folder(folder)
         except OSError as error:
-            self._note(folder.name, error)
+            self._record_error(folder.name, error)
             return
         is_empty = one.status is None and not needs_recovery(folder)
         if is_empty and self.now - one.created_at >= ORPHAN_AGE:
@@ -277,7 +277,7 @@ class _Cleanup:
             recover_session(folder)
             self.recovered += 1
         except (OSError, SessionInUseError) as error:
-            self._note(folder.name, error)
+            self._record_error(folder.name, error)
 
     def _delete(self, one: ListedRecording, reason: Reason) -> bool:
         if one.is_running:
@@ -286,14 +286,14 @@ class _Cleanup:
             if not self.is_dry:
                 self.delete_one(one.id)
         except (OSError, OmniError) as error:
-            self._note(one.id, error)
+            self._record_error(one.id, error)
             return False
         del self.left[one.id]
         deleted = DeletedSession(session_id=one.id, reason=reason, size_bytes=one.bytes)
         self.deleted.append(deleted)
         return True
 
-    def _note(self, recording_id: str, error: Exception) -> None:
+    def _record_error(self, recording_id: str, error: Exception) -> None:
         logger.warning("cleanup of %s: %s", recording_id, error)
         message = error.strerror if isinstance(error, OSError) else str(error)
         self.errors.append(CleanupError(session_id=recording_id, message=message or repr(error)))
@@ -319,7 +319,7 @@ class _Cleanup:
 
 
 def delete_recording(folder: Path) -> None:
-    """Delete a recording, never half visible; SessionInUseError while it is written."""
+    """Delete a recording atomically for readers; SessionInUseError while it is written."""
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
     deleting = folder.with_name(DELETING_PREFIX + folder.name)
@@ -335,11 +335,11 @@ def cleanup_sessions(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> CleanupReport:
-    """Delete recordings by age, then by least recent use until all fit. Blocks on the disk.
+    """Delete recordings by age, then by least recent use until the rest fits.
 
-    What a killed process or a full disk left unfinished is recovered first and then treated like
-    any other. A folder older than a day that holds no recording is deleted. -1 or 0 is no limit;
-    without any limit nothing but recovery is done, and the status is `skipped`.
+    Recordings left unfinished by a killed process or a full disk are recovered first. A folder
+    older than a day without a recording is deleted. -1 or 0 is no limit; without any limit only
+    recovery is done, and the status is `skipped`.
     """
     if max(retention_days, max_storage_gb) <= 0:
         recovered = [] if dry_run else recover_all(data_dir)
@@ -350,7 +350,7 @@ def cleanup_sessions(
         locked_folder(root) if root.is_dir() else nullcontext(),
         closing(Store(Path(data_dir))) as state,
     ):
-        if not dry_run:  # what an earlier run was killed while deleting
+        if not dry_run:  # deletions that were interrupted
             for deleting in root.glob(f"{DELETING_PREFIX}*"):
                 shutil.rmtree(deleting, ignore_errors=True)
         for folder in recording_folders(data_dir):
@@ -367,7 +367,7 @@ def cleanup_listed(
     *,
     dry_run: bool,
 ) -> CleanupReport:
-    """Delete what is listed by the rules of `cleanup_sessions`; `state` has the accesses."""
+    """Apply the rules of `cleanup_sessions` to a list; `state` has the access times."""
     if max(days, gigabytes) <= 0:
         return CleanupReport(status="skipped", dry_run=dry_run)
     run = _Cleanup(delete, dry_run, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Sound, pictures and videos as a session has them, on their way into files or left out."""
+"""Conversion of a session's media to files, and their removal from settings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from recording.folder import PICTURE_HEAD_BYTES, picture_extension
 from recording.records import Settings
 
 Sound = str | bytes | FloatArray
-"""Samples [T] in -1..1; or float32 little-endian, or a whole WAV file, as bytes or their Base64."""
+"""Samples [T] in -1..1; or little-endian float32, or a WAV file, as bytes or Base64."""
 
 MEDIA_SUFFIXES: Final = ("_base64", "_data")  # of settings' names
 MEDIA_NAMES: Final = frozenset({"audio", "data", "frame", "frame_base64_list"})
 BASE64_CHARS: Final = 4  # carry three bytes
 BASE64_BYTES: Final = 3
 PCM_SCALE: Final = 32_767  # source: docs/specification/service.md#5.1
-# As a first sample it would be far outside -1..1, so a WAV file is never mistaken for samples.
+# Not a valid first sample: as float32 it is far outside -1..1.
 WAV_MARK: Final = b"RIFF"
 
 
@@ -38,7 +38,7 @@ def size_bytes(sound: Sound) -> int:
 
 
 def count_samples(sound: Sound) -> int:
-    """Return the number of samples without decoding; WAV files are not understood."""
+    """Return the number of samples without decoding; not for WAV files."""
     if isinstance(sound, np.ndarray):
         return len(sound)
     if isinstance(sound, bytes):
@@ -49,7 +49,7 @@ def count_samples(sound: Sound) -> int:
 def encode_pcm16(sound: Sound, sample_rate_hz: int) -> bytes:
     """Return 16-bit little-endian PCM: clipped to -1..1, times 32767.
 
-    WAV files of another rate are resampled. Raises AudioError if the text is no audio.
+    WAV files of another rate are resampled. Raises AudioError for invalid audio.
     """
     samples = np.nan_to_num(_samples(sound, sample_rate_hz), nan=0.0, posinf=1.0, neginf=-1.0)
     scaled: npt.NDArray[np.float32] = np.rint(np.clip(samples, -1.0, 1.0) * PCM_SCALE)
@@ -98,10 +98,10 @@ def content_bytes(content: Picture) -> bytes:
 
 
 def without_media(config: Mapping[str, Any]) -> Settings:
-    """Replace each sound or picture in settings, at any depth, by what identifies it.
+    """Replace sounds and pictures in settings, at any depth, by their hashes.
 
-    That is `{"sha256": …, "duration_s": …}` for Base64 text; the duration is that of float32 at
-    16 kHz, which all sound in settings is.
+    Base64 text becomes `{"sha256": …, "duration_s": …}`, the duration being that of float32 at
+    16 kHz, the format of all audio in settings.
     """
     return {key: _without_media(key, value) for key, value in config.items()}
 

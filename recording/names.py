@@ -1,4 +1,4 @@
-"""Names of recordings and of the files in them. Only names made here ever become paths.
+"""Names of recordings and their files; only names made here ever become paths.
 
 A recording lies in `<data folder>/sessions/<recording id>/`.
 Source of the layout: docs/specification/service.md#5.1.
@@ -20,7 +20,7 @@ from core.schemas.queue import check_session_id
 
 # Source: docs/specification/service.md#1.5. Longer than a session's id: it wraps one.
 RECORDING_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,96}")
-# 36^10 is 51 bits: an id is also the only key to a shared recording, so it must not be guessable.
+# 36^10 is 51 bits: an id grants access to a shared recording, so it must not be guessable.
 RANDOM_CHARS: Final = 10
 ALPHABET: Final = string.ascii_lowercase + string.digits
 
@@ -32,15 +32,15 @@ DIAGNOSTICS_FILE: Final = "diagnostics.jsonl"
 LOCK_FILE: Final = ".lock"
 OWNER_FILE: Final = ".owner"
 COMMENT_FILE: Final = "comment.txt"
-UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording; the ending says its kind
-SEALED_FILE: Final = ".sealed"  # an object store has it: which one
-UPLOAD_PART_FILE: Final = ".upload.part"  # one on its way in; not the recorder's to remove
+UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording, without suffix
+SEALED_FILE: Final = ".sealed"  # holds the URL of the object store that has the recording
+UPLOAD_PART_FILE: Final = ".upload.part"  # an unfinished upload
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
 REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"
-DELETING_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
+DELETING_PREFIX: Final = ".deleting-"  # of a folder that is being deleted
 
-# Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
+# Source: docs/specification/service.md#1.5. Other files are served as `ANY_BYTES`.
 MEDIA_TYPES: Final = MappingProxyType(
     {
         ".wav": "audio/wav",
@@ -85,7 +85,7 @@ def generate_session_id(prefix: str) -> str:
 
 
 def generate_recording_id(client_session_id: str, now: datetime) -> str:
-    """Return a new id that holds the client's session id and sorts by time."""
+    """Return a new id that sorts by time and contains the client's session id."""
     return generate_session_id(f"{now:%Y%m%d_%H%M%S}_{check_session_id(client_session_id)}")
 
 
@@ -94,7 +94,7 @@ def recording_folder(data_dir: Path | str, recording_id: str) -> Path:
 
 
 def recording_folders(data_dir: Path | str) -> Iterator[Path]:
-    """Yield the folders of all recordings; links and foreign names are skipped."""
+    """Yield the folders of all recordings; symlinks and other names are skipped."""
     root = Path(data_dir) / SESSIONS_FOLDER
     if not root.is_dir():
         return
@@ -105,10 +105,9 @@ def recording_folders(data_dir: Path | str) -> Iterator[Path]:
 
 
 def asset_path(folder: Path, relative: str) -> Path | None:
-    """Resolve a client's path inside a recording to a file that may be served.
+    """Resolve a client's path within a recording to a file that may be served.
 
-    None if there is none, or if the path is absolute, climbs, goes through a link, or names
-    something hidden.
+    None if it does not exist, is hidden, is absolute, contains "..", or passes a symlink.
     """
     parts = relative.split("/")
     if "\0" in relative or "\\" in relative or any(not part or part[0] == "." for part in parts):
@@ -117,7 +116,7 @@ def asset_path(folder: Path, relative: str) -> Path | None:
         root = folder.resolve()
         path = root.joinpath(*parts)
         return path if path.resolve() == path and path.is_file() else None
-    except (OSError, RuntimeError):  # a name too long for the file system, a circle of links
+    except (OSError, RuntimeError):  # name too long, or a symlink loop
         return None
 
 

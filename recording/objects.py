@@ -1,4 +1,4 @@
-"""Recordings in an object store: sealed ones are read there, the others from their workers."""
+"""Access to recordings in an object store; unsealed ones are read from their workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from recording.bucket import (
     DELETING_FILE,
     Bucket,
     BucketError,
-    ObjectFound,
     Seal,
     delete_sealed,
     finish_deleting,
@@ -48,10 +47,10 @@ from recording.listing import (
 from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
 from recording.store import FilesListed, FolderStore, StoredFile
 
-LIST_KEPT_S: Final = 2.0  # of what workers hold: pages ask for many files of one recording
-MISSED_KEPT_S: Final = 0.25  # after it they are asked again about one that they did not list
+LIST_AGE_S: Final = 2.0  # of the workers' cached lists: pages load many files of one recording
+MISS_AGE_S: Final = 0.25  # the same, for a recording missing from them
 ANSWER_S: Final = 5.0
-ASKED_AT_ONCE: Final = 16  # workers
+CONCURRENT_CALLS: Final = 16  # to workers
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class _Held:
 
 
 class RunningRecordings:
-    """What the workers hold; any thread. A worker that does not answer holds nothing."""
+    """The unsealed recordings on the workers' disks, unreachable ones excepted; thread-safe."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class RunningRecordings:
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`workers` returns host and port of each; `tls` None: they serve plain HTTP."""
+        """`workers` returns the "host:port" of each; `tls` None: plain HTTP."""
         self._workers = workers
         self._scheme = "https" if tls else "http"
         self._clock = clock
@@ -82,12 +81,12 @@ class RunningRecordings:
             headers={WORKER_SECRET_HEADER: secret} if secret else {},
             timeout=ANSWER_S,
             transport=transport,
-            trust_env=False,  # a proxy of the environment is not for our own processes
+            trust_env=False,  # no proxy between our own processes
             verify=tls or False,  # without TLS there is no certificate
         )
 
     def listed(self) -> list[ListedRecording]:
-        """Return the unsealed recordings, as they were two seconds ago at most."""
+        """Return the unsealed recordings, at most `LIST_AGE_S` old."""
         return [one.listed for one in self._known().values()]
 
     def find(self, recording_id: str) -> ListedRecording | None:
@@ -134,14 +133,14 @@ class RunningRecordings:
     def _holding(self, recording_id: str) -> _Held | None:
         held = self._held[1].get(recording_id)
         if held is not None and self._lock.locked():
-            return held  # another thread is asking: a worker that hangs holds up that one alone
+            return held  # another thread is updating: an unresponsive worker blocks only that one
         found = self._known().get(recording_id)
-        return found or self._known(MISSED_KEPT_S).get(recording_id)  # it may just have begun
+        return found or self._known(MISS_AGE_S).get(recording_id)  # it may be new
 
-    def _known(self, kept_s: float = LIST_KEPT_S) -> Mapping[str, _Held]:
+    def _known(self, age_s: float = LIST_AGE_S) -> Mapping[str, _Held]:
         with self._lock:
             at_s, held = self._held
-            if self._clock() - at_s < kept_s:
+            if self._clock() - at_s < age_s:
                 return held
             found = self._ask_all("GET", "/recordings")
             held = {one.id: _Held(url, one) for url in found for one in _page(found[url])}
@@ -157,7 +156,7 @@ class RunningRecordings:
             except BucketError:
                 return httpx.Response(HTTPStatus.BAD_GATEWAY)
 
-        with ThreadPoolExecutor(ASKED_AT_ONCE, "recording-ask") as callers:
+        with ThreadPoolExecutor(CONCURRENT_CALLS, "recording-ask") as callers:
             return dict(zip(urls, callers.map(ask, urls), strict=True))
 
     def _blocks(self, url: str, start: int, stop: int) -> Generator[bytes, None, None]:
@@ -188,16 +187,16 @@ def _page(answer: httpx.Response) -> tuple[ListedRecording, ...]:
     try:
         return RecordingPage.model_validate_json(answer.content).recordings
     except ValidationError as error:
-        raise NotFoundError("The worker answered with something else.") from error
+        raise NotFoundError("The worker returned an invalid answer.") from error
 
 
-SEALS_KEPT: Final = 1_000  # in memory; those used longest ago are read again
-READS_AT_ONCE: Final = 8  # a list that was never read asks the store twice a recording
-SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is kept
+SEALS_CACHED: Final = 1_000  # least recently used first out
+CONCURRENT_READS: Final = 8  # of a list: two requests per recording that is not cached
+SEALED_NS: Final = 1  # marks sealed recordings in the cached list
 
 
 class ObjectStore:
-    """Recordings of an object store, as `FolderStore` has its own; seals never change: cached."""
+    """The recordings of an object store, see `FolderStore`; seals are immutable and cached."""
 
     def __init__(
         self,
@@ -207,10 +206,7 @@ class ObjectStore:
         *,
         is_direct: bool = False,
     ) -> None:
-        """`state` caches the list.
-
-        ValueError if `is_direct`, but the store's credentials cannot sign.
-        """
+        """`state` caches the list; ValueError if `is_direct` and URLs cannot be signed."""
         self._bucket = bucket
         self._running = running
         self._state = state
@@ -234,35 +230,22 @@ class ObjectStore:
         return self._running.read(recording_id, name)
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
-        seal = self._seal(recording_id)
         if is_hidden(name):
             return None
-        if seal is None and not is_added(name):
-            unsealed = self._running.files(recording_id)
-            return next((one for one in unsealed if one.name == name), None)
-        for known in seal.files if seal is not None else ():
-            if known.name == name:
-                return self._stored(recording_id, name, known.size_bytes, known.sha256)
-        if not is_added(name):
-            return None
-        found = self._bucket.objects(object_name(recording_id)).get(name)
-        return None if found is None else self._added(recording_id, name, found)
+        if is_added(name):
+            found = self._added_files(recording_id)
+        elif (seal := self._seal(recording_id)) is not None:
+            found = self._sealed_files(recording_id, seal)
+        else:
+            found = self._running.files(recording_id)
+        return next((one for one in found if one.name == name), None)
 
     def files(self, recording_id: str) -> list[StoredFile]:
         seal = self._seal(recording_id)
         if seal is None:
             return self._running.files(recording_id)
-        sealed = [
-            self._stored(recording_id, one.name, one.size_bytes, one.sha256)
-            for one in seal.files
-            if not is_hidden(one.name)
-        ]
-        added = [
-            self._added(recording_id, name, found)
-            for name, found in self._bucket.objects(object_name(recording_id)).items()
-            if is_added(name)
-        ]
-        return sorted(sealed + added, key=lambda one: one.name)
+        found = self._sealed_files(recording_id, seal) + self._added_files(recording_id)
+        return sorted(found, key=lambda one: one.name)
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
         if content:
@@ -284,9 +267,9 @@ class ObjectStore:
 
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)
-        is_sealed = self._seal(recording_id) is not None  # perhaps only just now
+        is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
         self._seals.pop(recording_id, None)
-        update_list(self._state, [recording_id])  # first: what is half deleted must not be listed
+        update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
             delete_sealed(self._bucket, recording_id)
 
@@ -306,7 +289,7 @@ class ObjectStore:
         self._running.close()
 
     def _finish_deleting(self, days: float) -> None:
-        """Finish half-deleted recordings, and delete those unsealed for the retention time."""
+        """Finish interrupted deletions; delete what stayed unsealed for the retention time."""
         sealed = {one.id for one in self._sealed()}
         oldest = datetime.now(UTC) - timedelta(days=days) if days > 0 else None
         for recording_id in self._ids():
@@ -322,19 +305,30 @@ class ObjectStore:
         seal = self._seals.pop(recording_id, None) or read_seal(self._bucket, recording_id)
         if seal is not None:
             self._seals[recording_id] = seal
-            if len(self._seals) > SEALS_KEPT:
-                with suppress(KeyError):  # another thread was faster
+            if len(self._seals) > SEALS_CACHED:
+                with suppress(KeyError):  # emptied by another thread
                     self._seals.popitem(last=False)
         return seal
+
+    def _sealed_files(self, recording_id: str, seal: Seal) -> list[StoredFile]:
+        return [
+            self._stored(recording_id, one.name, one.size_bytes, one.sha256)
+            for one in seal.files
+            if not is_hidden(one.name)
+        ]
+
+    def _added_files(self, recording_id: str) -> list[StoredFile]:
+        objects = self._bucket.objects(object_name(recording_id))
+        return [
+            self._stored(recording_id, name, one.size_bytes, one.mark)
+            for name, one in objects.items()
+            if is_added(name)
+        ]
 
     def _stored(self, recording_id: str, name: str, size_bytes: int, mark: str) -> StoredFile:
         blocks = partial(self._bucket.blocks, object_name(recording_id, name))
         sign = partial(self._bucket.signed_url, object_name(recording_id, name))
         return StoredFile(name, size_bytes, mark, blocks, sign if self.media_origin else None)
-
-    def _added(self, recording_id: str, name: str, found: ObjectFound) -> StoredFile:
-        mark = f"{found.changed_at.timestamp()}-{found.size_bytes:x}"
-        return self._stored(recording_id, name, found.size_bytes, mark)
 
     def _ids(self) -> list[str]:
         names, _ = self._bucket.list_folder(SESSIONS_FOLDER)
@@ -343,7 +337,7 @@ class ObjectStore:
     def _sealed(self) -> list[ListedRecording]:
         sql = "SELECT id, listed FROM recordings WHERE changed_ns = ?"
         before = dict(self._state.rows(sql, (SEALED_NS,)))
-        with ThreadPoolExecutor(READS_AT_ONCE, "recording-list") as readers:
+        with ThreadPoolExecutor(CONCURRENT_READS, "recording-list") as readers:
             ids = self._ids()
             found = dict(zip(ids, readers.map(partial(self._listed_row, before), ids), strict=True))
         listed = {name: one for name, one in found.items() if one is not None}

@@ -1,7 +1,6 @@
-"""What all recorders share: a folder, its timeline, its media files, and an end.
+"""Base of the recorders: folder, timeline, media files, and finalization.
 
-A recorder takes events and returns at once; threads do the writing. Whatever the disk
-does, the session it records never notices.
+Calls return at once; threads do the writing. Problems of the disk never affect the session.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ BACKLOG_TEXT: Final = "The recording was stopped: the disk is too slow."
 class SessionRecorder:
     """Records one session into `<data folder>/sessions/<session id>/`.
 
-    All methods belong to one thread, that of the session's loop; none of them waits.
+    All methods belong to the thread of the session's loop; none of them waits.
 
-    Overflow: when the disk is so slow that the process's backlog is full, files are left out and
-    counted in `meta.json`; when not even the timeline fits, or the disk refuses a write, the
-    recording stops and the session is warned once.
+    Overflow: while the process's backlog is full, files are left out and counted in `meta.json`;
+    when not even the timeline fits, or a write fails, the recording stops with one warning.
     """
 
     def __init__(
@@ -50,14 +48,15 @@ class SessionRecorder:
         data_dir: Path | str,
         options: jobs.RecorderOptions | None = None,
     ) -> None:
-        """Begin; the folder, its lock and `meta.json` are written by the threads.
+        """Begin; the threads write the folder, its lock and `meta.json`.
 
-        The id is made by `generate_session_id` or `generate_recording_id`; a folder of this name
-        must not exist. Audio in the settings, plain JSON, is not kept.
+        The id comes from `generate_session_id` or `generate_recording_id`; its folder must not
+        exist. Audio in the settings, plain JSON, is not stored.
         """
         self.session_id = session_id
         self.folder = names.recording_folder(data_dir, session_id)
-        self._app_type = _one_name(RequestType(app_type))
+        kind = RequestType(app_type)  # of its older name DUPLEX, which may have pictures
+        self._app_type = RequestType.OMNI_DUPLEX if kind is RequestType.DUPLEX else kind
         chosen = options or jobs.RecorderOptions()
         self._owns_threads = chosen.threads is None
         self._threads = chosen.threads or jobs.RecorderThreads(jobs.ReplayProcess())
@@ -65,9 +64,7 @@ class SessionRecorder:
         self._started_s = chosen.clock.monotonic_s()
         self._problem = jobs.Problem(chosen.on_warning)
         self._jobs = jobs.RecordingJobs(self._threads, self._on_disk_error)
-        self._lock: folder.RecordingLock | None = (
-            None  # from when the folder is there until the end
-        )
+        self._lock: folder.RecordingLock | None = None  # once the folder exists
         self._ended: Future[records.Meta | None] | None = None
         started = chosen.clock.now()
         settings = dict(config_snapshot or {})
@@ -82,22 +79,22 @@ class SessionRecorder:
         return MS_PER_S * (self._options.clock.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
-        """Write what the user said in a chunk or turn, at 16 kHz; further pieces are `extra`.
+        """Write the user's audio of a chunk or turn, 16 kHz; `extra` numbers further pieces.
 
-        Returns the file's name inside the folder; None if it is left out.
+        Returns the file's name within the folder; None if it is left out.
         """
         return self._save_sound(names.user_audio(index, extra), sound, INPUT_SAMPLE_RATE_HZ)
 
     def save_ai_audio(self, turn: int, chunk: int, sound: Sound) -> str | None:
-        """Write what the model said in one unit, at 24 kHz."""
+        """Write the model's audio of a unit, 24 kHz."""
         return self._save_sound(names.unit_audio(turn, chunk), sound, OUTPUT_SAMPLE_RATE_HZ)
 
     def save_ai_audio_turn(self, turn: int, sound: Sound) -> str | None:
-        """Write what the model said in a whole turn, at 24 kHz."""
+        """Write the model's audio of a whole turn, 24 kHz."""
         return self._save_sound(names.turn_audio(turn), sound, OUTPUT_SAMPLE_RATE_HZ)
 
     def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
-        """Write a camera picture of a chunk as it came; None also if it is no picture."""
+        """Write a camera picture of a chunk unchanged; None also if it is not a picture."""
         return self._save_picture(partial(names.user_frame, index, extra), picture)
 
     def save_user_image(self, index: int, picture: Picture) -> str | None:
@@ -107,7 +104,7 @@ class SessionRecorder:
         return self._save_content(names.user_video(index), video)
 
     def update_config(self, extra: Mapping[str, Any]) -> None:
-        """Add settings learned later, plain JSON values; they replace those of the same name."""
+        """Add settings known later, plain JSON values; they override earlier ones."""
         self._add_line(records.ConfigLine(extra=media.without_media(extra)))
 
     def record_event(self, kind: str, ts_ms: float | None = None) -> None:
@@ -118,9 +115,9 @@ class SessionRecorder:
     def record_words(
         self, kind: str, text: str, ts_ms: float, duration_ms: int = 0, turn: int | None = None
     ) -> None:
-        """Record words of the user, which begin at `ts_ms` of the sound that was sent.
+        """Record words of the user, at `ts_ms` of the sent audio.
 
-        The kind is `user_transcript` for what was said, `text_added` for what was typed.
+        The kind is `user_transcript` for speech, `text_added` for typed text.
         """
         length_ms = duration_ms or None
         event = records.TimelineEvent(
@@ -129,11 +126,11 @@ class SessionRecorder:
         self._add_line(records.EventLine(event=event))
 
     def checkpoint(self) -> None:
-        """Write `recording.json` as it would be now, while the session continues."""
+        """Write a preliminary `recording.json` while the session continues."""
         self._jobs.submit(lambda: write_checkpoint(self.folder), 0, in_order=True)
 
     def note_end(self, end_reason: records.EndReason) -> records.EndLine:
-        """Record that the session ends now unless another turn follows; return that end."""
+        """Record a possible end of the session, valid unless another turn follows; return it."""
         line = self._ending(end_reason)
         self._add_line(line)
         return line
@@ -141,11 +138,10 @@ class SessionRecorder:
     def finalize(
         self, end: records.EndReason | str | records.EndLine = records.EndReason.STOPPED
     ) -> Future[records.Meta | None]:
-        """End the recording; returns at once, and doing so twice is fine.
+        """End the recording; returns at once, idempotent.
 
-        The future resolves when `recording.json`, `meta.json` and the replay are there, to what
-        `meta.json` holds; to None if the disk would not take them, in which case `recover_session`
-        can try again later.
+        The future resolves to the final `meta.json` when that, `recording.json` and the replay are
+        written; to None if the disk refused, so that `recover_session` has to finish it later.
         """
         if self._ended is None:
             self._before_end()
@@ -154,14 +150,14 @@ class SessionRecorder:
                 self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
             line = end if isinstance(end, records.EndLine) else self._ending(records.EndReason(end))
             ending = self._threads.finalize(lambda: self._end(line))
-            if ending is None:  # what waits is still written; the lock goes with the process
+            if ending is None:  # pending jobs are still written; recovery does the rest
                 self._resolve(None)
             else:
                 ending.add_done_callback(self._check_ending)
         return self._ended
 
     def _before_end(self) -> None:
-        """Write down what is not written yet; for subclasses."""
+        """Hook for subclasses: write pending entries."""
 
     def _add_line(self, line: records.Line) -> None:
         path = self.folder / names.TIMELINE_FILE
@@ -205,12 +201,12 @@ class SessionRecorder:
         return None
 
     def _in_room(self, write: Callable[[], None]) -> None:
-        """On a writing thread: write unless the disk is nearly full."""
+        """Write unless the disk is nearly full; on a writing thread."""
         folder.check_room(self.folder.parent, self._options.min_free_gb)
         write()
 
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
-        """On a writing thread: make the folder; it must not exist, or it would be overwritten."""
+        """Create the folder, which must not exist; on a writing thread."""
         config = media.without_media(settings)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         folder.check_room(self.folder.parent, self._options.min_free_gb)
@@ -247,11 +243,11 @@ class SessionRecorder:
         return records.EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
 
     def _end(self, line: records.EndLine) -> None:
-        """On the ending thread: write the results, then have the replay made."""
+        """Write the results, then have the replay made; on the finalizing thread."""
         if not self._jobs.wait_idle(FLUSH_LIMIT_S):
             self._problem.note(BACKLOG_TEXT)
         self._jobs.stop()
-        if self._lock is None:  # what lies there is somebody else's
+        if self._lock is None:  # the folder belongs to another recording
             self._resolve(None)
             return
         known = {
@@ -260,7 +256,7 @@ class SessionRecorder:
         }
         line = line.model_copy(update=known)
         try:
-            # A line torn by a full disk must not take this one with it.
+            # The newline protects this line from one torn by a full disk.
             append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
             write_results(self.folder)
         except OSError as error:
@@ -306,8 +302,3 @@ class SessionRecorder:
     def _resolve(self, meta: records.Meta | None) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(meta)
-
-
-def _one_name(kind: RequestType) -> RequestType:
-    """The older name of duplex may hold pictures."""
-    return RequestType.OMNI_DUPLEX if kind is RequestType.DUPLEX else kind

@@ -1,9 +1,8 @@
-"""What `meta.json`, `recording.json` and the timeline, `events.jsonl`, hold, field by field.
+"""Schemas of `meta.json`, `recording.json` and the timeline `events.jsonl`.
 
-The timeline gets a line for each thing that happens, as it happens; no line ever changes. All that
-`recording.json` says follows from these lines and from which media files are whole, so a recording
-can be read whatever byte its process died at. What is absent is left out of the file.
-Source: docs/specification/service.md#5.2 to #5.4; fields it does not name say so.
+The timeline is append-only. `recording.json` is derived from it and from the complete media files,
+so a recording is readable whenever its process died. Absent values are omitted.
+Source: docs/specification/service.md#5.2 to #5.4.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from core.schemas.limits import MIB
 from core.schemas.queue import RequestType
 
 SCHEMA_VERSION: Final = 1
-LONGEST_LINE_BYTES: Final = 4 * MIB  # far above any text; longer is damage
+LONGEST_LINE_BYTES: Final = 4 * MIB  # far above any valid line
 
 DUPLEX_TYPES: Final = frozenset({RequestType.AUDIO_DUPLEX, RequestType.OMNI_DUPLEX})
 
 
 Seconds = Annotated[float, AfterValidator(lambda value: round(value, 1))]
 Milliseconds = Seconds
-# Any: a snapshot of settings, whose names belong to the protocol it comes from.
+# Any: a snapshot of settings, whose fields depend on the protocol.
 Settings = dict[str, Any]
 
 
 class Record(BaseModel):
-    """Base of everything in a recording: frozen, what is unknown ignored."""
+    """Base of all records: frozen, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -49,12 +48,12 @@ class Record(BaseModel):
 
 
 class Status(StrEnum):
-    """How far a recording has come."""
+    """Progress of a recording."""
 
     RECORDING = "recording"
     FINALIZING = "finalizing"
     READY = "ready"
-    FAILED = "failed"  # it was cut off before there was anything to show
+    FAILED = "failed"  # cut off before anything was recorded
 
 
 OVER: Final = frozenset({Status.READY, Status.FAILED})
@@ -69,22 +68,23 @@ class EndReason(StrEnum):
 
 
 class Meta(Record):
-    """`meta.json`: what a list of recordings shows."""
+    """`meta.json`: metadata for lists of recordings."""
 
     schema_version: int = Field(SCHEMA_VERSION, description="Version of this layout.")
-    session_id: str = Field(description="The recording's id and the name of its folder.")
-    app_type: RequestType = Field(description="Which kind of conversation it was.")
-    created_at: AwareDatetime = Field(description="When it started, UTC.")
-    ended_at: AwareDatetime | None = Field(None, description="When it ended, UTC.")
-    duration_s: Seconds | None = Field(None, description="How long it lasted, s.")
-    worker_id: str = Field("", description="Which worker it ran on.")
-    title: str = Field("", description="A neutral name: month, day and time of its start.")
-    config: Settings = Field(default_factory=dict, description="Its settings, without any sound.")
+    session_id: str = Field(description="The recording's id, also the name of its folder.")
+    app_type: RequestType = Field(description="Kind of conversation.")
+    created_at: AwareDatetime = Field(description="Start, UTC.")
+    ended_at: AwareDatetime | None = Field(None, description="End, UTC.")
+    duration_s: Seconds | None = Field(None, description="Duration, s.")
+    worker_id: str = Field("", description="Its worker.")
+    title: str = Field("", description="Month, day and time of the start.")
+    config: Settings = Field(
+        default_factory=dict, description="Settings of the session, without audio."
+    )
     end_reason: EndReason | None = Field(None, description="Why it ended.")
-    status: Status = Field(Status.RECORDING, description="How far the recording has come.")
-    size_bytes: int | None = Field(None, ge=0, description="Size of what was recorded.")
-    # what a reader should know about what is missing.
-    problem: str | None = Field(None, description="Why the recording is not complete.")
+    status: Status = Field(Status.RECORDING, description="Progress of the recording.")
+    size_bytes: int | None = Field(None, ge=0, description="Size of the recorded files.")
+    problem: str | None = Field(None, description="Why the recording is incomplete.")
     files_left_out: int | None = Field(None, description="Files lost because the disk was slow.")
 
     @property
@@ -114,27 +114,27 @@ class ChunkResult(Record):
     ai_audio: str | None = None
     ai_audio_duration_ms: int | None = None
     end_of_turn: Literal[True] | None = None
-    barge_in: Literal[True] | None = None  # the turn before was broken off here
+    barge_in: Literal[True] | None = None  # the previous turn was interrupted here
     turn: int | None = None  # number of the speaking turn
 
 
 class Chunk(Record):
-    """One chunk the user sent, and what came of it; without a result it was never answered."""
+    """A chunk of user input and its result; without a result it was never answered."""
 
     index: int = Field(ge=0)
-    receive_ts_ms: Milliseconds | None = None  # absent when only the files are left
+    receive_ts_ms: Milliseconds | None = None  # absent if reconstructed from files
     user_audio: str | None = None
     user_audio_duration_ms: int | None = None
     user_frame: str | None = None
-    extra_frames: tuple[str, ...] | None = None  # the chunk's further pictures
+    extra_frames: tuple[str, ...] | None = None  # further pictures of the chunk
     result: ChunkResult | None = None
 
 
 class TimelineEvent(Record):
-    """Something that happened between chunks: pause, resume, interrupt, force_listen, warning.
+    """An event between chunks: pause, resume, interrupt, force_listen, warning, user_transcript.
 
-    A user_transcript has the words; in a duplex session it began at `ts_ms` of the sound that was
-    sent, in any other it belongs to a turn.
+    A transcript has a text; in a duplex session `ts_ms` is its position in the sent audio, in other
+    sessions it belongs to a turn.
     """
 
     ts_ms: Milliseconds
@@ -145,14 +145,14 @@ class TimelineEvent(Record):
 
 
 class TextInput(Record):
-    """What the user wrote or attached in one turn."""
+    """Text and attachments of the user in a turn."""
 
     text: str = ""
     images: tuple[str, ...] | None = None
     audio: str | None = None
-    more_audio: tuple[str, ...] | None = None  # further pieces of sound
+    more_audio: tuple[str, ...] | None = None  # further audio attachments
     videos: tuple[str, ...] | None = None
-    transcript: str | None = None  # what was said in the sound
+    transcript: str | None = None  # of the audio
 
 
 class VoiceInput(Record):
@@ -162,7 +162,7 @@ class VoiceInput(Record):
     transcript: str | None = None
 
 
-# The kind that more of the given fields fit; only voice has a `type`.
+# Resolved by the number of matching fields; only voice has a `type`.
 TurnInput = Annotated[TextInput | VoiceInput, Field(union_mode="smart")]
 
 
@@ -183,10 +183,10 @@ class TurnTiming(Record):
 
 
 class Turn(Record):
-    """A round of a turn-based conversation; without timing it was never finished."""
+    """A round of a turn-based conversation; without timing it was not finished."""
 
     turn_index: int = Field(ge=0)
-    request_ts_ms: Milliseconds | None = None  # absent when only the files are left
+    request_ts_ms: Milliseconds | None = None  # absent if reconstructed from files
     input: TurnInput | None = None
     output: TurnOutput = Field(default_factory=TurnOutput)
     timing: TurnTiming = Field(default_factory=TurnTiming)
@@ -196,7 +196,7 @@ class Turn(Record):
 TurnMode = Literal[RequestType.CHAT, RequestType.STREAMING, RequestType.HALF_DUPLEX_AUDIO]
 
 ReplayTiming = Literal["session", "logical"]
-"""Position of sound in a replay: on the session's clock, or unit after unit, none overlapping."""
+"""Position of audio in a replay: by the session's clock, or unit after unit without overlap."""
 
 
 class _Recording(Record):
@@ -231,12 +231,12 @@ class TurnRecording(_Recording):
         return len(self.turns)
 
 
-# What `recording.json` holds.
+# Content of `recording.json`.
 Recording = Annotated[DuplexRecording | TurnRecording, Field(discriminator="mode")]
 
 
 class SessionLine(Record):
-    """The first line: what is recorded."""
+    """The first line: identity of the session."""
 
     line: Literal["session"] = "session"
     schema_version: int = SCHEMA_VERSION
@@ -248,7 +248,7 @@ class SessionLine(Record):
 
 
 class ConfigLine(Record):
-    """Settings learned later; they replace those of the same name."""
+    """Settings that become known later; they override earlier ones."""
 
     line: Literal["config"] = "config"
     extra: Settings
@@ -282,11 +282,11 @@ class TurnEndLine(Record):
     turn_index: int = Field(ge=0)
     timing: TurnTiming
     interrupted: Literal[True] | None = None
-    text: str | None = None  # the whole reply, where it did not come in pieces
+    text: str | None = None  # the reply, where it was not streamed
 
 
 class EndLine(Record):
-    """How the session ended; the last line, unless another turn followed."""
+    """End of the session; the last line, unless another turn follows."""
 
     line: Literal["end"] = "end"
     end_reason: EndReason
@@ -311,7 +311,7 @@ _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminato
 
 @dataclass
 class Timeline:
-    """All readable lines of one session, sorted by kind."""
+    """All readable lines of a session, by kind."""
 
     session: SessionLine | None = None
     config: Settings = field(default_factory=dict)
@@ -323,7 +323,7 @@ class Timeline:
     end: EndLine | None = None
 
     def add(self, line: Line) -> None:
-        """Add the next line; of two about the same thing the later counts."""
+        """Add the next line; a later line overrides an earlier one about the same thing."""
         match line:
             case SessionLine():
                 self.session = line
@@ -336,7 +336,7 @@ class Timeline:
                 self.events.append(line.event)
             case TurnStartLine():
                 self.starts[line.turn_index] = line
-                self.end = None  # the session continued after all
+                self.end = None  # the session continued
             case TextLine():
                 self.texts.setdefault(line.turn_index, []).append(line.text)
             case TurnEndLine():
@@ -345,7 +345,7 @@ class Timeline:
                 self.end = line
 
     def complete_from(self, recording: Recording) -> None:
-        """Fill in from an earlier `recording.json` what lines no longer say."""
+        """Restore from an earlier `recording.json` what was lost from the timeline."""
         self.events = self.events or list(recording.events)
         if isinstance(recording, DuplexRecording):
             self.chunks = {chunk.index: chunk for chunk in recording.chunks} | self.chunks
@@ -365,7 +365,7 @@ class Timeline:
                 )
 
     def reply(self, turn_index: int) -> str:
-        """Return the model's reply in a turn, as far as it is known."""
+        """Return the model's reply in a turn, as far as known."""
         end = self.ends.get(turn_index)
         if end is not None and end.text is not None:
             return end.text
@@ -377,7 +377,7 @@ def encode_line(line: Line) -> bytes:
 
 
 def read_timeline(path: Path) -> Timeline:
-    """Read all readable lines; a torn or damaged one is skipped."""
+    """Read a timeline; torn or damaged lines are skipped."""
     timeline = Timeline()
     with suppress(FileNotFoundError), path.open("rb") as file:
         while raw := file.readline(LONGEST_LINE_BYTES):

@@ -1,8 +1,7 @@
-"""Ends a recording on disk: after its session, or in place of a process that was killed.
+"""Finishes a recording on disk: after its session, or for a process that was killed.
 
-Makes `recording.json` and `meta.json` out of the timeline and the files that are whole; files that
-no line names are placed by their own names. Needs only the folder. Doing it twice, or being killed
-while doing it, loses nothing.
+Derives `recording.json` and `meta.json` from the timeline and the complete media files; files not
+in the timeline are placed by their names. Needs only the folder; idempotent and crash-safe.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ END_FIELDS: Final = frozenset({"end_reason", "ended_at", "duration_s", "problem"
 
 
 def write_results(folder: Path) -> Meta:
-    """Write `recording.json`, then `meta.json` with status finalizing, which is returned.
+    """Write `recording.json`, then `meta.json` with status finalizing; return the latter.
 
-    No other writer may be active. After an OSError what was there before is kept.
+    No other writer may be active. After an OSError the earlier files remain.
     """
     timeline = read_timeline(folder / TIMELINE_FILE)
     before, written = read_meta(folder), read_recording(folder)
     meta = identify(folder, timeline, before, written)
-    if written is not None:  # a damaged timeline must not undo what an undamaged one gave
+    if written is not None:  # the timeline may have been damaged since
         timeline.complete_from(written)
     built = build_recording(folder, timeline, meta)
     if written is not None and built.merged_replay is not None:
@@ -82,14 +81,14 @@ def write_results(folder: Path) -> Meta:
 
 
 def write_checkpoint(folder: Path) -> None:
-    """Write `recording.json` as it would be now; no file may be added to meanwhile."""
+    """Write a preliminary `recording.json`; no other writer may be active."""
     timeline = read_timeline(folder / TIMELINE_FILE)
     meta = identify(folder, timeline, read_meta(folder), None)
     write_recording(folder, build_recording(folder, timeline, meta))
 
 
 def mark_ready(folder: Path) -> Meta | None:
-    """Set the final status and size: failed where nothing can be shown of a cut-off session."""
+    """Set the final status and size: failed if a cut-off session has no content."""
     _remove_unfinished(folder)
     meta = read_meta(folder)
     if meta is not None:
@@ -106,7 +105,7 @@ def mark_ready(folder: Path) -> Meta | None:
 
 
 def needs_recovery(folder: Path) -> bool:
-    """Whether a folder holds an unfinished recording that nothing writes any more."""
+    """Whether a folder holds an unfinished recording without a writer."""
     known = (TIMELINE_FILE, names.META_FILE, names.LOCK_FILE)
     if not any((folder / name).exists() for name in known):
         return False
@@ -116,10 +115,10 @@ def needs_recovery(folder: Path) -> bool:
 
 
 def recover_session(folder: Path) -> Meta:
-    """Make a recording readable whose process was killed at any moment.
+    """Finish a recording whose process was killed at any moment.
 
-    Repairs truncated audio, and writes `recording.json` and `meta.json` anew; a recording that is
-    whole comes out as it was. SessionInUseError while it is still being written.
+    Repairs truncated audio, and rewrites `recording.json` and `meta.json`; a complete recording is
+    unchanged. SessionInUseError while it is still being written.
     """
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
@@ -129,10 +128,9 @@ def recover_session(folder: Path) -> Meta:
 
 
 def recover_all(data_dir: Path | str) -> list[str]:
-    """Recover every recording that a killed process or a full disk left behind; return their ids.
+    """Recover all recordings left unfinished by a killed process or a full disk; return their ids.
 
-    A worker calls this when it starts, in a thread; a cleanup does it too. Others wait meanwhile.
-    One that cannot be read or written is logged and skipped.
+    Called by workers at start and by cleanups, under a lock. Failures are logged and skipped.
     """
     place = Path(data_dir) / names.SESSIONS_FOLDER
     recovered: list[str] = []
@@ -150,7 +148,7 @@ def recover_all(data_dir: Path | str) -> list[str]:
 
 
 def _with_end(meta: Meta, folder: Path, timeline: Timeline, before: Meta | None) -> Meta:
-    """Add how the session ended; an earlier `meta.json` may know what the timeline has lost."""
+    """Add the end of the session, from an earlier `meta.json` if the timeline has lost it."""
     end: EndLine | Meta | None = timeline.end
     if end is None and before is not None and before.ended_at is not None:
         end = before
@@ -159,7 +157,7 @@ def _with_end(meta: Meta, folder: Path, timeline: Timeline, before: Meta | None)
 
 
 def _presumed_end(folder: Path, created: datetime) -> EndLine:
-    """Take the last write for the end of a session whose process was killed."""
+    """Take the time of the last write as the end of a killed session."""
     last_s = newest_change_s(folder)
     with suppress(OSError):
         last_s = (folder / TIMELINE_FILE).stat().st_mtime
@@ -175,7 +173,7 @@ def title_of(created: datetime) -> str:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove what a recorder or its replay left; a comment may just be uploading."""
+    """Remove temporary files of recorder and replay, but not of a comment being written."""
     for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
         if not path.name.startswith(f".{names.COMMENT_FILE}"):
             with suppress(OSError):
@@ -219,9 +217,9 @@ class MediaFiles:
 def identify(
     folder: Path, timeline: Timeline, meta: Meta | None, recording: Recording | None
 ) -> Meta:
-    """Find out what session a folder holds: `meta.json` without the session's end.
+    """Build `meta.json` without the session's end.
 
-    The timeline is preferred, then `meta.json`, then `recording.json`; the files' names come last.
+    Sources in order: the timeline, `meta.json`, `recording.json`, the names of the files.
     """
     config, worker_id = timeline.config, ""
     if timeline.session is not None:

@@ -1,7 +1,7 @@
-"""Builds the merged replay of a finished recording: a step of its own that reads only the folder.
+"""Builds the merged replay of a finished recording from its folder.
 
-`python -m recording.replay FOLDER` does the same from the command line. Left is the user, right the
-model. A picture is encoded only when it changes; one is held in memory at a time.
+Command line: `python -m recording.replay FOLDER`. The user is on the left channel, the model on
+the right. Pictures are encoded when they change; one is in memory at a time.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from recording.replay_plan import (
 
 MS: Final = Fraction(1, 1_000)
 LENGTH_BYTES: Final = 2  # source: 3GPP TS 26.245, section 5.17
-# The least an encoder of MP4 subtitles takes: the format is given as a subtitle file of the
-# ASS kind. Source: FFmpeg, libavcodec/movtextenc.c.
+# The minimal header that FFmpeg's encoder of MP4 subtitles accepts, in the ASS format.
+# Source: FFmpeg, libavcodec/movtextenc.c.
 STYLE_HEADER: Final = b"""[Script Info]
 ScriptType: v4.00+
 [V4+ Styles]
@@ -71,8 +71,8 @@ WIDTH_PX: Final = 1_280
 HEIGHT_PX: Final = 720
 TIME_LIMIT_S: Final = 120.0
 
-NOMINAL_RATE_HZ: Final = 25  # only a hint; pictures carry their own times, in ms
-LAST_PICTURE_MS: Final = 1_000 // NOMINAL_RATE_HZ  # how long a player shows the last one
+NOMINAL_RATE_HZ: Final = 25  # a hint; pictures carry their own times, in ms
+LAST_PICTURE_MS: Final = 1_000 // NOMINAL_RATE_HZ  # display time of the last picture
 H264: Final = "libx264"
 H264_OPTIONS: Final = {"preset": "veryfast", "crf": "23", "bf": "0"}
 PLAIN_CODEC: Final = "mpeg4"
@@ -83,7 +83,7 @@ BLACK: Final = (0, 0, 0)
 
 Pcm = npt.NDArray[np.int16]
 
-BLOCK_SAMPLES: Final = 16_384  # about a second; what is held in memory at a time
+BLOCK_SAMPLES: Final = 16_384  # about a second; held in memory at once
 CHANNELS: Final = 2
 
 
@@ -96,7 +96,7 @@ def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
 
 
 def track(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield one side of the replay in blocks; the spans are in order and do not overlap."""
+    """Yield one channel in blocks; the spans are in order and do not overlap."""
     held = np.zeros(0, np.int16)
     left = total
     for piece in _pieces(spans, total):
@@ -110,7 +110,7 @@ def track(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
 
 
 def _pieces(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield sound and silence alternately, each piece a few blocks at most."""
+    """Yield sound and silence alternately, in pieces of a few blocks at most."""
     position = 0
     for span in spans:
         yield from _silence(span.start - position)
@@ -125,7 +125,7 @@ def _silence(samples: int) -> Iterator[Pcm]:
 
 
 def _fit(pieces: Iterator[Pcm], samples: int) -> Iterator[Pcm]:
-    """Cut to a length, or fill up with silence when a file turned out shorter."""
+    """Truncate or pad with silence to a length."""
     for piece in pieces:
         if samples <= 0:
             return
@@ -135,7 +135,7 @@ def _fit(pieces: Iterator[Pcm], samples: int) -> Iterator[Pcm]:
 
 
 def _played(span: Span) -> Iterator[Pcm]:
-    """Yield a span at 16 kHz; band-limited as one stream, so that files join without a seam."""
+    """Yield a span at 16 kHz; its files are resampled as one stream, to join seamlessly."""
     if span.rate_hz == REPLAY_RATE_HZ:
         yield from _read(span)
         return
@@ -165,9 +165,9 @@ class ReplayTooSlowError(Exception):
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """`codec` is FFmpeg's name, the best available by default; tests set the others."""
+    """`codec` is FFmpeg's name, by default the best available; tests set the others."""
 
-    codec: str | None = None  # FFmpeg's name; the best there is by default
+    codec: str | None = None
     limit_s: float = TIME_LIMIT_S
     monotonic_s: Callable[[], float] = time.monotonic
 
@@ -183,9 +183,9 @@ def write_replay_video(
     cues: list[Cue],
     options: VideoOptions | None = None,
 ) -> None:
-    """Write the video; `sound` is the replay's WAV file, which gives the length.
+    """Write the video; `sound` is the replay's WAV file, which determines the length.
 
-    After ReplayTooSlowError or an error of the encoder the file is not complete.
+    After ReplayTooSlowError or an encoder's error the file is incomplete.
     """
     chosen = options or VideoOptions()
     deadline_s = chosen.monotonic_s() + chosen.limit_s
@@ -212,7 +212,7 @@ def write_replay_video(
 
 
 def add_track(file: OutputContainer, cues: list[Cue]) -> Iterator[Packet[Stream]]:
-    """Add a subtitle track to an MP4 file before anything is written to it; return its packets."""
+    """Add a subtitle track to an MP4 file before other data; return its packets."""
     stream = file.add_stream("mov_text")
     stream.codec_context.subtitle_header = STYLE_HEADER
     stream.time_base = MS
@@ -241,7 +241,7 @@ def _video_stream(file: OutputContainer, codec: str) -> VideoStream:
 
 
 class _Sounds:
-    """Feeds the replay's WAV file to the encoder, as far as the pictures have come."""
+    """Encodes the replay's WAV file up to the position of the pictures."""
 
     def __init__(self, file: OutputContainer, stream: AudioStream, source: BinaryIO) -> None:
         self._file = file
@@ -263,7 +263,7 @@ class _Sounds:
 
 
 def _pictures(plan: ReplayPlan) -> Iterator[tuple[int, Image.Image]]:
-    """Yield what is on screen at the start, at each change and at the end, with the time in ms."""
+    """Yield time, ms, and picture on screen: at the start, at each change and at the end."""
     picture = Image.new("RGB", (WIDTH_PX, HEIGHT_PX), BLACK)
     last_ms = max(1, plan.samples // SAMPLES_PER_MS - LAST_PICTURE_MS)
     changes: list[tuple[int, Path | None]] = [(0, None)]
@@ -302,11 +302,11 @@ def build_replay(
     max_duration_s: float = MAX_REPLAY_S,
     video: VideoOptions | None = None,
 ) -> ReplayFiles:
-    """Make `merged_replay.wav`, and `merged_replay.mp4` with its subtitles if there are pictures.
+    """Make `merged_replay.wav`, and if there are pictures `merged_replay.mp4` with subtitles.
 
-    Memory does not grow with the length of the session. Files appear when they are complete;
-    `recording.json` then names them. A replay beyond `max_duration_s` is not made; a video that
-    takes too long or that cannot be encoded is left out.
+    Memory is independent of the session's length. Files appear when complete and are then named in
+    `recording.json`. A replay beyond `max_duration_s` is not made; a video that takes too long or
+    cannot be encoded is left out.
     """
     recording = read_recording(folder)
     if recording is None:

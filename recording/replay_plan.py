@@ -1,7 +1,6 @@
-"""Decides the position of each piece of sound, each picture and each subtitle in a replay.
+"""Positions of audio, pictures and subtitles in a replay, in samples at 16 kHz.
 
-Counts samples at 16 kHz, the clock of what was heard; reads nothing but the recording's own text
-and the lengths of its WAV files.
+Reads only `recording.json` and the lengths of the WAV files.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from recording.records import (
 
 REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
 SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // MS_PER_S
-UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings say
+UNIT_MS: Final = 1_000  # default length of a chunk without audio
 # Source: docs/specification/service.md#5.5.
-USER_LINE_CHARS: Final = 110  # ours: of what the user said, shown at once
+USER_LINE_CHARS: Final = 110  # ours: of the user's words shown at once
 SUBTITLE_LINGER_SAMPLES: Final = 3 * REPLAY_RATE_HZ // 2
 
 
 @dataclass
 class Span:
-    """Sound files played one right after the other, from one moment on."""
+    """Audio files played back to back from a position on."""
 
     start: int  # samples at 16 kHz
     files: list[Path] = field(default_factory=list)
@@ -59,7 +58,7 @@ class Span:
 
 @dataclass
 class CaptionTurn:
-    """The texts of one turn: each is appended to those shown, all disappear together."""
+    """The texts of a turn: each is appended to those shown; all disappear together."""
 
     texts: list[tuple[int, str]] = field(default_factory=list)
     end: int = 0  # when they go
@@ -83,10 +82,10 @@ class ReplayPlan:
 
 
 def plan_replay(folder: Path, recording: Recording, timing: ReplayTiming = "session") -> ReplayPlan:
-    """Lay out a replay; of length 0 if there is no sound to play.
+    """Lay out a replay; of length 0 without audio.
 
-    `session` keeps what the user said unbroken and puts the model's turns on that clock; `logical`
-    puts unit after unit, each as long as its longer side.
+    `session` leaves the user's audio unbroken and places the model's turns on that clock; `logical`
+    plays unit after unit, each as long as its longer side.
     """
     if isinstance(recording, TurnRecording):
         return _plan_turns(folder, recording)
@@ -104,7 +103,7 @@ class _DuplexPlanner:
         self._is_logical = timing == "logical"
         self._plan = ReplayPlan()
         self._now = 0  # start of the chunk being added
-        self._heard = 0  # the same in the sound that was sent
+        self._audio_now = 0  # the same in the user's audio
         self._starts: list[tuple[int, int]] = []  # of chunks: both of these
         self._speech: Span | None = None  # what the model is saying, while it can continue
         self._caption: CaptionTurn | None = None  # of the turn, while it can continue
@@ -112,8 +111,8 @@ class _DuplexPlanner:
     def add(self, chunk: Chunk) -> None:
         user = _span(self._folder, chunk.user_audio, self._now)
         duration = user.samples if user else self._unit
-        self._starts.append((self._heard, self._now))
-        self._heard += duration
+        self._starts.append((self._audio_now, self._now))
+        self._audio_now += duration
         if user:
             self._plan.user.append(user)
         result = chunk.result
@@ -137,9 +136,9 @@ class _DuplexPlanner:
         self._end_turn()
         for event in events:
             if event.text and event.text.strip() and self._starts:
-                heard = round(event.ts_ms * SAMPLES_PER_MS)
-                index = max(bisect_right(self._starts, (heard, self._now)) - 1, 0)
-                start = self._starts[index][1] + heard - self._starts[index][0]
+                position = round(event.ts_ms * SAMPLES_PER_MS)
+                index = max(bisect_right(self._starts, (position, self._now)) - 1, 0)
+                start = self._starts[index][1] + position - self._starts[index][0]
                 samples = (event.duration_ms or 0) * SAMPLES_PER_MS
                 lines = textwrap.wrap(event.text, USER_LINE_CHARS)
                 texts = [(start + n * samples // len(lines), line) for n, line in enumerate(lines)]
@@ -150,7 +149,7 @@ class _DuplexPlanner:
         return self._plan
 
     def _say(self, speech: Span) -> None:
-        """Put speech where the turn's speech before it ends, or now if it begins anew."""
+        """Append speech to the turn's speech, or start it now."""
         joins = self._speech is not None and (
             not self._is_logical or speech.start == self._speech.end
         )
@@ -164,7 +163,7 @@ class _DuplexPlanner:
         self._speech = speech
 
     def _break_off(self) -> None:
-        """The listener's player was emptied: nothing said before is played from now on."""
+        """The user interrupted: earlier speech is not played from now on."""
         spans = self._plan.ai
         while spans and spans[-1].start >= self._now:
             spans.pop()
@@ -181,7 +180,7 @@ class _DuplexPlanner:
         self._caption.texts.append((self._now, text))
 
     def _end_turn(self) -> None:
-        """Let the caption stay a little after the chunk or the speech, whichever ends later."""
+        """End the caption shortly after the later end of chunk and speech."""
         if self._caption is not None:
             spoken = self._plan.ai[-1].end if self._plan.ai else 0
             self._caption.end = max(self._now, spoken) + SUBTITLE_LINGER_SAMPLES
@@ -195,7 +194,7 @@ class _DuplexPlanner:
 
 
 def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
-    """Put each turn's voice so that it ends when the request came, the answer after it."""
+    """Place the user's voice so that it ends at the request, and the reply after it."""
     plan = ReplayPlan()
     for turn in recording.turns:
         now = round((turn.request_ts_ms or 0) * SAMPLES_PER_MS)
@@ -223,7 +222,7 @@ def _span(folder: Path, name: str | None, start: int) -> Span | None:
 
 
 DASH: Final = "\u2013 "  # before the text of the other speaker
-CUE_MAX_CHARS: Final = 120  # three lines on a film; further text begins anew
+CUE_MAX_CHARS: Final = 120  # three lines of a video; then a new cue starts
 S_PER_MINUTE: Final = 60
 
 
@@ -238,9 +237,9 @@ class Cue:
 
 
 def cues_of(plan: ReplayPlan) -> list[Cue]:
-    """Return the subtitles of a replay: text accumulates over a turn, then all of it disappears.
+    """Return the subtitles: text accumulates over a turn, then disappears.
 
-    What the user said stands above what the model says, behind a dash.
+    The user's words are above the model's, after a dash.
     """
     model = _cues_of_turns(plan.captions, plan.samples)
     user = _cues_of_turns(plan.user_captions, plan.samples)
@@ -255,7 +254,7 @@ def _cues_of_turns(turns: list[CaptionTurn], samples: int) -> list[Cue]:
 
 
 def _side_by_side(above: list[Cue], below: list[Cue]) -> list[Cue]:
-    """Return one cue at a time, as a track of an MP4 file needs it."""
+    """Merge concurrent cues, which a track of an MP4 file cannot have."""
     if not above:
         return below
     times = sorted({time for cue in (*above, *below) for time in (cue.start_ms, cue.end_ms)})

@@ -1,6 +1,6 @@
-"""Recordings of the data folder as clients read and change them; their files over HTTP.
+"""Access to the recordings of a data folder; files as HTTP responses; the cleanup schedule.
 
-Blocks, but for the schedule of the cleanup: an event loop calls it in a thread.
+Blocks on the disk, except for the schedule: call from a thread.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from recording.records import Record
 
 logger: Final = logging.getLogger(__name__)
 
-BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at a time
+BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at once
 FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
-LEAST_PAUSE_S: Final = 60.0  # many sessions that end together cost one cleanup
-LONGEST_PAUSE_S: Final = 3_600.0  # how long what a full disk left unfinished waits
+MIN_PAUSE_S: Final = 60.0  # sessions that end together cause one cleanup
+MAX_PAUSE_S: Final = 3_600.0  # the longest wait of a recording that a full disk left unfinished
 
 Blocks = Callable[[int, int], Generator[bytes, None, None]]
 """Yields bytes [start, stop)."""
@@ -56,7 +56,7 @@ class FilesListed(Record):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """`mark` changes when the file does; `signed_url` returns where clients may fetch it."""
+    """A file of a recording; `mark` identifies its version, `signed_url` makes a public URL."""
 
     name: str
     size_bytes: int
@@ -66,10 +66,10 @@ class StoredFile:
 
 
 class FolderStore:
-    """All recordings of a data folder; `ObjectStore` does the same for an object store.
+    """The recordings of a data folder; `ObjectStore` has the same interface for an object store.
 
-    What the disk or the network refuses is an OSError. `media_origin` is of the addresses that
-    clients are redirected to; "" if they never are.
+    Errors of disk or network are OSErrors. `media_origin` is the origin of signed URLs; "" if
+    clients are never redirected.
     """
 
     media_origin = ""
@@ -88,20 +88,20 @@ class FolderStore:
         return is_live(self._folder(recording_id))
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        """Return a small file, also a hidden one; None if it is not there."""
+        """Return the content of a small file, also of a hidden one; None if it does not exist."""
         with suppress(OSError):
             return (self._folder(recording_id) / name).read_bytes()
         return None
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
-        """Return a file that may be served; None for what is hidden or not there."""
+        """Return a file that may be served; None if it is hidden or does not exist."""
         return file_in(self._folder(recording_id), name)
 
     def files(self, recording_id: str) -> list[StoredFile]:
         return files_in(self._folder(recording_id))
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
-        """Add a small file in place of an earlier one, or remove it if there is no content."""
+        """Write or replace a small file; without content, remove it."""
         path = self._folder(recording_id) / name
         if content:
             atomic_write(path, content)
@@ -109,10 +109,7 @@ class FolderStore:
             path.unlink(missing_ok=True)
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
-        """Add a whole file; of those it replaces none is left.
-
-        LowDiskError if the disk is nearly full.
-        """
+        """Store a file and remove those it replaces; LowDiskError if the disk is nearly full."""
         folder = self._folder(recording_id)
         check_room(folder, self._min_free_gb)
         part, flags = folder / UPLOAD_PART_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
@@ -178,20 +175,20 @@ class CleanupSchedule:
         self._requested.set()
 
     async def run(self) -> None:
-        """Clean up in a thread, repeatedly, until cancelled. The caller owns the task."""
+        """Clean up repeatedly, in a thread, until cancelled."""
         await asyncio.sleep(FIRST_RUN_S)
         while True:
             self._requested.clear()
             try:
                 report = await asyncio.to_thread(self._clean)
-            except Exception:  # whatever is wrong with one run, the disk needs the next one
+            except Exception:  # the next run must come in any case
                 logger.exception("cleanup of recordings failed")
             else:
                 level = logging.INFO if report.deleted or report.recovered else logging.DEBUG
                 logger.log(level, "cleanup of recordings: %s", report.to_json())
-            await asyncio.sleep(LEAST_PAUSE_S)
+            await asyncio.sleep(MIN_PAUSE_S)
             with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_PAUSE_S - LEAST_PAUSE_S):
+                async with asyncio.timeout(MAX_PAUSE_S - MIN_PAUSE_S):
                     await self._requested.wait()
 
 
@@ -224,7 +221,7 @@ def file_answer(
     *,
     is_head: bool = False,
 ) -> Response:
-    """Return a file, or one range of it; several ranges are answered with the whole file.
+    """Return a file, or one range of it; a request for several ranges gets the whole file.
 
     Source: RFC 9110, sections 13.1.5 and 14.
     """
@@ -246,7 +243,7 @@ def file_answer(
 
 
 def _span(range_header: str, size: int) -> tuple[int, int] | None:
-    """Return the requested range [start, stop), empty if unsatisfiable; None for the whole."""
+    """Parse a range to [start, stop), empty if unsatisfiable; None for the whole file."""
     found = ONE_RANGE.fullmatch(range_header.replace(" ", ""))
     if found is None or not any(found.groups()):
         return None
@@ -263,7 +260,7 @@ class _Sink(RawIOBase):
         super().__init__()
         self._parts: list[bytes] = []
 
-    # Any: whatever holds bytes; the type for that comes with Python 3.12.
+    # Any: a buffer; its type comes with Python 3.12.
     def write(self, block: Any) -> int:
         self._parts.append(bytes(block))
         return len(self._parts[-1])
@@ -274,10 +271,10 @@ class _Sink(RawIOBase):
 
 
 def zipped(files: Iterable[StoredFile]) -> Generator[bytes, None, None]:
-    """Yield a zip file of these files, a block at a time; nothing is compressed or kept.
+    """Yield an uncompressed zip file of these files, block by block, without buffering.
 
-    Files that vanish meanwhile are left out. Readers that stream have to find the end of content
-    whose size follows it (PKWARE APPNOTE 6.3, section 4.3.9): deflate marks it, also at level 0.
+    Vanished files are left out. Deflate at level 0 instead of "stored": the size follows the
+    content (PKWARE APPNOTE 6.3, section 4.3.9), and streaming readers need its end marker.
     """
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=0) as archive:

@@ -1,7 +1,7 @@
-"""A worker's side of an object store: sealed recordings go there, their folders go later.
+"""Upload of complete recordings to an object store, and removal of their folders later.
 
-Threads of the lowest priority work on what lies on the disk; nothing waits in memory, so a store
-that is away costs disk only. Repeating any step is harmless: the bytes are the same.
+Works in threads of lowest priority from the state on disk, so an unreachable store costs disk space
+only. Every step is idempotent.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ logger: Final = logging.getLogger(__name__)
 TRANSFERS: Final = 2
 LOWEST_PRIORITY: Final = 19  # of a thread; source: setpriority(2)
 SCAN_PERIOD_S: Final = 5.0  # between two scans of the folders
-BACKOFF_MAX_S: Final = 60.0  # after failures: 1 s, then twice as long each time
-CLOSE_S: Final = 5.0  # for a transfer to end with its worker; it is repeated otherwise
+BACKOFF_MAX_S: Final = 60.0  # after failures: from 1 s, doubling
+CLOSE_S: Final = 5.0  # for a transfer to end at shutdown; it is repeated otherwise
 HOUR_S: Final = 3_600.0
-UPLOADER_LOCK: Final = ".uploader"  # workers that share a data folder have one uploader
+UPLOADER_LOCK: Final = ".uploader"  # one uploader per data folder
 
 
 @dataclass(frozen=True)
 class Unsealed:
-    """The complete recordings that the store lacks; `age_s` is the time since the oldest ended."""
+    """Complete recordings not uploaded yet; `age_s` is the time since the oldest ended."""
 
     count: int = 0
     size_bytes: int = 0
@@ -63,12 +63,12 @@ class Unsealed:
 
 @dataclass(frozen=True)
 class UploadRules:
-    """When what is uploaded and removed.
+    """Upload settings.
 
     Attributes:
-        keep_local_s: how long a sealed recording stays on this machine's disk, s.
-        checkpoint_s: how often what a running one has so far is uploaded, s; 0: never.
-        worker: who seals.
+        keep_local_s: how long a sealed recording stays on the local disk, s.
+        checkpoint_s: interval of uploads of running recordings, s; 0: none.
+        worker: name recorded in seals.
     """
 
     keep_local_s: float = 24 * HOUR_S
@@ -77,7 +77,7 @@ class UploadRules:
 
 
 class Uploader:
-    """Seals the complete recordings of a data folder in an object store."""
+    """Uploads and seals the complete recordings of a data folder."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Uploader:
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`wait` waits so many seconds, or returns True to stop; `clock` is Unix time, s."""
+        """`wait` sleeps for the given seconds, or returns True to stop; `clock` is Unix time, s."""
         self._bucket = bucket
         self._data_dir = data_dir
         self._rules = rules
@@ -106,7 +106,7 @@ class Uploader:
         thread.start()
 
     def close(self) -> None:
-        """Stop; a transfer that does not end soon is abandoned, and repeated later."""
+        """Stop; a transfer that does not end soon is abandoned and repeated later."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(CLOSE_S)
@@ -120,12 +120,12 @@ class Uploader:
                 root.mkdir(parents=True, exist_ok=True)
                 with _only_one(root / UPLOADER_LOCK) as is_ours:
                     is_ending = is_ours and self._scan_repeatedly()
-            except Exception:  # whatever is wrong with one round, the next one is needed
+            except Exception:  # the next round must come in any case
                 logger.exception("recordings are not uploaded")
             is_ending = is_ending or self._wait(SCAN_PERIOD_S)
 
     def _scan_repeatedly(self) -> bool:
-        """Scan until the end, less often while the store fails; return True."""
+        """Scan until stopped, less often while the store fails; return True."""
         failures, pause_s = 0, 0.0
         while not self._wait(pause_s):
             failures = 0 if self.scan() else failures + 1
@@ -205,7 +205,7 @@ class Uploader:
             size_bytes = path.stat().st_size
             files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=hash_file(path)))
             self._bucket.put(object_name(recording_id, name), path)
-        for name in added:  # by a gateway that had no store; what came later stays
+        for name in added:  # by a gateway without a store; newer objects are retained
             if self._bucket.read(object_name(recording_id, name)) is None:
                 self._bucket.put(object_name(recording_id, name), folder / name)
         sealed_at = datetime.fromtimestamp(self._clock(), UTC)
@@ -218,7 +218,7 @@ class Uploader:
             os.utime(mark, (self._clock(),) * 2)
 
     def _tidy(self, sealed: list[Path]) -> None:
-        """Remove folders that were kept long enough, if the store still has what was sealed."""
+        """Remove folders after `keep_local_s` if the store is still complete."""
         for folder in sealed:
             mark = folder / SEALED_FILE
             if self._stopping.is_set() or not self._is_due(mark):
@@ -227,7 +227,7 @@ class Uploader:
             if seal is not None and not is_whole(self._bucket, folder.name, seal):
                 logger.error("recording %s is incomplete in the store: sealed anew", folder.name)
                 mark.unlink(missing_ok=True)
-            else:  # without a seal it was deleted there
+            else:  # complete, or deleted in the store
                 delete_recording(folder)
 
     def _is_due(self, mark: Path) -> bool:
@@ -258,7 +258,7 @@ class Uploader:
 
 @dataclass
 class _Checkpoint:
-    """What of a running recording the store has: sizes and times of its files."""
+    """Uploaded versions of a running recording's files: size and time by name."""
 
     at_s: float
     versions: dict[str, tuple[int, int]]
@@ -280,7 +280,7 @@ def _only_one(path: Path) -> Iterator[bool]:
 
 
 def _is_away(failed: list[OSError]) -> bool:
-    """Whether the store itself failed, so that no other recording is worth a try."""
+    """Whether the store itself failed, so that further attempts are pointless."""
     return any(isinstance(error, BucketError) for error in failed)
 
 

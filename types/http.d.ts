@@ -7,13 +7,13 @@ declare namespace Http {
     message: string; // What happened, for a person to read.
   };
 
-  /** What a page needs to know before it shows administration. */
+  /** Access to administration. */
   type AdminState = {
-    needs_token: boolean; // Administration takes a token.
-    is_admin: boolean; // This client may administrate.
+    needs_token: boolean; // Administration requires a token.
+    is_admin: boolean; // This client is an administrator.
   };
 
-  /** An app as it is now. */
+  /** An app after a change. */
   type AppChanged = {
     success: boolean; // It was changed.
     app: AppState; // The app.
@@ -21,37 +21,37 @@ declare namespace Http {
 
   /** An app in a public list. */
   type AppInfo = {
-    app_id: string; // Its name for programs.
-    name: string; // Its name for people.
-    route: string; // Where its page is.
+    app_id: string; // Id.
+    name: string; // Display name.
+    route: string; // Path of its page.
   };
 
-  /** The apps that may be used. */
+  /** The enabled apps. */
   type AppList = {
     apps: Array<AppInfo>; // In the order they are shown.
   };
 
-  /** An app as administrators see it. */
+  /** An app and its state. */
   type AppState = {
-    app_id: string; // Its name for programs.
-    name: string; // Its name for people.
-    route: string; // Where its page is.
-    enabled: boolean; // It may be used.
+    app_id: string; // Id.
+    name: string; // Display name.
+    route: string; // Path of its page.
+    enabled: boolean; // Whether it may be used.
   };
 
-  /** Every app. */
+  /** All apps. */
   type AppStateList = {
     apps: Array<AppState>; // In the order they are shown.
   };
 
-  /** One thing an administrator did. */
+  /** An action of an administrator. */
   type AuditEntry = {
     time: string; // When, UTC.
-    address: string; // From where; of a public address only its network.
+    address: string; // Address; of a public one only its network.
     action: string; // Method and route.
-    target: string; // What it was done to.
-    details: string; // What was asked for.
-    status: number; // HTTP status of the answer.
+    target: string; // Object of the action.
+    details: string; // Parameters.
+    status: number; // HTTP status of the response.
   };
 
   /** Answer to `GET /api/admin/audit`. */
@@ -64,18 +64,18 @@ declare namespace Http {
     workers: Array<WorkerCache>; // One entry a slot.
   };
 
-  /** Whether a waiting request was cancelled. */
+  /** Result of cancelling a waiting request. */
   type Cancelled = {
-    success: boolean; // It was waiting and is not any more.
+    success: boolean; // It was waiting and has been cancelled.
   };
 
-  /** One recording that could not be dealt with. */
+  /** A recording whose cleanup failed. */
   type CleanupError = {
     session_id: string;
     message: string;
   };
 
-  /** What a cleanup did, or would do. */
+  /** Result of a cleanup. */
   type CleanupReport = {
     status: "ok" | "skipped";
     dry_run: boolean;
@@ -97,27 +97,27 @@ declare namespace Http {
     comment: string; // The text; empty deletes it.
   };
 
-  /** A comment was kept. */
+  /** Result of storing a comment. */
   type CommentKept = {
     status: "ok"; // Always this.
-    len: number; // Characters kept.
+    len: number; // Characters stored.
   };
 
   /** The server's own voice. */
   type DefaultVoice = {
-    name: string; // Its name for people.
+    name: string; // Display name.
     duration: number; // Length, s.
     sample_rate: number; // Samples per second.
-    samples: number; // How many there are.
+    samples: number; // Number of samples.
     base64: string; // Base64 of float32 samples, mono.
   };
 
-  /** A recording was deleted. */
+  /** Result of deleting a recording. */
   type Deleted = {
     success: boolean; // It was deleted.
   };
 
-  /** One recording that was, or would be, deleted. */
+  /** A recording that was, or would be, deleted. */
   type DeletedSession = {
     session_id: string;
     reason: "expired" | "capacity" | "orphan";
@@ -134,18 +134,18 @@ declare namespace Http {
     max_frames_per_chunk: number; // Newest camera frames used per unit.
   };
 
-  /** How long requests usually take, by type; as a patch, what is left out stays as it is. */
+  /** Expected duration of requests by type; in a patch, omitted fields are unchanged. */
   type EtaConfig = {
     eta_chat_s: number; // One chat reply, s.
     eta_streaming_s: number; // One streamed turn, s.
     eta_half_duplex_s: number; // A half-duplex session, s.
     eta_audio_duplex_s: number; // An audio duplex session, s.
     eta_omni_duplex_s: number; // An omni duplex session, s.
-    eta_duplex_s: number | null; // A duplex session of unnamed kind, s; null: as omni.
-    ema_alpha: number | null; // Weight of the newest duration; null leaves it.
+    eta_duplex_s: number | null; // A duplex session of unspecified kind, s; null: as omni.
+    ema_alpha: number | null; // Weight of the newest duration; null: unchanged.
   };
 
-  /** Answer to `GET /api/config/eta`: the settings and what was measured. */
+  /** Answer to `GET /api/config/eta`: settings and measurements. */
   type EtaStatus = {
     config: EtaConfig; // Settings in force.
     ema_alpha: number; // Weight of the newest duration.
@@ -210,16 +210,16 @@ declare namespace Http {
     vad_speech_pad_ms: number; // Audio kept before and after the speech, ms.
   };
 
-  /** Answer to `GET /health`: that there is one says that the gateway lives. */
+  /** Answer to `GET /health`. */
   type HealthAnswer = {
     status: "healthy"; // Always this.
-    timestamp: string; // The gateway's clock, UTC.
-    ready: boolean; // New requests are accepted and some worker can serve them.
-    workers_ready: number; // Workers that serve a request or could.
+    timestamp: string; // Current time, UTC.
+    ready: boolean; // New requests are accepted and a worker can serve them.
+    workers_ready: number; // Workers in service.
     workers_total: number; // All workers.
   };
 
-  /** Answer to `GET /api/admin/history`: columns of equal length, as charts want them. */
+  /** Answer to `GET /api/admin/history`: columns of equal length. */
   type History = {
     period_s: number; // Time between two points, s.
     t: Array<number>; // Times, Unix seconds, oldest first.
@@ -228,7 +228,7 @@ declare namespace Http {
 
   /** Whether new requests are accepted. */
   type Intake = {
-    paused: boolean; // New requests are refused; those that wait or run continue.
+    paused: boolean; // New requests are refused; waiting and running ones continue.
   };
 
   /** Sizes, durations, counts and rates. Limits of the protocol can be lowered, not raised. */
@@ -257,43 +257,43 @@ declare namespace Http {
     heartbeat_s: number; // Interval of WebSocket pings, and time to wait for a pong, s.
   };
 
-  /** One recording in a list. */
+  /** A recording in a list. */
   type ListedRecording = {
     id: string; // Its id.
-    app_type: RequestType | null; // Which kind of conversation it was.
+    app_type: RequestType | null; // Kind of conversation.
     title: string; // A neutral name.
-    created_at: string; // When it started, UTC.
-    duration_s: number | null; // How long it lasted, s.
+    created_at: string; // Start, UTC.
+    duration_s: number | null; // Duration, s.
     bytes: number; // Size of its files.
-    has_comment: boolean; // Somebody commented on it.
-    has_upload: boolean; // A browser's own recording is with it.
+    has_comment: boolean; // It has a comment.
+    has_upload: boolean; // It has a browser's own recording.
     is_running: boolean; // It is still being written.
-    status: Status | null; // How far it has come; null: it does not say.
-    problem: string | null; // Why it is not complete.
+    status: Status | null; // Its status; null: unknown.
+    problem: string | null; // Why it is incomplete.
   };
 
-  /** How far the loading of a model has come. */
+  /** Progress of loading a model. */
   type LoadState = {
     worker_id: string; // The worker.
-    stage: string; // What loading does now, for a person.
-    progress: number | null; // How much is loaded, 0 to 1.
+    stage: string; // Current stage, as text for people.
+    progress: number | null; // Loaded fraction, 0 to 1.
   };
 
-  /** One line. */
+  /** A line of a log. */
   type LogLine = {
-    text: string; // What it says, without time and level if those are known.
-    time: string | null; // Time, as the program wrote it.
-    level: string | null; // How important: info, warning and so on.
+    text: string; // Its text, without time and level if those are known.
+    time: string | null; // Time, as written by the program.
+    level: string | null; // Level: info, warning and so on.
   };
 
   /** Answer to `GET /api/admin/logs`. */
   type LogPart = {
-    source: string; // Whose log it is.
-    sources: Array<string>; // Whose logs there are.
+    source: string; // The program.
+    sources: Array<string>; // Programs with logs.
     lines: Array<LogLine>; // Oldest first.
-    cursor: string; // Send it next time to get what follows.
-    has_more: boolean; // More is there already.
-    was_turned_over: boolean; // A new file has begun since the last time.
+    cursor: string; // Pass it to get the lines that follow.
+    has_more: boolean; // More lines are available now.
+    was_turned_over: boolean; // The log was rotated since the cursor.
   };
 
   /** What is loaded, in plain facts. */
@@ -310,32 +310,32 @@ declare namespace Http {
   /** What stands behind a worker. */
   type ModelKind = "full" | "tiny_random" | "nano" | "cascade" | "fake" | "unknown";
 
-  /** One preset of a mode. */
+  /** A preset of a mode. */
   type Preset = {
     id: string; // Unique in its mode.
-    order: number; // Smaller is shown first.
-    name: string | Record<string, string>; // Name for people.
-    description: string | Record<string, string>; // What it is for.
+    order: number; // Sort key.
+    name: string | Record<string, string>; // Display name.
+    description: string | Record<string, string>; // Description.
     system_prompt: string | null; // Duplex: the system prompt.
     ref_audio_path: string | null; // Duplex: the voice, as in `path`.
     ref_audio: PresetAudio | null; // Duplex: the same as an item.
     system_content: Array<PresetText | PresetAudio>; // Turn-based and half duplex: the system message.
-    settings: Record<string, unknown> | null; // What the page is set to.
+    settings: Record<string, unknown> | null; // Settings of the page.
   };
 
-  /** A voice sample of the system content; its audio is fetched on its own. */
+  /** A voice sample of the system content; its audio is fetched separately. */
   type PresetAudio = {
     type: "audio"; // Kind of item.
     data: null; // Always null in a list.
     path: string; // Below the assets folder; `default` is the server's own voice.
-    name: string; // Its name for people.
+    name: string; // Display name.
     duration: number | null; // Length, s, if known.
   };
 
   /** A voice sample with its audio. */
   type PresetSound = {
     data: string; // Base64 of float32 samples, mono, 16 kHz.
-    name: string; // Its name for people.
+    name: string; // Display name.
     duration: number; // Length, s.
   };
 
@@ -345,7 +345,7 @@ declare namespace Http {
     ref_audio: PresetSound | null; // Of duplex presets.
   };
 
-  /** A piece of text of the system content. */
+  /** Text of the system content. */
   type PresetText = {
     type: "text"; // Kind of item.
     text: string; // The text.
@@ -353,31 +353,31 @@ declare namespace Http {
 
   /** One waiting request. */
   type QueueItem = {
-    ticket_id: string; // Its id.
-    request_type: RequestType; // What it is for.
-    session_id: string | null; // Whose it is.
+    ticket_id: string; // Ticket id.
+    request_type: RequestType; // Request type.
+    session_id: string | null; // Session.
     position: number; // 1 is next.
     estimated_wait_s: number; // Estimated wait, s.
-    enqueued_at: string; // When it was drawn.
-    wait_elapsed_s: number; // How long it has waited, s.
+    enqueued_at: string; // When it entered the queue.
+    wait_elapsed_s: number; // Time in the queue so far, s.
   };
 
   /** Answer to `GET /api/queue`. */
   type QueueStatus = {
-    queue_length: number; // How many requests wait.
-    max_queue_size: number; // How many may wait.
-    items: Array<QueueItem>; // Who waits, next first.
-    running_tasks: Array<RunningTaskInfo>; // What is being served.
+    queue_length: number; // Number of waiting requests.
+    max_queue_size: number; // Maximum number of waiting requests.
+    items: Array<QueueItem>; // Waiting requests, next first.
+    running_tasks: Array<RunningTaskInfo>; // Requests being served.
   };
 
   /** Where a client's socket stands at the gateway. */
   type QueueingPhase = "open" | "waiting" | "connecting" | "relaying" | "closed";
 
-  /** A part of the list, and what all recordings add up to. */
+  /** A page of the list, and totals of all recordings. */
   type RecordingPage = {
-    total: number; // How many recordings there are.
-    total_bytes: number; // Size of them all.
-    recordings: Array<ListedRecording>; // Those asked for, in order.
+    total: number; // Number of recordings.
+    total_bytes: number; // Size of all recordings.
+    recordings: Array<ListedRecording>; // The requested page, in order.
   };
 
   /** Recordings of conversations. */
@@ -394,39 +394,39 @@ store's CORS rules must allow the pages.
     checkpoint_upload_s: number; // Interval for uploading the recording of a running session, s; 0: only when it has ended.
   };
 
-  /** One voice in a list. */
+  /** An uploaded voice. */
   type RefAudio = {
-    id: string; // Its name for programs.
-    name: string; // Its name for people.
-    filename: string; // The file's name in the registry's folder.
-    source_type: "upload"; // Where it comes from.
+    id: string; // Id.
+    name: string; // Display name.
+    filename: string; // File name in the registry's folder.
+    source_type: "upload"; // Origin.
     duration_ms: number; // Length, ms.
     sample_rate: number; // Samples per second.
     created_at: string; // When it was uploaded, UTC.
   };
 
-  /** What became of an upload or a deletion. */
+  /** Result of an upload or a deletion. */
   type RefAudioChanged = {
     success: boolean; // It worked.
     id: string; // The voice.
-    name: string | null; // Its name for people.
-    message: string; // What happened, for a person to read.
+    name: string | null; // Display name.
+    message: string; // Result as text for people.
   };
 
   /** The uploaded voices. */
   type RefAudioList = {
-    total: number; // How many there are.
+    total: number; // Number of voices.
     ref_audios: Array<RefAudio>; // Oldest first.
   };
 
   /** What a place in the queue is for. */
   type RequestType = "chat" | "streaming" | "half_duplex_audio" | "audio_duplex" | "omni_duplex" | "duplex";
 
-  /** One request a worker is serving. */
+  /** A request that a worker is serving. */
   type RunningTaskInfo = {
     worker_id: string; // The worker.
-    request_type: RequestType; // What it serves.
-    session_id: string | null; // Whose it is.
+    request_type: RequestType; // Request type.
+    session_id: string | null; // Session.
     started_at: string; // When it was assigned.
     elapsed_s: number; // Time since then, s.
     estimated_remaining_s: number; // Estimated time left, s.
@@ -437,68 +437,68 @@ store's CORS rules must allow the pages.
     gateway_healthy: boolean; // Always true in an answer.
     total_workers: number; // All workers.
     idle_workers: number; // Ready workers without a session.
-    busy_workers: number; // Workers that serve somebody, duplex included.
-    free_slots: number; // Sessions that could begin now.
+    busy_workers: number; // Workers with a session, duplex included.
+    free_slots: number; // Sessions that could start now.
     duplex_workers: number; // Workers in a duplex session.
-    loading_workers: number; // Workers that load their model.
+    loading_workers: number; // Workers loading their model.
     error_workers: number; // Workers that failed.
-    offline_workers: number; // Workers out of reach.
-    queue_length: number; // How many requests wait.
-    max_queue_size: number; // How many may wait.
-    running_tasks: Array<RunningTaskInfo>; // What is being served.
+    offline_workers: number; // Unreachable workers.
+    queue_length: number; // Number of waiting requests.
+    max_queue_size: number; // Maximum number of waiting requests.
+    running_tasks: Array<RunningTaskInfo>; // Requests being served.
     is_intake_paused: boolean; // New requests are refused.
-    model: ModelFacts | null; // What is loaded; null until it is.
-    loading: LoadState | null; // How far the first loading worker is.
-    fetch: FetchProgress | null; // How far the fetch of the embedded cascade is; null: there is none.
+    model: ModelFacts | null; // The loaded model; null until there is one.
+    loading: LoadState | null; // Progress of the first worker loading.
+    fetch: FetchProgress | null; // Progress of downloading the embedded cascade; null: no download.
   };
 
-  /** One connected session, or a conversation that a worker still has cached. */
+  /** A connected session, or a conversation in a worker's cache. */
   type SessionInfo = {
-    session_id: string; // The session; empty for a remembered conversation.
-    request_type: RequestType | null; // What it is.
-    worker_id: string | null; // Its worker, if it has one now.
-    phase: QueueingPhase | null; // Where it stands.
-    messages_hash: string | null; // Start of its history's hash.
-    last_active: string | null; // When it began, or was used.
+    session_id: string; // Session id; empty for a cached conversation.
+    request_type: RequestType | null; // Request type.
+    worker_id: string | null; // Its worker, if assigned.
+    phase: QueueingPhase | null; // Its phase.
+    messages_hash: string | null; // Prefix of its history's hash.
+    last_active: string | null; // When it began, or was last used.
   };
 
   /** Answer to `GET /sessions`. */
   type SessionList = {
-    total: number; // How many there are.
-    sessions: Array<SessionInfo>; // All of them.
+    total: number; // Number of sessions.
+    sessions: Array<SessionInfo>; // All sessions.
   };
 
-  /** How far a recording has come. */
+  /** Progress of a recording. */
   type Status = "recording" | "finalizing" | "ready" | "failed";
 
-  /** What became of a stop. */
+  /** Result of a stop. */
   type StopAnswer = {
-    success: boolean; // It was stopped.
-    session_id: string; // Whose.
-    message: string; // What happened, for a person to read.
+    success: boolean; // Stopped.
+    session_id: string; // Session id.
+    message: string; // Result as text for people.
   };
 
-  /** What became of a stop of streaming. */
+  /** Result of stopping streaming replies. */
   type StopSomeAnswer = {
-    success: boolean; // Everything that was asked for was stopped.
-    stopped: Array<StoppedReply>; // One by one.
-    message: string; // What happened, for a person to read.
+    success: boolean; // All requested replies were stopped.
+    stopped: Array<StoppedReply>; // One result per session.
+    message: string; // Result as text for people.
   };
 
-  /** One reply that was, or was not, stopped. */
+  /** Result for one session. */
   type StoppedReply = {
-    session_id: string; // Whose.
-    worker_id: string | null; // Where.
-    success: boolean; // It was stopped.
-    message: string; // What happened, for a person to read.
+    session_id: string; // Session id.
+    worker_id: string | null; // Its worker.
+    success: boolean; // Stopped.
+    message: string; // Result as text for people.
   };
 
-  /** A ticket as the queue administration shows it. */
+  /** A ticket in the queue. */
   type TicketInfo = {
-    ticket_id: string; // Its id.
-    request_type: RequestType; // What it is for.
-    session_id: string | null; // Whose it is.
-    enqueued_at: string; // When it was drawn.
+    ticket_id: string; // Ticket id.
+    request_type: RequestType; // Request type.
+    session_id: string | null; // Session.
+    enqueued_at: string; // When it entered the queue.
     position: number; // 1 is next, 0 is assigned.
     estimated_wait_s: number; // Estimated wait, s.
     cancelled: boolean; // Cancelled.
@@ -519,70 +519,70 @@ store's CORS rules must allow the pages.
     total_tokens: number; // Tokens in the KV cache afterwards.
   };
 
-  /** A browser's recording was kept. */
+  /** Result of uploading a browser's recording. */
   type UploadKept = {
     status: "ok"; // Always this.
     path: string; // Its name among the recording's files.
     size_bytes: number; // Its size, bytes.
   };
 
-  /** What one worker's cache holds. */
+  /** The cache of one slot. */
   type WorkerCache = {
     worker_id: string; // The worker.
-    status: WorkerStatus; // What it is doing.
-    cached_hash: string | null; // Start of the history's hash.
-    last_cache_used_at: string | null; // When it was last used.
+    status: WorkerStatus; // Its status.
+    cached_hash: string | null; // Prefix of the history's hash.
+    last_cache_used_at: string | null; // Last use of the cache.
   };
 
-  /** One worker as the gateway sees it. */
+  /** A worker as seen by the gateway. */
   type WorkerInfo = {
     worker_id: string; // worker_0, worker_1, ...
-    host: string; // Where it listens.
-    port: number; // Where it listens.
+    host: string; // Its host.
+    port: number; // Its port.
     gpu_id: number | null; // Its GPU.
-    status: WorkerStatus; // What it is doing.
-    current_session_id: string | null; // Session it has served longest.
+    status: WorkerStatus; // Its status.
+    current_session_id: string | null; // Oldest session on it.
     total_requests: number; // Requests since it started.
     avg_inference_time_ms: number; // Mean time of a request, ms.
     last_heartbeat: string | null; // When it last answered.
-    current_request_type: RequestType | null; // What that session is.
+    current_request_type: RequestType | null; // Type of that session.
     task_started_at: string | null; // When it was assigned.
-    cached_hash: string | null; // History its cache holds.
-    last_cache_used_at: string | null; // When that was last used.
-    slots: number; // Sessions it takes at once.
-    free_slots: number; // Sessions it could take now.
-    is_draining: boolean; // It finishes what it has and gets nothing new.
-    error: string | null; // What it says is wrong.
-    last_error: string | null; // What was wrong last, also if it is mended.
+    cached_hash: string | null; // Hash of the history in its cache.
+    last_cache_used_at: string | null; // When that cache was last used.
+    slots: number; // Number of concurrent sessions.
+    free_slots: number; // Sessions it could accept now.
+    is_draining: boolean; // It finishes its sessions and gets no new ones.
+    error: string | null; // The error it reports.
+    last_error: string | null; // The latest error, even if resolved.
     last_error_at: string | null; // When that was.
     vram_used_mb: number | null; // GPU memory in use, MB.
     vram_total_mb: number | null; // GPU memory, MB.
     kv_cache_tokens: number; // Tokens in its caches.
-    uptime_s: number | null; // Time since its process began, s.
+    uptime_s: number | null; // Uptime of its process, s.
     sessions: Array<WorkerSession>; // Oldest first.
-    model: ModelFacts | null; // What it has loaded.
-    loading: LoadState | null; // How far loading has come.
-    can_restart: boolean; // A launcher starts it again when it ends.
-    is_restarting: boolean; // It was asked to end and to start again.
+    model: ModelFacts | null; // The model it has loaded.
+    loading: LoadState | null; // Progress of loading.
+    can_restart: boolean; // A launcher restarts it when it exits.
+    is_restarting: boolean; // A restart was requested.
   };
 
   /** Answer to `GET /workers`. */
   type WorkerList = {
-    total: number; // How many there are.
-    workers: Array<WorkerInfo>; // All of them.
+    total: number; // Number of workers.
+    workers: Array<WorkerInfo>; // All workers.
   };
 
-  /** One session a worker serves. */
+  /** A session on a worker. */
   type WorkerSession = {
-    session_id: string | null; // Whose it is.
-    request_type: RequestType; // What it is.
+    session_id: string | null; // Session.
+    request_type: RequestType; // Request type.
     started_at: string; // When it was assigned.
   };
 
   /** What a worker is doing. */
   type WorkerStatus = "loading" | "idle" | "error" | "offline" | "busy_chat" | "busy_streaming" | "busy_half_duplex" | "duplex_active" | "duplex_paused";
 
-  /** Where the workers are. */
+  /** The configured workers. */
   type WorkersListed = {
     workers: Array<string>; // host:port, or dns:NAME:PORT for one at each address of the name.
   };
@@ -590,6 +590,10 @@ store's CORS rules must allow the pages.
   /** What GET answers, by path. */
   type GetAnswers = {
     "/health": HealthAnswer;
+    "/api/config/eta": EtaStatus;
+    "/api/sessions/{recording_id}/comment": Comment;
+    "/api/apps": AppList;
+    "/api/admin/state": AdminState;
     "/status": ServiceStatus;
     "/workers": WorkerList;
     "/api/cache": CacheList;
@@ -598,10 +602,6 @@ store's CORS rules must allow the pages.
     "/sessions": SessionList;
     "/api/queue": QueueStatus;
     "/api/queue/{ticket_id}": TicketLookup;
-    "/api/config/eta": EtaStatus;
-    "/api/sessions/{recording_id}/comment": Comment;
-    "/api/apps": AppList;
-    "/api/admin/state": AdminState;
     "/api/admin/apps": AppStateList;
     "/api/admin/intake": Intake;
     "/api/admin/workers": WorkersListed;

@@ -303,7 +303,7 @@ async def _written(
     call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
-        worker = max(by_whisper, key=lambda each: each.room)
+        worker = max(by_whisper, key=lambda each: each.available_slots)
         async with aclosing(call(worker, audio.samples, query)) as passages:
             async for passage in passages:
                 yield passage

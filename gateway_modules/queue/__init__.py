@@ -1,1 +1,1 @@
-"""Who waits, which worker comes next, and what is known of the workers."""
+"""The queue, the pool of workers, and the link between a desk and its doors."""

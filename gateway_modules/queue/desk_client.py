@@ -1,7 +1,7 @@
-"""The pool as a door has it: requests are queued at the desk, sessions go straight to workers.
+"""A door's worker pool: requests queue at the desk, sessions connect directly to workers.
 
-Everything that changes a ticket is synchronous. All that the desk needs is in the tickets that
-are held, so a connection that begins says all of it again and nothing is repeated.
+Everything that changes a ticket is synchronous. A new connection to the desk begins with all
+tickets held here, so messages lost with the old one need not be repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.protocols.events import Event, RawMessage, Rejected
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue import desk_link as wire
-from gateway_modules.queue.directory import KnownWorkers
+from gateway_modules.queue.directory import WorkerSet
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import ReturnTickets, WorkerPool, new_ticket_id
@@ -24,7 +24,7 @@ from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
 STOP: Final = RawMessage("stop", '{"type":"stop"}')
-AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
+AWAY_LIMIT_S: Final = 60.0  # then waiting tickets are refused; the life of a return ticket
 
 
 class DoorTicket(Ticket):
@@ -34,39 +34,35 @@ class DoorTicket(Ticket):
         self.send(wire.StatusChanged(ticket_id=self.ticket_id, status=status))
 
 
-class DoorWorkers(KnownWorkers):
+class DoorWorkers(WorkerSet):
     def __init__(self, send: Callable[[wire.FromDoor], None]) -> None:
         super().__init__()
         self._send = send
-        self._by_place: dict[str, WorkerConnection] = {}
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         super().report_unreachable(worker)
         self._send(wire.Unreachable(worker=worker.place.netloc))
 
-    def at(self, place: str) -> WorkerConnection | None:
-        return self._by_place.get(place)
-
     def update(self, states: list[wire.WorkerState]) -> None:
-        """Have exactly these workers; sessions keep those that are not among them."""
-        before, self._by_place = self._by_place, {}
+        """Replace the set of workers; sessions retain those that are no longer in it."""
+        before = {worker.place.netloc: worker for worker in self.workers.values()}
         self.workers.clear()
         for state in states:
             place = WorkerPlace(state.host, state.port)
             worker = before.get(place.netloc) or WorkerConnection(state.worker_id, place)
             worker.worker_id, worker.has_left = state.worker_id, state.is_retiring
-            self._by_place[place.netloc] = self.workers[state.worker_id] = worker
+            self.workers[state.worker_id] = worker
             worker.observe(state.health, worker.service.epoch)
-            worker.service.misses = state.misses
+            worker.service.missed_polls = state.misses
 
 
 class DeskClient:
     """The pool of a door: requests are queued at the desk.
 
-    While the desk is away, new requests are refused and sessions continue; those that waited keep
-    waiting for `AWAY_LIMIT_S` and have their positions again when it is back. What is to be sent is
-    bounded by the tickets that are held: each change of one is a message, and a desk that reads
-    none of them answers no ping either, which ends the connection and empties the outbox.
+    While the desk is unreachable, new requests are refused and sessions continue; waiting requests
+    wait for `AWAY_LIMIT_S` and regain their positions when it returns. The outbox is bounded by
+    the tickets held: each change of one is a message, and a desk that does not read does not
+    answer pings either, which ends the connection and clears the outbox.
     """
 
     def __init__(
@@ -84,7 +80,7 @@ class DeskClient:
         self._held: dict[str, Ticket] = {}
         self._task: asyncio.Task[None] | None = None
         self._away: asyncio.TimerHandle | None = None
-        self._quiet = asyncio.Event()
+        self._idle = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
@@ -96,11 +92,10 @@ class DeskClient:
 
     @property
     def ready_count(self) -> int:
-        workers = self.directory.workers.values() if self.is_connected else ()
-        return sum(worker.is_idle or worker.is_busy for worker in workers)
+        return self.directory.ready_count if self.is_connected else 0
 
-    def gather(self, gathering_s: float) -> None:
-        """Nothing: the desk does."""
+    def hold_for_returns(self, hold_s: float) -> None:
+        """No-op: the desk does it."""
 
     async def start(self) -> None:
         run = self._link.run(self._begin, self._handle, self._lose)
@@ -119,14 +114,14 @@ class DeskClient:
     def close_intake(self) -> None:
         self.is_stopped = True
         self._refuse_waiting(errors.ShuttingDownError())
-        self._note_quiet()
+        self._update_idle()
 
-    async def wait_until_quiet(self, limit_s: float) -> bool:
-        self._note_quiet()
+    async def wait_until_idle(self, limit_s: float) -> bool:
+        self._update_idle()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._quiet.wait()
-        return self._quiet.is_set()
+                await self._idle.wait()
+        return self._idle.is_set()
 
     def check_intake(self, client: str | None) -> None:
         if self.is_stopped:
@@ -135,7 +130,7 @@ class DeskClient:
             raise wire.DeskAwayError()
 
     def refresh_estimates(self) -> None:
-        """Nothing: the desk sends them."""
+        """No-op: the desk sends them."""
 
     def enqueue(
         self,
@@ -151,7 +146,7 @@ class DeskClient:
             self.check_intake(client)
         ticket = self._made(RequestType(request_type), session_id, client, owner)
         ticket.history_hash, ticket.order = history_hash or "", order or 0
-        # A position that was spent here is of a request whose worker was lost, not of a client.
+        # A position that was spent here belongs to a request whose worker was lost.
         is_return = order is not None and not self.tickets.is_spent(order)
         self._link.send(_entry(ticket, is_return=is_return))
         return ticket
@@ -180,7 +175,7 @@ class DeskClient:
         )
         if ticket.is_waiting:
             ticket.end_wait(errors.QueueCancelledError())
-        self._note_quiet()
+        self._update_idle()
 
     def _made(
         self, request_type: RequestType, session_id: str | None, client: str | None, owner: str
@@ -189,7 +184,7 @@ class DeskClient:
         ticket = DoorTicket(name, request_type, session_id, now, self.leave, "", client, owner)
         ticket.send = self._link.send
         self._held[ticket.ticket_id] = ticket
-        self._quiet.clear()
+        self._idle.clear()
         return ticket
 
     def _refuse_waiting(self, error: errors.OmniError) -> None:
@@ -198,14 +193,12 @@ class DeskClient:
                 ticket.end_wait(error)
                 self.leave(ticket)
 
-    def _note_quiet(self) -> None:
+    def _update_idle(self) -> None:
         if not self._held:
-            self._quiet.set()
-
-    # --- the desk ---
+            self._idle.set()
 
     def _begin(self, welcome: wire.Welcome) -> Iterator[wire.FromDoor]:
-        """Yield what is held: sessions first, so that nobody is assigned their slots."""
+        """Yield the tickets held: sessions first, so that their slots are not assigned again."""
         if self._away is not None:
             self._away.cancel()
             self._away = None
@@ -232,7 +225,7 @@ class DeskClient:
                 ticket = self._held.pop(ticket_id, None)
                 if ticket is not None and ticket.is_waiting:
                     ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
-                self._note_quiet()
+                self._update_idle()
             case wire.SessionCommand(session_id=session_id, command=command):
                 end = Rejected(errors.EndedByAdminError())
                 self._post(session_id, STOP if command == "stop" else end)
@@ -249,7 +242,7 @@ class DeskClient:
     def _assign(self, message: wire.Assigned) -> None:
         ticket = self._held.get(message.ticket_id)
         if ticket is None:
-            return  # it left meanwhile, which the desk is about to read
+            return  # it has left; the desk has not read that yet
         worker = self.directory.at(message.worker)
         assert worker is not None, "a desk names its workers before it assigns them"
         ticket.order = message.order
@@ -258,23 +251,11 @@ class DeskClient:
 
 
 Pool = WorkerPool | DeskClient
-"""What a relay queues in: the pool of this process, or that of a desk."""
+"""The pool that a relay uses: that of this process, or that of a desk."""
 
 
 def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.FromDoor:
-    """Return what a new desk needs of a ticket."""
-    held = {
-        "ticket_id": ticket.ticket_id,
-        "request_type": ticket.request_type,
-        "session_id": ticket.session_id,
-        "owner": ticket.owner,
-    }
-    if ticket.assigned is not None:
-        return wire.Adopt.model_validate(held | {"worker": ticket.assigned.place.netloc})
-    waiting = {
-        "history_hash": ticket.history_hash,
-        "client": ticket.client,
-        "order": ticket.order or None,
-        "is_return": is_return,
-    }
-    return wire.Enter.model_validate(held | waiting)
+    if ticket.assigned is None:
+        return wire.Enter.model_validate(ticket).model_copy(update={"is_return": is_return})
+    held = wire.TicketHeld.model_validate(ticket)
+    return wire.Adopt(**dict(held), worker=ticket.assigned.place.netloc)

@@ -1,7 +1,7 @@
-"""The link between a door and its desk: the messages, the door's connection, and its HTTP.
+"""The link between a door and its desk: messages, the door's connection, forwarded HTTP.
 
-Each text is a JSON list of messages. Tickets have the names that their doors give them. Nothing of
-a conversation passes here: a door has its own sockets to the workers.
+Each WebSocket text is a JSON list of messages. Doors choose the ids of their tickets. No session
+data passes here: a door has its own sockets to the workers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import httpx
 import structlog
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from websockets.asyncio.client import ClientConnection, connect
@@ -41,9 +41,9 @@ class DeskAwayError(errors.NoWorkerError):
 
 
 DOOR_PATH: Final = "/internal/door"
-DOOR_ID: Final = "X-Door-Id"  # header: a door that connects again ends its earlier connection
+DOOR_ID: Final = "X-Door-Id"  # header; a reconnecting door replaces its earlier connection
 DOOR_ID_BYTES: Final = 8
-RETRY_S: Final = 0.5  # between two tries to reach the desk
+RETRY_S: Final = 0.5  # between two attempts to connect
 MESSAGE_MAX_BYTES: Final = 64 * limits.MIB  # ours: 100,000 waiting tickets in one text
 LOG: Final = structlog.get_logger("door")
 
@@ -52,6 +52,8 @@ Name = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)]
 
 
 class TicketHeld(WireModel):
+    model_config = ConfigDict(from_attributes=True)
+
     ticket_id: TicketId
     request_type: RequestType
     session_id: Name | None = None
@@ -61,19 +63,19 @@ class TicketHeld(WireModel):
 class Enter(TicketHeld):
     """A request for a worker.
 
-    `order` is the position in the queue that it has already, and `is_return` that its client showed
-    a return ticket for it: unlike the door's own request, such a ticket may be spent.
+    `order` is a position to return to, or 0; with `is_return` it is from a client's return ticket,
+    which may have been spent at another door.
     """
 
     type: Literal["enter"] = "enter"
     history_hash: str = ""
     client: str | None = None
-    order: int | None = None
+    order: int = 0
     is_return: bool = False
 
 
 class Adopt(TicketHeld):
-    """A session runs on a worker already: it was resumed, or it outlived the earlier desk."""
+    """A session already runs on a worker: it was resumed, or it outlived the previous desk."""
 
     type: Literal["adopt"] = "adopt"
     worker: str
@@ -100,14 +102,14 @@ class Unreachable(WireModel):
 
 
 class Welcome(WireModel):
-    """The first message of a desk: the key of return tickets, which doors sign and check."""
+    """The desk's first message: the key with which doors sign and verify return tickets."""
 
     type: Literal["welcome"] = "welcome"
     ticket_key: str = Field(repr=False, description="In hexadecimal digits.")
 
 
 class WorkerState(WireModel):
-    """A worker as its desk sees it: `health` counts the sessions of every door."""
+    """The desk's view of a worker; `health` includes the sessions of every door."""
 
     worker_id: str
     host: str
@@ -130,7 +132,7 @@ class WaitingTicket(NamedTuple):
 
 
 class Queue(WireModel):
-    """The queue, and those of the door's tickets whose position or estimate changed."""
+    """The queue's length, and the door's tickets whose position or estimate changed."""
 
     type: Literal["queue"] = "queue"
     length: int
@@ -154,7 +156,7 @@ class Refused(WireModel):
 
 
 class SessionCommand(WireModel):
-    """An administrator ends a session, or its client stops over HTTP what is running in it."""
+    """An administrator ends a session, or its client stops the current reply over HTTP."""
 
     type: Literal["session"] = "session"
     session_id: str
@@ -185,7 +187,7 @@ def shared_secret(settings: Settings) -> str:
 
 
 class DeskLink:
-    """The door's one connection to its desk, made again whenever it is lost."""
+    """The door's connection to its desk; reconnects whenever it is lost."""
 
     def __init__(
         self, desk: WorkerPlace, *, secret: str, heartbeat_s: float, tls: ssl.SSLContext | None
@@ -203,7 +205,7 @@ class DeskLink:
         self._wake = asyncio.Event()
 
     def send(self, message: FromDoor) -> None:
-        """Send soon; while the desk is away nothing is sent, nor kept for later."""
+        """Queue a message; while disconnected it is discarded."""
         if self.is_open:
             self._outbox.append(message)
             self._wake.set()
@@ -214,16 +216,17 @@ class DeskLink:
         handle: Callable[[FromDesk], None],
         lose: Callable[[], None],
     ) -> None:
-        """Connect, again and again, until cancelled.
+        """Connect and reconnect until cancelled.
 
-        `begin` returns what the desk needs after a new connection; `lose` is called at its end.
+        `begin` returns the first messages of a new connection; `lose` is called when it ends. After
+        any failure, also of a handler, a new connection starts from a consistent state.
         """
         problem = ""
         while True:
             try:
                 async with self._connected() as socket:
                     [welcome] = FROM_DESK.validate_json(await socket.recv(decode=False))
-                    assert isinstance(welcome, Welcome), "a desk welcomes its doors first"
+                    assert isinstance(welcome, Welcome), "a desk's first message"
                     problem, self.is_open = "", True
                     LOG.info("desk connected")
                     for message in begin(welcome):
@@ -233,6 +236,8 @@ class DeskLink:
                 if self.is_open or str(error) != problem:
                     LOG.warning("desk away", reason=str(error))
                 problem = str(error)
+            except Exception:
+                LOG.exception("connection to the desk failed")
             finally:
                 self.is_open = False
                 self._outbox.clear()
@@ -250,7 +255,7 @@ class DeskLink:
             await asyncio.gather(writer, return_exceptions=True)
 
     async def _write(self, socket: ClientConnection) -> None:
-        with suppress(ConnectionClosed):  # the reader finds that out too
+        with suppress(ConnectionClosed):  # the reader reports it
             while True:
                 await self._wake.wait()
                 self._wake.clear()
@@ -264,12 +269,12 @@ class DeskLink:
 
 
 BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # methods
-# Of one connection, not of the request. Source: RFC 9110, section 7.6.1.
+# Hop-by-hop headers. Source: RFC 9110, section 7.6.1.
 HOP_HEADERS: Final = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
     "upgrade date".split()
 )
-# What a door has checked, or says itself of its client.
+# Checked by the door, or set by it.
 CLIENT_HEADERS: Final = frozenset(
     "origin x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip".split()
 ) | {WORKER_SECRET_HEADER.lower()}
@@ -293,7 +298,7 @@ class DeskHttp:
 
     async def answer(self, request: Request) -> Response:
         has_body = request.method not in BODILESS
-        asked = self._http.build_request(
+        forwarded = self._http.build_request(
             request.method,
             f"{self._url}{request.url.path}",
             params=request.url.query,
@@ -302,16 +307,16 @@ class DeskHttp:
             extensions=SNI,
         )
         try:
-            answer = await self._http.send(asked, stream=True)
+            answer = await self._http.send(forwarded, stream=True)
         except httpx.HTTPError:
             return error_answer(DeskAwayError(), request.url.path)
-        passed = StreamingResponse(_body(answer), answer.status_code)
-        passed.raw_headers = [
+        response = StreamingResponse(_body(answer), answer.status_code)
+        response.raw_headers = [
             (name.lower(), value)
             for name, value in answer.headers.raw
             if name.decode("latin-1").lower() not in HOP_HEADERS
         ]
-        return passed
+        return response
 
     def _headers(self, request: Request) -> list[tuple[str, str]]:
         kept = [

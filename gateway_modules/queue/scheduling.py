@@ -1,14 +1,14 @@
-"""Pure: which free slot the head of the queue gets, and how long each request waits.
+"""Pure scheduling rules: the slot for the head of the queue, and wait estimates.
 
-Strictly first come, first served over all types; the cache only decides *where* the head goes.
-Durations are measured elsewhere; nothing here reads a clock.
+Strictly first come, first served over all request types; caches only decide *which* slot the head
+gets. Durations are measured elsewhere; nothing here reads a clock.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from core.schemas.queue import RequestType
 from gateway_modules.queue.models import EtaConfig, EtaStatus
 
 UNKNOWN_ETA_S = 30.0  # docs/specification/service.md#3.3
-OVERRUN_FLOOR_S = 15.0  # what a task that has overrun is assumed to need; same section
+OVERRUN_FLOOR_S = 15.0  # assumed remaining time of an overrun task; same section
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
 DEFAULT_MIN_SAMPLES = 3  # same
 
@@ -32,7 +32,7 @@ ETA_NAMES: Mapping[RequestType, str] = MappingProxyType(
         RequestType.DUPLEX: "duplex",
     }
 )
-"""Of each type, inside the names of fields of `EtaConfig` and `EtaStatus`."""
+"""The part of field names of `EtaConfig` and `EtaStatus` that stands for a request type."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class _Average:
 
 
 class EtaTracker:
-    """Knows how long each type of request takes: from settings first, from experience later."""
+    """Expected duration of each request type: configured at first, then a moving average."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EtaTracker:
         ema_alpha: float = DEFAULT_EMA_ALPHA,
         min_samples: int = DEFAULT_MIN_SAMPLES,
     ) -> None:
-        """`ema_alpha` of the settings, if set, goes before the argument; both are in (0, 1]."""
+        """`eta_config.ema_alpha`, if set, overrides the argument; both are in (0, 1]."""
         self._config = eta_config or EtaConfig()
         self._alpha = self._config.ema_alpha or ema_alpha
         self._min_samples = min_samples
@@ -83,7 +83,7 @@ class EtaTracker:
         self._averages[known].add(duration_s, self._alpha)
 
     def update_config(self, eta_config: EtaConfig) -> None:
-        """Take over the fields that were given; the others and all experience stay."""
+        """Apply the fields that are set; the others and all measurements are retained."""
         given = {name: value for name, value in eta_config if name in eta_config.model_fields_set}
         alpha = given.pop("ema_alpha", None)
         self._alpha = alpha if alpha is not None else self._alpha
@@ -100,7 +100,7 @@ class EtaTracker:
     def _expected_s(self, request_type: RequestType) -> float:
         config, given = self._config, self._config.model_fields_set
         if request_type is RequestType.STREAMING and "eta_streaming_s" not in given:
-            if "eta_half_duplex_s" in given:  # older callers give one value for both
+            if "eta_half_duplex_s" in given:  # older configurations set one value for both
                 return config.eta_half_duplex_s
         expected_s: float | None = dict(config)[f"eta_{ETA_NAMES[request_type]}_s"]
         return expected_s or config.eta_omni_duplex_s
@@ -112,16 +112,18 @@ def remaining_s(eta_s: float, elapsed_s: float) -> float:
 
 
 class Forecast:
-    """Plays the queue forward: each request takes the slot that becomes free first."""
+    """Simulates the queue: each request takes the slot that becomes free first."""
 
-    def __init__(self, running_s: Iterable[float]) -> None:
-        self._free_at_s = list(running_s)
+    def __init__(self, free_at_s: Iterable[float], least_s: float = 0.0) -> None:
+        """`free_at_s` are the times until slots become free; nobody waits less than `least_s`."""
+        self._free_at_s = list(free_at_s)
+        self._least_s = least_s
         heapq.heapify(self._free_at_s)
 
     def add(self, duration_s: float) -> float:
-        """Add a request; return its estimated wait, s, to a tenth; 0 if no slot is occupied."""
+        """Add a request; return its estimated wait, s, to a tenth; `least_s` without any slot."""
         if not self._free_at_s:
-            return 0.0
+            return round(self._least_s, 1)
         free_at_s = self._free_at_s[0]
         heapq.heapreplace(self._free_at_s, free_at_s + duration_s)
         return round(max(0.0, free_at_s), 1)
@@ -137,17 +139,24 @@ class Waiting(Protocol):
 
 
 class Occupied(Protocol):
+    @property
+    def available_slots(self) -> int: ...
+
     def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]: ...
 
 
 class Estimates:
-    """How long each ticket waits, as of a moment ago.
+    """Estimated wait of each ticket, refreshed at most four times a second.
 
-    One look at every session and every waiting request takes 20 ms with 46,400 of them, so it is
-    taken four times a second at most; what is drawn in between is put behind the others.
+    A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
+    in between is added behind the others.
+
+    Attributes:
+        held_until_s: Nothing is assigned before this Unix time.
     """
 
     def __init__(self, eta_tracker: EtaTracker) -> None:
+        self.held_until_s = NEVER_S
         self._eta_tracker = eta_tracker
         self._made_s = NEVER_S
         self._forecast = Forecast(())
@@ -158,7 +167,7 @@ class Estimates:
     def refresh(
         self,
         queue: Iterable[Waiting],
-        workers: Iterable[Occupied],
+        workers: Collection[Occupied],
         now_s: float,
         *,
         is_forced: bool,
@@ -167,18 +176,22 @@ class Estimates:
             return
         eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
         self._made_s = now_s
-        self._forecast = Forecast(left for worker in workers for left in worker.occupied_s(eta_s))
+        held_s = max(0.0, self.held_until_s - now_s)
+        free_at_s = [max(held_s, left) for worker in workers for left in worker.occupied_s(eta_s)]
+        if held_s:
+            free_at_s += [held_s] * sum(worker.available_slots for worker in workers)
+        self._forecast = Forecast(free_at_s, held_s)
         for ticket in queue:
             ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
 
     def add(self, ticket: Waiting, now_s: float) -> None:
-        """Estimate the wait of a ticket behind all others, right after `is_fresh`."""
+        """Estimate the wait of a ticket behind all others; only while `is_fresh`."""
         wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
         ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)
 
 
 class FreeSlot(NamedTuple):
-    """A free slot: how many sessions its worker serves, and the history that it holds."""
+    """A free slot: the number of sessions on its worker, and the history in its cache."""
 
     worker_id: str
     running: int = 0
@@ -191,16 +204,15 @@ def _used_s(slot: FreeSlot) -> float:
 
 
 def route(history_hash: str, free: Sequence[FreeSlot]) -> FreeSlot | None:
-    """Choose a slot for one request; None: it waits.
+    """Choose a slot for a request; None if it has to wait.
 
-    In this order: (1) the slot whose cache holds its history, the freshest of several, (2) one
-    without a cache, (3) the one whose cache was used longest ago. Among equals the worker that
-    serves fewest sessions wins, then the order given.
+    In this order: (1) the slot whose cache holds its history, the most recent of several, (2) one
+    without a cache, (3) the least recently used cache. Ties go to the worker with the fewest
+    sessions, then to the given order.
 
     Args:
-        history_hash: The history it continues; "" for a request that can use no cache.
-        free: Slots that may be assigned. Of one worker's slots (2) and (3) choose the one worth
-            least and (1) a hit, so no others of it are needed here.
+        history_hash: The history it continues; "" if it cannot use a cache.
+        free: One candidate per worker: its hit, else its least valuable slot.
 
     Source: docs/specification/service.md#3.4.
     """

@@ -1,6 +1,6 @@
-"""Calls to one worker: health, chat and stop over HTTP, and its WebSockets.
+"""Client for workers: health, chat and stop over HTTP, and their WebSockets.
 
-Turns every transport failure into one of our errors. Never chooses a worker.
+Maps every transport failure to one of our errors. Never chooses a worker.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from gateway_modules.web.responses import refusal_of
 
 HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
-CONNECT_PAUSE_S = 1.0  # between two of them; same
-OPEN_TIMEOUT_S = 5.0  # of one of them; same
-PONG_TIMEOUT_S = 20.0  # same, section 2.1; a worker that is stopped for less keeps its sessions
-PINGS_A_TIMEOUT = 4  # a worker that stays stopped is found out within 25 s
-CLOSE_TIMEOUT_S = 1.0  # what a worker may take to answer a close
-WAITING_MESSAGES = 16  # received ahead of the relay; more waits in the network
-HTTP_CONNECTIONS = 256  # calls at once; more wait for their turn
+CONNECT_PAUSE_S = 1.0  # between two attempts; same
+OPEN_TIMEOUT_S = 5.0  # of one attempt; same
+PONG_TIMEOUT_S = 20.0  # same, section 2.1; a worker suspended for less retains its sessions
+PINGS_PER_TIMEOUT = 4  # a suspended worker is detected within 25 s
+CLOSE_TIMEOUT_S = 1.0  # for a worker to answer a close
+WAITING_MESSAGES = 16  # received ahead of the relay; then backpressure
+HTTP_CONNECTIONS = 256  # concurrent calls; more wait
 REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 REFUSED_STATUSES: Final = frozenset(
     {
@@ -75,14 +75,14 @@ Reply = TypeVar("Reply", bound=WireModel)
 
 
 class WorkerSocket(ClientConnection):
-    # Any: what the library's own class takes.
+    # Any: the parameters of the library's class.
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.shortcut = Shortcut(self.send_now)
-        self._frames: FrameSplitter | None = None  # where frames begin, once that is known
+        self._frames: FrameSplitter | None = None  # None before the handshake
 
     async def next_text(self) -> str:
-        """Wait for the next text that is not taken; see `Shortcut`."""
+        """Wait for the next text that `shortcut` does not take."""
         self.shortcut.is_open = not self.recv_messages.frames
         try:
             return await self.recv(decode=True)
@@ -110,7 +110,7 @@ class WorkerSocket(ClientConnection):
         super().process_event(event)
 
     def send_now(self, text: Text) -> bool:
-        """Send a text if nothing has to wait for it, and return whether that is so."""
+        """Send a text if that is possible without waiting; return whether it was sent."""
         if self.protocol.state is not OPEN or self.paused or self.send_in_progress:
             return False
         self.protocol.send_text(text)
@@ -123,9 +123,9 @@ Connect = Callable[..., Awaitable[WorkerSocket]]
 
 # Any: options of several types.
 def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, Any]:
-    """Return how a WebSocket between two of our own processes is opened.
+    """Return the options of a WebSocket between two of our own processes.
 
-    Without compression, which costs more there than it saves, and without the environment's proxy.
+    No compression, which costs more than it saves there, and no proxy of the environment.
     """
     return {
         "compression": None,
@@ -134,16 +134,16 @@ def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, 
         "server_hostname": WORKER_TLS_NAME if tls else None,
         "open_timeout": OPEN_TIMEOUT_S,
         "close_timeout": CLOSE_TIMEOUT_S,
-        "ping_interval": heartbeat_s / PINGS_A_TIMEOUT,
+        "ping_interval": heartbeat_s / PINGS_PER_TIMEOUT,
         "ping_timeout": heartbeat_s,
     }
 
 
 class WorkerClient:
-    """Calls workers; one serves the whole gateway.
+    """Client for all workers of a gateway.
 
-    At most `HTTP_CONNECTIONS` calls are under way; more wait. A reply larger than
-    `REPLY_MAX_BYTES` is refused.
+    At most `HTTP_CONNECTIONS` calls run at once; more wait. A reply larger than `REPLY_MAX_BYTES`
+    is refused.
     """
 
     def __init__(
@@ -157,16 +157,16 @@ class WorkerClient:
         connect: Connect = connect,  # type: ignore[assignment]
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Connections are made when first needed.
+        """Connections are opened on demand.
 
         Args:
             request_timeout_s: Limit of one chat call, s.
-            secret: Sent with every call when gateway and workers are on different hosts.
-            heartbeat_s: How long a worker may leave a ping on a WebSocket unanswered, s.
-            tls: What the workers' certificates are checked against; None: they serve none.
+            secret: The workers' shared secret, sent with every call.
+            heartbeat_s: Time for a worker to answer a ping on a WebSocket, s.
+            tls: Verifies the workers' certificates; None: plain HTTP.
             transport: Replaces the network in tests.
             connect: Opens a WebSocket.
-            sleep: Waits between two tries.
+            sleep: Waits between two attempts.
         """
         self._request_timeout_s = request_timeout_s
         self._headers = {WORKER_SECRET_HEADER: secret} if secret else {}
@@ -184,7 +184,7 @@ class WorkerClient:
             await http.aclose()
 
     async def health(self, worker: WorkerConnection) -> WorkerHealth:
-        """Return its answer; one that makes no sense counts as the worker's error.
+        """Return a worker's health; an invalid answer counts as an error of the worker.
 
         Raises:
             WorkerUnreachableError: It did not answer in time.
@@ -195,20 +195,20 @@ class WorkerClient:
             raise errors.WorkerUnreachableError(error.message) from error
         problem = f"health answered with HTTP {status}"
         if status == HTTPStatus.UNAUTHORIZED:
-            problem = "It refuses the gateway: security.worker_secret is another one there."
+            problem = "It refuses the gateway: its security.worker_secret differs."
         if status == HTTPStatus.OK:
             try:
                 return WorkerHealth.model_validate_json(body)
             except ValidationError:
-                problem = "health answered with something else"
+                problem = "health returned an invalid answer"
         return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
 
     async def chat(
         self, worker: WorkerConnection, body: str, session_secret: str = ""
     ) -> ChatResponse:
-        """Send the JSON of a `ChatRequest`; the secret is that of the recording's owner.
+        """Send the JSON of a `ChatRequest`; the secret becomes that of the recording's owner.
 
-        Cancelling this closes the connection, and the worker stops.
+        Cancelling closes the connection, which stops the worker.
 
         Raises:
             BadPayloadError: The worker refuses the request.
@@ -225,10 +225,10 @@ class WorkerClient:
     async def transcribe(
         self, worker: WorkerConnection, audio: bytes, query: Mapping[str, str]
     ) -> AsyncGenerator[TranscriptPassage]:
-        """Yield the passages of a transcript as they come; `audio` is float32, mono, 16 kHz.
+        """Yield the passages of a transcript as they arrive; `audio` is float32, mono, 16 kHz.
 
         Raises:
-            OmniError: As for `chat`; also `GenerationFailedError` in the middle.
+            OmniError: As for `chat`; also `GenerationFailedError` part-way.
         """
         url = f"{self._scheme}://{worker.place.netloc}/transcribe"
         stream = self._client().stream
@@ -245,19 +245,19 @@ class WorkerClient:
     async def stop(
         self, worker: WorkerConnection, path: StopPath, session_id: str | None
     ) -> ActionResult:
-        """End a session's reply; without a session all replies. `path` is of its protocol."""
+        """Stop a session's reply, or all replies of a protocol's path."""
         body = StopRequest(session_id=session_id).model_dump_json().encode()
         return await self._act(worker, f"/{path}/stop", body)
 
     async def keeps(self, worker: WorkerConnection, session: KeptSession) -> bool:
-        """Whether a worker has a session that may continue; one that does not answer has none."""
+        """Whether a worker retains a resumable session; False if it does not answer."""
         try:
             return (await self._act(worker, "/keeps", session.to_json().encode())).success
         except errors.OmniError:
             return False
 
     async def restart(self, worker: WorkerConnection) -> ActionResult:
-        """Have its launcher start it again; NotSupervisedError if there is none."""
+        """Have its launcher restart it; NotSupervisedError if there is none."""
         return await self._act(worker, "/restart", b"{}")
 
     @asynccontextmanager
@@ -271,9 +271,9 @@ class WorkerClient:
         max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
         tries: int = CONNECT_TRIES,
     ) -> AsyncIterator[WorkerSocket]:
-        """Open a WebSocket to a worker for the block; WorkerUnreachableError if no try succeeds.
+        """Open a WebSocket to a worker for the block; WorkerUnreachableError if all attempts fail.
 
-        A full receive buffer makes the worker wait; its messages have `max_bytes` at most.
+        A full receive buffer applies backpressure; messages are limited to `max_bytes`.
         """
         address = f"{'wss' if self._tls else 'ws'}://{worker.place.netloc}{path}"
         if query:
@@ -286,7 +286,7 @@ class WorkerClient:
             try:
                 await socket.close()
             finally:
-                # Cancelled while it closes, the connection would linger until a ping fails.
+                # If the close is cancelled, the connection would linger until a ping fails.
                 socket.transport.abort()
 
     async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
@@ -325,7 +325,7 @@ class WorkerClient:
         headers |= further or {}
         with _our_errors():
             async with (
-                # httpx limits each read; the whole call needs a limit of its own.
+                # httpx limits each read only, not the whole call.
                 asyncio.timeout(timeout_s),
                 self._client().stream(
                     method,
@@ -344,7 +344,7 @@ class WorkerClient:
                 timeout=self._request_timeout_s,
                 limits=httpx.Limits(max_connections=HTTP_CONNECTIONS),
                 transport=self._transport,
-                trust_env=False,  # a proxy of the environment is not for our own processes
+                trust_env=False,  # no proxy between our own processes
                 verify=self._tls or False,  # without TLS there is no certificate
             )
         return self._http
@@ -370,7 +370,7 @@ def _parsed(kind: type[Reply], status: int, body: bytes) -> Reply:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        raise errors.WorkerLostError("The worker answered with something else.") from error
+        raise errors.WorkerLostError("The worker returned an invalid answer.") from error
 
 
 def _raise_for_status(status: int, body: bytes) -> None:

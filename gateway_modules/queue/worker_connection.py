@@ -1,7 +1,7 @@
-"""A worker as the gateway sees it, its slots, and the tickets that they serve.
+"""The gateway's view of a worker: its slots, its state, and the tickets assigned to it.
 
-Health may put a worker out of service or back into it; it never takes a session from its owner.
-Only a ticket's wait awaits, so every change is whole before anyone else runs.
+Health checks take a worker out of service and put it back; they never end a session.
+Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from gateway_modules.queue.scheduling import OVERRUN_FLOOR_S, FreeSlot, remainin
 from settings.workers import WorkerPlace
 
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
-MISSES_TO_OFFLINE = 3  # unanswered polls that end the patience with a busy worker; section 3.5
-LOADING_ETA_S = 15.0  # how long a model takes to load; ours
+MISSES_TO_OFFLINE = 3  # unanswered polls after which a busy worker is offline; section 3.5
+LOADING_ETA_S = 15.0  # assumed time to load a model; ours
 UNANSWERED = "It did not answer."
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -38,22 +38,22 @@ def utc_now() -> datetime:
 
 @dataclass(eq=False)
 class Ticket:
-    """A request from its wait in the queue to the slot it releases when its block ends.
+    """A request, from entering the queue to releasing its slot at the end of its `with` block.
 
-    Only its pool makes one, moves it and ends it.
+    Created, moved and ended by its pool only.
 
     Attributes:
         ticket_id: "q_" and 12 hexadecimal digits.
-        leave: Leaves the queue or releases the worker; the second time nothing happens.
-        history_hash: History that it continues; "" if none.
-        client: Whom its wait counts against, if anybody.
-        owner: Hash of the secret that its client shows; "" if it has none.
-        order: Its position among all others, those of other gateways too; see `ReturnTickets`.
-        position: 1 is next, 0 is assigned, no longer waiting, or not known yet.
-        assigned: The worker, None while it waits and if it is refused.
-        is_cache_hit: The worker should hold exactly the history that was asked for.
-        has_started: Its session really began, so its duration counts for estimates.
-        kept_hash: History that the worker's cache holds when the slot is released.
+        leave: Leaves the queue or releases the slot; idempotent.
+        history_hash: Hash of the history it continues; "" if none.
+        client: Client whose queue quota it uses, if any.
+        owner: Hash of the client's session secret; "" if it has none.
+        order: Sort key in the queue, comparable across gateways; see `ReturnTickets`.
+        position: 1 is next; 0 means assigned, refused or not known yet.
+        assigned: The worker; None while waiting or refused.
+        is_cache_hit: The worker should hold exactly the requested history.
+        has_started: The session began, so its duration counts towards the estimates.
+        kept_hash: History in the worker's cache when the slot is released.
         changed: Set when position, worker or refusal changed.
     """
 
@@ -109,10 +109,10 @@ class Ticket:
     async def wait(
         self, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
     ) -> WorkerConnection:
-        """Wait for its worker, or raise the refusal.
+        """Wait for a worker, or raise the refusal.
 
-        `on_wait` is awaited if there is a wait at all: first, at every change of position, and at
-        least every `period_s`.
+        While waiting, `on_wait` is awaited at once, at every change of position and at least every
+        `period_s`.
         """
         while self.is_waiting:
             self.changed.clear()
@@ -126,11 +126,11 @@ class Ticket:
         return self.worker
 
     def retain(self, cached_hash: str) -> None:
-        """Set which history the worker's cache holds when the slot is released; "": none."""
+        """Set the history that the worker's cache holds when the slot is released; "": none."""
         self.kept_hash = cached_hash or None
 
     def update_status(self, status: WorkerStatus) -> None:
-        """Record that a duplex session was paused or continues; other statuses are ignored."""
+        """Record that a duplex session was paused or resumed; other statuses are ignored."""
         if self.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
             self.status = status
 
@@ -140,22 +140,22 @@ OnWait = Callable[[Ticket], Awaitable[None]]
 
 @dataclass(eq=False)
 class Slot:
-    """Room for one session on a worker, and the history its cache still holds."""
+    """Capacity for one session on a worker, and the history its cache still holds."""
 
     ticket: Ticket | None = None
     cached_hash: str | None = None
     last_cache_used_at: datetime | None = None
 
     @property
-    def worth(self) -> tuple[bool, datetime]:
+    def cache_value(self) -> tuple[bool, datetime]:
         return self.cached_hash is not None, self.last_cache_used_at or LONG_AGO
 
 
 @dataclass(eq=False)
 class FreeSlots:
-    """The free slots of a worker, worth least first, as long as none of them changes.
+    """A worker's free slots, least valuable cache first; rebuilt whenever a slot changes.
 
-    `offers` are for requests that continue none of the `hashes`, by the worker's room.
+    `offers` caches, by the number of available slots, the offer for requests that hit no cache.
     """
 
     slots: list[Slot]
@@ -164,7 +164,7 @@ class FreeSlots:
 
 
 class WorkerConnection:
-    """A worker's address, slots and state. `WorkerPool` owns it and is the only one to assign."""
+    """A worker's address, slots and state; only `WorkerPool` assigns sessions to it."""
 
     def __init__(
         self,
@@ -179,11 +179,11 @@ class WorkerConnection:
         self.slots = [Slot()]
         self.service = ServiceState()
         self._clock = clock
-        self._ordered: FreeSlots | None = None  # see `_free`; None: to be sorted again
+        self._ordered: FreeSlots | None = None  # see `_free`; None: out of date
 
     @property
     def is_retiring(self) -> bool:
-        """It gets nothing new: an administrator says so, or it is not listed any more."""
+        """Gets no new sessions: drained by an administrator, or no longer listed."""
         return self.is_draining or self.has_left
 
     @property
@@ -193,7 +193,7 @@ class WorkerConnection:
         task = self.oldest_task
         if task is not None:
             return task.status
-        return self.service.other_status if self.service.other_sessions else WorkerStatus.IDLE
+        return self.service.foreign_status if self.service.foreign_sessions else WorkerStatus.IDLE
 
     @property
     def is_in_service(self) -> bool:
@@ -204,12 +204,12 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        return self.service.status not in OUT_OF_SERVICE and self.service.misses == 0
+        return self.service.status not in OUT_OF_SERVICE and self.service.missed_polls == 0
 
     @property
     def is_silent(self) -> bool:
-        """It missed the latest polls, but is not offline yet: it may only be busy."""
-        return self.service.misses > 0 and self.service.status not in OUT_OF_SERVICE
+        """Missed the latest polls without being offline yet: it may only be busy."""
+        return self.service.missed_polls > 0 and self.service.status not in OUT_OF_SERVICE
 
     @property
     def is_idle(self) -> bool:
@@ -232,45 +232,46 @@ class WorkerConnection:
         return min(self.tasks, key=lambda ticket: ticket.started_at, default=None)
 
     @property
-    def room(self) -> int:
-        service = self.service
-        if service.misses or not self.is_in_service:
-            return 0
-        free = len(self._free.slots)
-        if not free:
+    def available_slots(self) -> int:
+        """How many more sessions may be assigned now."""
+        service, free = self.service, len(self._free.slots)
+        if service.missed_polls or not self.is_in_service:
             return 0
         busy = len(self.slots) - free
-        return max(0, min(free, service.capacity - busy - service.other_sessions))
+        return max(0, min(free, service.capacity - busy - service.foreign_sessions))
 
-    def next_slot(self, history_hash: str, room: int) -> Slot:
-        """Return the freshest free slot that holds a history, else the free one worth least."""
-        free = self._free.slots
+    def next_slot(self, history_hash: str, available: int) -> Slot:
+        """Return the most recent free slot with this history, else the least valuable one.
+
+        `available` is `available_slots`: only so many of the free slots may be used.
+        """
+        usable = self._free.slots[len(self._free.slots) - available :]
         if history_hash and history_hash in self._free.hashes:
-            for slot in reversed(free[len(free) - room :]):
+            for slot in reversed(usable):
                 if slot.cached_hash == history_hash:
                     return slot
-        return free[len(free) - room]
+        return usable[0]
 
-    def offer(self, history_hash: str, room: int) -> FreeSlot:
-        """Return the slot that a request would get here; arguments as of `next_slot`."""
+    def offer(self, history_hash: str, available: int) -> FreeSlot:
+        """Describe the slot that a request would get; arguments as for `next_slot`."""
         free = self._free
         if not history_hash or history_hash not in free.hashes:
             history_hash = ""
-            if room in free.offers:
-                return free.offers[room]
-        slot = self.next_slot(history_hash, room)
+            if available in free.offers:
+                return free.offers[available]
+        slot = self.next_slot(history_hash, available)
         used_s = slot.last_cache_used_at.timestamp() if slot.last_cache_used_at else None
         busy = len(self.slots) - len(free.slots)
         offer = FreeSlot(self.worker_id, busy, slot.cached_hash, used_s)
         if not history_hash:
-            free.offers[room] = offer
+            free.offers[available] = offer
         return offer
 
     @property
     def _free(self) -> FreeSlots:
         if self._ordered is None:
             free = (slot for slot in self.slots if slot.ticket is None)
-            ordered = sorted(free, key=lambda slot: slot.worth)
+            ordered = sorted(free, key=lambda slot: slot.cache_value)
             self._ordered = FreeSlots(ordered, {slot.cached_hash for slot in ordered})
         return self._ordered
 
@@ -281,30 +282,31 @@ class WorkerConnection:
         ticket.started_at, ticket.status = self._clock(), STATUS_OF_REQUEST[ticket.request_type]
         slot.ticket, self._ordered = ticket, None
         self.service.epoch += 1
-        self.service.status = WorkerStatus.IDLE  # it was assigned, so it is in service
+        self.service.status = WorkerStatus.IDLE  # an assigned worker is in service
 
     def adopt(self, ticket: Ticket) -> None:
         slot = next((slot for slot in self.slots if slot.ticket is None), None)
-        if slot is None:  # the worker has not said yet how many it has
+        if slot is None:  # the worker has not announced its slots yet
             slot = Slot()
             self.slots.append(slot)
-        self.service.other_sessions = max(0, self.service.other_sessions - 1)
+        self.service.foreign_sessions = max(0, self.service.foreign_sessions - 1)
         self.serve(ticket, slot)
 
-    def vacate(self, slot: Slot, *, must_confirm: bool = False) -> None:
-        """With `must_confirm` its session may still run on the worker.
+    def release_slot(self, slot: Slot, *, must_confirm: bool = False) -> None:
+        """Release a slot.
 
-        It takes up room, as one of others, until an answer of the worker no longer counts it.
+        With `must_confirm` the session may still run on the worker: it counts as a foreign session
+        until a health answer no longer includes it.
         """
         if must_confirm and slot.ticket is not None:
-            self.service.other_sessions += 1
-            self.service.other_status = slot.ticket.status
+            self.service.foreign_sessions += 1
+            self.service.foreign_status = slot.ticket.status
         slot.ticket = None
         self.service.epoch += 1
         self._fit_slots()
 
     def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
-        """Return the time left of each occupied slot that will serve the queue afterwards."""
+        """Return the remaining time, s, of each occupied slot that will serve the queue next."""
         if self.is_retiring:
             return []
         if self.service.status is WorkerStatus.LOADING:
@@ -315,7 +317,7 @@ class WorkerConnection:
         return [
             remaining_s(eta_s[task.request_type], (now - task.started_at).total_seconds())
             for task in self.tasks
-        ] + [OVERRUN_FLOOR_S] * self.service.other_sessions
+        ] + [OVERRUN_FLOOR_S] * self.service.foreign_sessions
 
     def remember(self, slot: Slot, cached_hash: str | None) -> None:
         slot.cached_hash = cached_hash
@@ -328,10 +330,10 @@ class WorkerConnection:
                 self.remember(slot, None)
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
-        """Follow an answer of the worker.
+        """Apply a health answer.
 
-        What was asked for before the latest assignment or release, hence in an earlier `epoch`,
-        says nothing about the time after it: such an answer only shows that the worker is alive.
+        One requested before the latest assignment or release, hence in an earlier `epoch`, is
+        stale: it only shows that the worker is alive.
         """
         service, now = self.service, self._clock()
         if service.record(sample, now) or sample.worker_status is WorkerStatus.LOADING:
@@ -344,33 +346,34 @@ class WorkerConnection:
         self._fit_slots()
 
     def observe_miss(self, reason: str = UNANSWERED) -> bool:
-        """Count a poll without an answer, and return whether it says anything new.
+        """Count an unanswered poll; return whether the worker's state or error changed.
 
         An idle worker is offline at once, a busy one after `MISSES_TO_OFFLINE` in a row; until
-        then it gets nothing new. Its sessions last until their own sockets find it lost.
+        then it gets no new sessions. Its sessions last until their own sockets fail.
         """
         service = self.service
-        service.misses += 1
-        is_over = not self.tasks or service.misses >= MISSES_TO_OFFLINE
+        service.missed_polls += 1
+        is_over = not self.tasks or service.missed_polls >= MISSES_TO_OFFLINE
         is_news = False
         if is_over and not service.is_restarting:
             was_there = service.status is not WorkerStatus.OFFLINE
-            is_news = service.note_error(reason, self._clock()) or was_there
+            is_news = service.record_error(reason, self._clock()) or was_there
         if is_over:
             service.status = WorkerStatus.OFFLINE
-            service.other_sessions = 0
+            service.foreign_sessions = 0
         return is_news
 
-    def suspect(self) -> None:
-        """Take it out of service until it answers again; its sessions stay with their owners."""
+    def mark_offline(self) -> None:
+        """Take the worker out of service until it answers again; its sessions continue."""
         self.service.epoch += 1
         self.service.status = WorkerStatus.OFFLINE
 
     def _fit_slots(self) -> None:
+        """Match the number of slots to what the worker announces; only free slots are removed."""
         self._ordered = None
         surplus = len(self.slots) - self.service.announced_slots
         self.slots.extend(Slot() for _ in range(-surplus))
         if surplus > 0:
             dropped = {id(slot) for slot in self._free.slots[:surplus]}
             self.slots = [slot for slot in self.slots if id(slot) not in dropped]
-        self._ordered = None
+            self._ordered = None

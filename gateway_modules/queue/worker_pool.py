@@ -1,14 +1,13 @@
-"""The queue and the workers: who waits, who is served where, and which code assigns.
+"""The queue and the pool of workers; the only code that assigns sessions to workers.
 
-Everything that changes the queue or a slot is synchronous, so each change is whole before anyone
-else runs; only waiting and health polling await.
+Everything that changes the queue or a slot is synchronous and therefore atomic on the event loop;
+only waiting and health checks await.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
@@ -22,18 +21,19 @@ from pydantic import SecretStr
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
 from core.files import ensure_token
-from core.schemas.queue import SESSION_SECRET_BYTES, RequestType
+from core.schemas.queue import RequestType
 from gateway_modules.queue import models
 from gateway_modules.queue.directory import Directory
-from gateway_modules.queue.scheduling import Estimates, EtaTracker, route
+from gateway_modules.queue.scheduling import NEVER_S, Estimates, EtaTracker, route
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
+from gateway_modules.web.security import is_same_secret
 
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
-TICKET_LIFE_S: Final = 60  # without being confirmed; as long as a session waits for its client
+TICKET_LIFE_S: Final = 60  # since it was issued; as long as a session waits for its client
 KEY_BYTES: Final = 32
-TICKET_FILE: Final = "ticket_secret"  # there as long as somebody may have a ticket
-MARK_BYTES: Final = 16  # of the signature
+TICKET_FILE: Final = "ticket_secret"  # exists while valid tickets may be outstanding
+SIGNATURE_BYTES: Final = 16
 MICROSECONDS: Final = 1_000_000
 
 
@@ -41,25 +41,12 @@ def new_ticket_id() -> str:
     return f"q_{secrets.token_hex(TICKET_BYTES)}"
 
 
-def new_session_secret() -> str:
-    return secrets.token_hex(SESSION_SECRET_BYTES)
-
-
-def is_same_secret(shown: str, secret: str) -> bool:
-    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())
-
-
-def hash_of(secret: str) -> str:
-    """Return what stands for a secret where it must not be known."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 class ReturnTickets:
-    """Signs places in the queue: `order.confirmed.signature`, all numbers decimal.
+    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal.
 
     Attributes:
-        is_gathering: An earlier gateway may have left people waiting, who come back now.
-        has_holders: This one does.
+        awaits_returns: Clients of an earlier gateway may still return with their tickets.
+        has_outstanding: Clients may hold valid tickets of this gateway.
     """
 
     def __init__(
@@ -67,32 +54,32 @@ class ReturnTickets:
         key: bytes | None = None,
         clock: Callable[[], datetime] = utc_now,
         *,
-        is_gathering: bool = False,
+        awaits_returns: bool = False,
     ) -> None:
-        """Without a key sign with a random one, which no other gateway has."""
-        self.is_gathering = is_gathering
-        self.has_holders = False
+        """Without `key` a random one is used, which no other gateway accepts."""
+        self.awaits_returns = awaits_returns
+        self.has_outstanding = False
         self.key = key or secrets.token_bytes(KEY_BYTES)
         self._clock = clock
         self._last = 0
         self._spent: OrderedDict[int, float] = OrderedDict()  # those of the last `TICKET_LIFE_S`
 
     def draw(self) -> int:
-        """Return a position behind all others: microseconds since 1970, or a little more."""
+        """Return a position after all others: Unix time in microseconds, strictly increasing."""
         self._last = max(self._last + 1, int(self._clock().timestamp() * MICROSECONDS))
         return self._last
 
     def issue(self, order: int, session_id: str, kind: str) -> str:
-        named = f"{order}.{int(self._clock().timestamp())}"
-        return f"{named}.{self._mark(named, session_id, kind)}"
+        payload = f"{order}.{int(self._clock().timestamp())}"
+        return f"{payload}.{self._signature(payload, session_id, kind)}"
 
     def read(self, ticket: str, session_id: str, kind: str) -> int | None:
-        """Return the position of a ticket; None if it is not of this session, too old or spent."""
-        named, _, mark = ticket.rpartition(".")
-        if not is_same_secret(mark, self._mark(named, session_id, kind)):
+        """Return a ticket's position; None if it is invalid for this session, expired or spent."""
+        payload, _, signature = ticket.rpartition(".")
+        if not is_same_secret(signature, self._signature(payload, session_id, kind)):
             return None
-        order, confirmed_s = map(int, named.split("."))
-        if self._clock().timestamp() - confirmed_s > TICKET_LIFE_S or self.is_spent(order):
+        order, issued_s = map(int, payload.split("."))
+        if self._clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
             return None
         self._last = max(self._last, order)
         return order
@@ -101,35 +88,35 @@ class ReturnTickets:
         return order in self._spent
 
     def spend(self, order: int) -> None:
-        """Revoke the ticket of a place: a worker was assigned."""
+        """Revoke the tickets of a position: a worker was assigned."""
         now_s = self._clock().timestamp()
         self._spent[order] = now_s
         while now_s - next(iter(self._spent.values())) > TICKET_LIFE_S:
             self._spent.popitem(last=False)
 
-    def _mark(self, named: str, session_id: str, kind: str) -> str:
-        signed = f"{named}/{session_id}/{kind}".encode("utf-8", "surrogatepass")
-        mark = hmac.digest(self.key, signed, "sha256")[:MARK_BYTES]
-        return base64.urlsafe_b64encode(mark).decode().rstrip("=")
+    def _signature(self, payload: str, session_id: str, kind: str) -> str:
+        signed = f"{payload}/{session_id}/{kind}".encode("utf-8", "surrogatepass")
+        digest = hmac.digest(self.key, signed, "sha256")[:SIGNATURE_BYTES]
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTickets:
-    """Return what signs queue positions, as the gateway before did if its key is known.
+    """Return the signer of queue positions, with the previous gateway's key if it is known.
 
-    Never with another secret: a holder of a ticket could try out guesses of it.
+    The key is a secret of its own: the holder of a ticket could test guesses of a shared one.
     """
     if configured is not None:
-        return ReturnTickets(configured.get_secret_value().encode(), is_gathering=True)
+        return ReturnTickets(configured.get_secret_value().encode(), awaits_returns=True)
     file = data_dir / TICKET_FILE
-    is_gathering = file.exists()
-    return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), is_gathering=is_gathering)
+    awaits_returns = file.exists()
+    return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), awaits_returns=awaits_returns)
 
 
 class WorkerPool:
-    """Owns workers, queue and wait estimates.
+    """Owns the workers, the queue and the wait estimates.
 
-    The queue holds at most `max_queue_size` waiting requests; one more is refused with
-    `QueueFullError`. Order is strictly first come, first served over all request types.
+    The queue holds at most `max_queue_size` requests; one more is refused with `QueueFullError`.
+    Order is strictly first come, first served over all request types.
     """
 
     def __init__(
@@ -143,10 +130,10 @@ class WorkerPool:
         max_waiting_per_client: int = 0,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Build a pool of workers that are offline until `start` begins to poll them.
+        """All workers are offline until `start` begins to poll them.
 
-        It closes `client`; `max_waiting_per_client` 0 is no limit. ValueError for an address that
-        cannot be read or comes twice.
+        `stop` closes `client`; `max_waiting_per_client` 0 is no limit. ValueError for an invalid or
+        duplicate address.
         """
         self.client = client or WorkerClient()
         self.tickets = tickets or ReturnTickets(clock=clock)
@@ -158,7 +145,7 @@ class WorkerPool:
         self._queue: OrderedDict[str, Ticket] = OrderedDict()
         self._max_waiting_per_client = max_waiting_per_client
         self._estimates = Estimates(self.eta_tracker)
-        self._quiet: asyncio.Event | None = None  # set when nobody waits or is served
+        self._idle: asyncio.Event | None = None  # set when the pool is idle
         probe = self.client.health
         self.directory = Directory(worker_addresses, probe, self._dispatch_next, clock)
 
@@ -169,17 +156,18 @@ class WorkerPool:
     async def start(self) -> None:
         self.directory.start()
 
-    def gather(self, gathering_s: float) -> None:
-        """Assign nobody for so long, if those who waited at an earlier gateway may come back."""
-        if self.tickets.is_gathering:
-            asyncio.get_running_loop().call_later(gathering_s, self._end_gathering)
+    def hold_for_returns(self, hold_s: float) -> None:
+        """Assign nothing for `hold_s` if clients of an earlier gateway may still return."""
+        if self.tickets.awaits_returns:
+            self._estimates.held_until_s = self._clock().timestamp() + hold_s
+            asyncio.get_running_loop().call_later(hold_s, self._end_hold)
 
     @property
     def is_open(self) -> bool:
-        return self.directory.monitor.is_running and not self.is_stopped
+        return self.directory.is_running and not self.is_stopped
 
     async def stop(self) -> None:
-        """Refuse new and waiting requests and end polling. Running ones continue."""
+        """Refuse new and waiting requests and stop polling; running sessions continue."""
         self.close_intake()
         try:
             await self.directory.stop()
@@ -188,18 +176,18 @@ class WorkerPool:
 
     def close_intake(self) -> None:
         self.is_stopped = True
-        self.tickets.has_holders |= bool(self._queue) or self.tickets.is_gathering
+        self.tickets.has_outstanding |= bool(self._queue) or self.tickets.awaits_returns
         while self._queue:
             self._queue.popitem(last=False)[1].end_wait(ShuttingDownError())
-        self._note_quiet()
+        self._update_idle()
 
-    async def wait_until_quiet(self, limit_s: float) -> bool:
-        quiet = self._quiet = self._quiet or asyncio.Event()
-        self._note_quiet()
+    async def wait_until_idle(self, limit_s: float) -> bool:
+        idle = self._idle = self._idle or asyncio.Event()
+        self._update_idle()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await quiet.wait()
-        return quiet.is_set()
+                await idle.wait()
+        return idle.is_set()
 
     def enqueue(
         self,
@@ -212,19 +200,19 @@ class WorkerPool:
         order: int | None = None,
         ticket_id: str | None = None,
     ) -> Ticket:
-        """Return a ticket to `wait` with; its block, or `leave`, releases the position or the slot.
+        """Queue a request; its ticket's block, or `leave`, releases the position or the slot.
 
         Args:
             request_type: One of `RequestType`, or an older name of one.
-            session_id: Whose request it is.
+            session_id: Session of the request.
             history_hash: History a streaming request continues.
-            client: Whom the wait counts against.
-            owner: Hash of the secret that its client shows.
-            order: The position it has already: its worker was lost, or it comes back to it.
-            ticket_id: Its name, where another process draws it.
+            client: Client whose queue quota the ticket uses.
+            owner: Hash of the client's session secret.
+            order: Position to return to: its worker was lost, or its client reconnected.
+            ticket_id: Ticket id, where another process chose it.
 
         Raises:
-            QueueFullError: No worker is free and the queue, or the client's share of it, is full.
+            QueueFullError: No worker is free and the queue, or the client's quota, is full.
             NoWorkerError: Intake is paused.
             ShuttingDownError: The pool was stopped.
         """
@@ -253,8 +241,9 @@ class WorkerPool:
             self._renumber()
         return is_last
 
-    def _end_gathering(self) -> None:
-        self.tickets.is_gathering = False
+    def _end_hold(self) -> None:
+        self.tickets.awaits_returns = False
+        self._estimates.held_until_s = NEVER_S
         self._dispatch_next()
 
     def adopt(
@@ -265,7 +254,7 @@ class WorkerPool:
         owner: str = "",
         ticket_id: str | None = None,
     ) -> Ticket:
-        """Return a ticket of a session that occupies its worker already; see `enqueue`."""
+        """Return a ticket for a session that already occupies a worker; see `enqueue`."""
         name, now = ticket_id or new_ticket_id(), self._clock()
         ticket = Ticket(name, request_type, session_id, now, self.leave, owner=owner)
         worker.adopt(ticket)
@@ -273,9 +262,9 @@ class WorkerPool:
         return ticket
 
     def leave(self, ticket: Ticket, *, is_lost: bool = False) -> None:
-        """Leave the queue or release the worker; the second time nothing happens.
+        """Leave the queue or release the slot; idempotent.
 
-        With `is_lost` its holder is gone, and the session may still run on the worker.
+        With `is_lost` the process that held the ticket died; the session may still run.
         """
         worker = ticket.assigned
         if worker is None:
@@ -288,12 +277,11 @@ class WorkerPool:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
         worker.remember(slot, ticket.kept_hash)
-        monitor = self.directory.monitor
         is_unsure = is_lost or ticket.request_type in models.LONG_REQUESTS
-        must_confirm = is_unsure and monitor.is_running
-        worker.vacate(slot, must_confirm=must_confirm)
+        must_confirm = is_unsure and self.directory.is_running
+        worker.release_slot(slot, must_confirm=must_confirm)
         if must_confirm:
-            monitor.poke(worker)
+            self.directory.poll_now(worker)
         self._dispatch_next()
 
     def cancel(self, ticket_id: str) -> bool:
@@ -306,13 +294,13 @@ class WorkerPool:
         return True
 
     def check_intake(self, client: str | None) -> None:
-        """Raise what `enqueue` would raise for this client now."""
+        """Raise the error that `enqueue` would raise for this client now."""
         if self.is_stopped:
             raise ShuttingDownError()
         if self.is_intake_paused:
             raise NoWorkerError("No new requests are taken at the moment.")
-        may_assign = not (self._queue or self.tickets.is_gathering)
-        if may_assign and any(worker.room for worker in self.workers.values()):
+        may_assign = not (self._queue or self.tickets.awaits_returns)
+        if may_assign and any(worker.available_slots for worker in self.workers.values()):
             return
         if len(self._queue) >= self.max_queue_size:
             raise QueueFullError(f"Queue full ({self.queue_length} requests)")
@@ -322,31 +310,32 @@ class WorkerPool:
                 raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
 
     def _dispatch_next(self) -> None:
-        """Assign free slots to the head of the queue: the only code that assigns workers."""
+        """Assign free slots to the head of the queue; the only place where workers are assigned."""
         self.directory.forget_left()
-        is_held = self.tickets.is_gathering or not self._queue
+        is_held = self.tickets.awaits_returns or not self._queue
         workers = () if is_held else self.workers.values()
-        rooms = {worker: room for worker in workers if (room := worker.room)}
-        if rooms:
-            while rooms and self._queue:
-                self._assign(self._queue.popitem(last=False)[1], rooms)
+        available = {worker: slots for worker in workers if (slots := worker.available_slots)}
+        if available:
+            while available and self._queue:
+                self._assign(self._queue.popitem(last=False)[1], available)
             self._renumber()
-        self._note_quiet()
+        self._update_idle()
 
-    def _assign(self, ticket: Ticket, rooms: dict[WorkerConnection, int]) -> None:
+    def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
-        chosen = route(wanted_hash, [one.offer(wanted_hash, room) for one, room in rooms.items()])
-        assert chosen is not None, "workers that have room make offers"
+        offers = [worker.offer(wanted_hash, slots) for worker, slots in available.items()]
+        chosen = route(wanted_hash, offers)
+        assert chosen is not None, "available workers make offers"
         worker = self.workers[chosen.worker_id]
         is_hit = bool(wanted_hash) and chosen.cached_hash == wanted_hash
-        slot = worker.next_slot(wanted_hash, rooms[worker])
+        slot = worker.next_slot(wanted_hash, available[worker])
         worker.serve(ticket, slot)
         worker.remember(slot, ticket.history_hash if is_hit else None)
         self.tickets.spend(ticket.order)
         ticket.end_wait(worker, is_cache_hit=is_hit)
-        rooms[worker] = worker.room
-        if not rooms[worker]:
-            del rooms[worker]
+        available[worker] = worker.available_slots
+        if not available[worker]:
+            del available[worker]
 
     def _renumber(self) -> None:
         for position, ticket in enumerate(self._queue.values(), start=1):
@@ -369,7 +358,7 @@ class WorkerPool:
 
     @property
     def ready_count(self) -> int:
-        return self.idle_count + self.busy_count
+        return self.directory.ready_count
 
     @property
     def idle_count(self) -> int:
@@ -403,10 +392,10 @@ class WorkerPool:
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)
 
-    def _note_quiet(self) -> None:
-        if self._quiet is not None:
+    def _update_idle(self) -> None:
+        if self._idle is not None:
             is_busy = self._queue or any(worker.is_serving for worker in self.workers.values())
-            self._quiet.clear() if is_busy else self._quiet.set()
+            self._idle.clear() if is_busy else self._idle.set()
 
 
 def _item(ticket: Ticket, now: datetime) -> models.QueueItem:

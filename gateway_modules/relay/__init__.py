@@ -1,1 +1,1 @@
-"""One client's socket from its first message to its last, and the texts both ways."""
+"""Relays between clients' and workers' sockets."""

@@ -1,7 +1,7 @@
-"""The doors of a desk: their tickets in its pool, for as long as each is connected.
+"""The desk's side of its doors: each connected door's tickets in the pool.
 
-A door that is lost leaves the queue at once; its sessions may continue, so slots stay occupied
-until the workers say that they are gone, or the door is back and says that they are not.
+When a door is lost, its tickets leave the queue at once. Its sessions may continue, so their slots
+stay occupied until the workers report their end or the door reconnects and claims them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.live_sessions import SessionInfo
 from gateway_modules.web.client_socket import close_quietly
 
-BATCH_S: Final = 0.1  # between two messages of positions: ten a second at most
-REPORT_S: Final = 1.0  # between two looks at workers and estimates
-SEND_LIMIT_S: Final = 20.0  # for a door to take a message; then it is lost
-OUTBOX_MAX: Final = 10_000  # answers that a door has not taken; one more and it is lost
+BATCH_S: Final = 0.1  # minimum interval between updates of positions
+REPORT_S: Final = 1.0  # interval between reports of workers and estimates
+SEND_LIMIT_S: Final = 20.0  # for sending a message; then the door is lost
+OUTBOX_MAX: Final = 10_000  # unsent messages; with one more the door is lost
 
 LOG: Final = structlog.get_logger("doors")
 
 
 class DoorLostError(Exception):
-    """A door broke the rules of its connection; its text says how."""
+    """A door violated the protocol of its connection."""
 
 
 class Door:
@@ -72,7 +72,7 @@ class Door:
         self._wake.set()
 
     async def serve(self) -> None:
-        """Raises what ended it: DoorLostError, OSError or WebSocketDisconnect."""
+        """Serve until the connection ends with DoorLostError, OSError or WebSocketDisconnect."""
         welcome = wire.Welcome(ticket_key=self._pool.tickets.key.hex())
         await self._websocket.send_text(wire.FROM_DESK.dump_json([welcome]).decode())
         writer = asyncio.create_task(self._write(), name="door writer")
@@ -93,10 +93,10 @@ class Door:
 
     def _check(self) -> None:
         if self._is_over:
-            raise DoorLostError("It is connected anew.")
+            raise DoorLostError("The door has reconnected.")
 
     def release(self) -> None:
-        """Leave the queue; what is served stays occupied as long as its worker says so."""
+        """Leave the queue; slots stay occupied until their workers report otherwise."""
         held, self._held = self._held, {}
         for ticket in held.values():
             self._pool.leave(ticket, is_lost=True)
@@ -108,11 +108,11 @@ class Door:
             try:
                 messages = wire.FROM_DOOR.validate_json(text)
             except ValidationError as error:
-                raise DoorLostError(f"It sent something else: {error}") from error
+                raise DoorLostError(f"Invalid message: {error}") from error
             for message in messages:
                 self._handle(message)
             if len(self._outbox) > OUTBOX_MAX:
-                raise DoorLostError("It does not read.")
+                raise DoorLostError("The door does not read.")
 
     def _handle(self, message: wire.FromDoor) -> None:
         match message:
@@ -125,15 +125,15 @@ class Door:
             case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self._held:
                 self._held[ticket_id].update_status(message.status)
             case wire.Unreachable(worker=place):
-                worker = self._worker_at(place)
+                worker = self._pool.directory.at(place)
                 if worker is not None:
                     self._pool.directory.report_unreachable(worker)
 
     def _enter(self, message: wire.Enter) -> None:
-        ticket_id, order, tickets = message.ticket_id, message.order, self._pool.tickets
+        ticket_id, order = message.ticket_id, message.order or None
         if ticket_id in self._held:
-            raise DoorLostError("It entered one ticket twice.")
-        if message.is_return and order is not None and tickets.is_spent(order):
+            raise DoorLostError("A ticket was entered twice.")
+        if message.is_return and order and self._pool.tickets.is_spent(order):
             order = None
         try:
             ticket = self._pool.enqueue(
@@ -183,9 +183,9 @@ class Door:
         )
 
     def _adopt(self, message: wire.Adopt) -> None:
-        worker = self._worker_at(message.worker)
+        worker = self._pool.directory.at(message.worker)
         if worker is None or message.ticket_id in self._held:
-            return  # the worker itself says that it is occupied, as soon as it is known
+            return  # an unknown worker reports the session itself once it is known
         self._held[message.ticket_id] = self._pool.adopt(
             worker, message.request_type, message.session_id, message.owner, message.ticket_id
         )
@@ -196,10 +196,6 @@ class Door:
         ticket.has_started |= message.has_started
         ticket.retain(message.kept_hash or "")
         self._pool.leave(ticket)
-
-    def _worker_at(self, place: str) -> WorkerConnection | None:
-        workers = self._pool.workers.values()
-        return next((worker for worker in workers if worker.place.netloc == place), None)
 
     async def _write(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -231,7 +227,7 @@ class Door:
             yield wire.Workers(workers=states)
 
     def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
-        """Yield what of the queue the door was not sent; estimates only with a report."""
+        """Yield changes of the queue not sent yet; changed estimates only with a report."""
         pool = self._pool
         pool.refresh_estimates()
         moved = []
@@ -268,7 +264,7 @@ class DoorSession:
         return self.ticket.assigned.worker_id if self.ticket.assigned is not None else None
 
     async def request_stop(self) -> ActionResult:
-        """Stop what is running, as `Relay.request_stop` does."""
+        """Stop the current reply, as `Relay.request_stop` does."""
         worker = self.ticket.assigned
         if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
             return await self.pool.client.stop(worker, "half_duplex", self.session_id)
@@ -315,7 +311,7 @@ class Doors:
                 yield door, ticket
 
     async def serve(self, websocket: WebSocket) -> None:
-        """Serve a door's connection, not accepted yet; it ends an earlier one of the same door."""
+        """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""
         door_id = websocket.headers.get(wire.DOOR_ID, "")
         await websocket.accept()
         door, earlier = Door(self._pool, websocket), self._doors.get(door_id)
@@ -345,14 +341,14 @@ def _state(worker: WorkerConnection) -> wire.WorkerState:
         model=latest.model if latest else None,
         transcribes_by=latest.transcribes_by if latest else None,
         slots=slots,
-        active_sessions=slots - worker.room,
+        active_sessions=slots - worker.available_slots,
         is_draining=service.is_restarting or (latest is not None and latest.is_draining),
     )
     return wire.WorkerState(
         worker_id=worker.worker_id,
         host=worker.place.host,
         port=worker.place.port,
-        misses=service.misses,
+        misses=service.missed_polls,
         is_retiring=worker.is_retiring,
         health=health,
     )

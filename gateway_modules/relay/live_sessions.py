@@ -1,4 +1,4 @@
-"""Who is connected now: how many, from where, and under which session id."""
+"""Connected clients: limits on their number, and their relays by session id."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from gateway_modules.relay.relay import Relay
+from gateway_modules.web.limits import subtract
 
-# A page that opens a new socket as soon as it has closed the old one must find its id free.
+# A page may open a new socket right after closing the old one under the same id.
 TAKEOVER_GRACE_S: Final = 1.0
 
 
 class SessionInfo(WireModel):
-    """One connected session, or a conversation that a worker still has cached."""
+    """A connected session, or a conversation in a worker's cache."""
 
-    session_id: str = Field(description="The session; empty for a remembered conversation.")
-    request_type: RequestType | None = Field(None, description="What it is.")
-    worker_id: str | None = Field(None, description="Its worker, if it has one now.")
-    phase: QueueingPhase | None = Field(None, description="Where it stands.")
-    messages_hash: str | None = Field(None, description="Start of its history's hash.")
-    last_active: AwareDatetime | None = Field(None, description="When it began, or was used.")
+    session_id: str = Field(description="Session id; empty for a cached conversation.")
+    request_type: RequestType | None = Field(None, description="Request type.")
+    worker_id: str | None = Field(None, description="Its worker, if assigned.")
+    phase: QueueingPhase | None = Field(None, description="Its phase.")
+    messages_hash: str | None = Field(None, description="Prefix of its history's hash.")
+    last_active: AwareDatetime | None = Field(None, description="When it began, or was last used.")
 
 
 class SessionList(WireModel):
     """Answer to `GET /sessions`."""
 
-    total: int = Field(ge=0, description="How many there are.")
-    sessions: list[SessionInfo] = Field(description="All of them.")
+    total: int = Field(ge=0, description="Number of sessions.")
+    sessions: list[SessionInfo] = Field(description="All sessions.")
 
 
 class LiveSessions:
-    """The connected clients. At most `max_connections`; one more is refused."""
+    """The connected clients; more than `max_connections` are refused."""
 
     def __init__(
         self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
@@ -52,28 +53,26 @@ class LiveSessions:
         self._total = 0
         self._by_client: Counter[str] = Counter()
         self._relays: dict[str, tuple[Relay, datetime]] = {}
-        self._left = asyncio.Event()  # set when somebody leaves, and replaced by another
+        self._left = asyncio.Event()  # set when a session ends, then replaced
 
     @contextmanager
     def counted(self, client: str) -> Iterator[None]:
-        """Count a socket for the block, or raise RateLimitedError; client "" is exempt."""
+        """Count a socket for the block; RateLimitedError if too many. Client "" is exempt."""
         if self._total >= self._max_connections:
-            raise RateLimitedError("The server has as many connections as it may have.")
+            raise RateLimitedError("The server has reached its limit of connections.")
         if client and self._by_client[client] >= self._per_client:
-            raise RateLimitedError("There are too many connections of your address.")
+            raise RateLimitedError("There are too many connections from your address.")
         self._total += 1
         self._by_client[client] += 1
         try:
             yield
         finally:
             self._total -= 1
-            self._by_client[client] -= 1
-            if not self._by_client[client]:
-                del self._by_client[client]
+            subtract(self._by_client, client)
 
     @asynccontextmanager
     async def entered(self, relay: Relay) -> AsyncIterator[None]:
-        """Have a session id for the block; SessionInUseError while another live socket has it."""
+        """Own the session id for the block; SessionInUseError while another live socket has it."""
         session_id = relay.request.session_id
         try:
             async with asyncio.timeout(self._grace_s):

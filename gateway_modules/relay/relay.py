@@ -1,7 +1,7 @@
-"""One accepted client, from its first message to its last: the queue, then texts both ways.
+"""The relay of one client: waiting in the queue, then forwarding texts in both directions.
 
-Carries out what the queueing machine asks for and knows none of its rules. Whatever happens, every
-task it started has ended, the worker is released and the client's socket is closed.
+Carries out the effects of the queueing machine and contains none of its rules. However it ends,
+its tasks have ended, the worker is released and the client's socket is closed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from core.schemas.worker import ActionResult, KeptSession
 from gateway_modules.queue.desk_client import STOP, Pool
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
-from gateway_modules.queue.worker_pool import hash_of, is_same_secret
-from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.telemetry import RelayTelemetry
 from gateway_modules.relay.traffic import Traffic, Upward, Verdict
 from gateway_modules.web.client_socket import (
     ClientGoneError,
@@ -36,35 +35,35 @@ from gateway_modules.web.client_socket import (
     worker_query,
 )
 from gateway_modules.web.messages import PART_CHARS, Take, Text, parts_of, peek_type, size_chars
+from gateway_modules.web.security import hash_of, is_same_secret
 
-# The machine reports by its own timer; the pool reports changes only.
-LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away
-MISSES_MAX: Final = 3  # ours: a worker that does not answer once may still have it
-NEVER_S: Final = 86_400.0
-PATIENCE_S: Final = 30.0  # a worker that is started again is back by then
+RETAINED_CHECK_S: Final = 2.0  # ours: interval of checking a detached session at its worker
+CHECK_FAILURES_MAX: Final = 3  # ours: consecutive ones after which the session counts as lost
+NEVER_S: Final = 86_400.0  # the pool reports changes only; the machine's timer does the rest
+PATIENCE_S: Final = 30.0  # time for a worker to restart
 
 Post = Callable[[events.Event], Awaitable[None]]
-"""Sends the machine an event and returns when its effects have been carried out."""
+"""Passes an event to the machine; returns once its effects have been carried out."""
 
 OnText = Callable[[str], Awaitable[bool]]
-"""Takes a message of the worker; says whether it was the worker's last one."""
+"""Handles a message of the worker; returns whether it was the last one."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker is requested for.
+    """A request for a worker.
 
     Attributes:
-        client: Whom the wait counts against.
-        address: Where its client calls from; "" if that is not known.
-        session_secret: What its client shows to prove that the session is its own.
-        history_hash: Streaming: what the worker's cache should hold.
-        max_bytes: Largest message of the worker.
-        tries: How often to try to reach it.
-        patience_s: How long to queue while there is no worker at all.
-        order: The position in the queue that it has already.
-        query: What the worker's address says besides.
-        last_seq: The newest message its client has of a session that a worker may have kept.
+        client: Client whose queue quota the ticket uses.
+        address: The client's address; "" if unknown.
+        session_secret: Proves the ownership of the session.
+        history_hash: Streaming: hash of the history to find in a worker's cache.
+        max_bytes: Size limit of the worker's messages.
+        tries: Number of attempts to connect.
+        patience_s: How long to queue while no worker is alive.
+        order: Position in the queue to return to.
+        query: Further query parameters of the worker's address.
+        last_seq: To resume a session: number of the last message the client received.
     """
 
     kind: SocketKind
@@ -88,7 +87,7 @@ class Request:
         )
 
     def is_owned_by(self, shown_secret: str | None, address: str) -> bool:
-        """Whether a client has its secret or, showing none, calls from the same address."""
+        """Whether a caller has the secret or, without any, the same address."""
         if shown_secret is None:
             return address != "" and address == self.address
         return self.has(shown_secret)
@@ -98,27 +97,27 @@ class Request:
 
 
 @dataclass
-class _Absence:
-    """What is known of a client that went away.
+class _Resumption:
+    """State of a resumable session's connection to its client.
 
     Attributes:
-        last_seq: the newest message it had when it came back; None if it never did.
-        is_held: it is away, or came back to a socket that is being replaced.
-        ended: set when it came back.
+        last_seq: Last message the client had received when it resumed; None if it never did.
+        is_detached: The client is disconnected, or the worker's socket is being replaced.
+        resumed: Set when the client has reconnected.
     """
 
     last_seq: int | None
-    is_held: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_detached: bool = False
+    resumed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class WorkerLink:
-    """Runs in one task of the relay's group; cancelling the task ends the link."""
+    """A relay's ticket and worker socket; runs in a task of its own, ended by cancelling it."""
 
     def __init__(
         self, pool: Pool, request: Request, post: Post, on_text: OnText, take: Take
     ) -> None:
-        """`take` gets the worker's messages first, `on_text` those that it leaves."""
+        """`take` is offered the worker's messages first; `on_text` gets those it declines."""
         self._pool = pool
         self._request = request
         self._post = post
@@ -128,7 +127,7 @@ class WorkerLink:
         self._ticket: Ticket | None = None
         self._socket: WorkerSocket | None = None
         self._is_end_expected = False
-        self._absence = _Absence(request.last_seq)
+        self._resumption = _Resumption(request.last_seq)
         self._began_s = asyncio.get_running_loop().time()
 
     @property
@@ -144,21 +143,21 @@ class WorkerLink:
     def waited_s(self) -> float:
         return asyncio.get_running_loop().time() - self._began_s
 
-    async def hold(self) -> None:
-        """The client is away: close the socket such that the worker keeps the session."""
-        self._absence.is_held = True
-        self._absence.ended.clear()
+    async def detach(self) -> None:
+        """Close the worker's socket with the code that makes the worker retain the session."""
+        self._resumption.is_detached = True
+        self._resumption.resumed.clear()
         if self._socket is not None:
             await self._socket.close(errors.CloseCode.SHUTDOWN)
 
     async def resume(self, last_seq: int) -> None:
-        """The client is back, and has the worker's messages up to this one."""
+        """The client has reconnected and has the worker's messages up to `last_seq`."""
         if self._socket is None:
-            self._absence.is_held = False
+            self._resumption.is_detached = False
             return
-        await self.hold()
-        self._absence.last_seq = last_seq
-        self._absence.ended.set()
+        await self.detach()
+        self._resumption.last_seq = last_seq
+        self._resumption.resumed.set()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         self._task = tasks.create_task(self.run(), name="relay worker")
@@ -189,18 +188,18 @@ class WorkerLink:
         if not is_clean:
             self._ticket.retain("")
         elif self._socket is None and self._ticket.is_cache_hit:
-            self._ticket.retain(self._request.history_hash)  # it was given nothing
+            self._ticket.retain(self._request.history_hash)  # the cache was not touched
 
     def expect_end(self) -> None:
         self._is_end_expected = True
 
     async def send(self, text: str) -> None:
-        """Send a message to the worker, a long one in parts; the reader finds out if it is gone."""
+        """Send a message to the worker, a long one in parts; the reader detects a closed socket."""
         if self._socket is None:
             return
         try:
             is_long = size_chars(text) > PART_CHARS
-            await self._socket.send(parts(text) if is_long else text)
+            await self._socket.send(in_parts(text) if is_long else text)
         except ConnectionClosed:
             return
 
@@ -217,27 +216,27 @@ class WorkerLink:
             with await self._enter() as ticket:
                 self._ticket = ticket
                 worker = await ticket.wait(on_wait, NEVER_S)
-                is_resumed = self._absence.last_seq is not None
+                is_resumed = self._resumption.last_seq is not None
                 await self._post(events.Assigned(worker.worker_id, is_resumed=is_resumed))
                 end = await self._serve(ticket)
-                while self._absence.is_held and not await self._is_over(ticket.worker):
-                    self._absence.is_held = False
+                while self._resumption.is_detached and await self._has_resumed(ticket.worker):
+                    self._resumption.is_detached = False
                     end = await self._serve(ticket)
                 await self._post(end)
-                await asyncio.Event().wait()  # the machine ends this when it has decided
+                await asyncio.Event().wait()  # until the machine's decision cancels this task
         except errors.OmniError as error:
             await self._post(events.QueueRefused(error))
 
     async def _enter(self) -> Ticket:
-        """Return a ticket of the queue, or one of a session which a worker has kept."""
+        """Return a ticket of the queue, or of the session that a worker retained."""
         request, pool = self._request, self._pool
         owner = hash_of(request.session_secret)
-        if self._absence.last_seq is not None:
+        if self._resumption.last_seq is not None:
             if (worker := await find_worker(pool, request.kept)) is not None:
                 return pool.adopt(worker, request.request_type, request.session_id, owner)
-            if self._absence.last_seq > 0:
+            if self._resumption.last_seq > 0:
                 raise errors.SessionExpiredError()
-            self._absence.last_seq = None  # it waited in the queue, or had only just a worker
+            self._resumption.last_seq = None  # the session had not begun
         return pool.enqueue(
             request.request_type,
             request.session_id,
@@ -247,23 +246,24 @@ class WorkerLink:
             order=request.order,
         )
 
-    async def _is_over(self, worker: WorkerConnection) -> bool:
-        misses = 0
-        while misses < MISSES_MAX:
+    async def _has_resumed(self, worker: WorkerConnection) -> bool:
+        """Wait for the client to resume; False once the worker no longer retains the session."""
+        failures = 0
+        while failures < CHECK_FAILURES_MAX:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._absence.ended.wait()
-                    return False
-            keeps = await self._pool.client.keeps(worker, self._request.kept)
-            misses = 0 if keeps else misses + 1
-        return True
+                async with asyncio.timeout(RETAINED_CHECK_S):
+                    await self._resumption.resumed.wait()
+                    return True
+            is_retained = await self._pool.client.keeps(worker, self._request.kept)
+            failures = 0 if is_retained else failures + 1
+        return False
 
     async def _serve(self, ticket: Ticket) -> events.Event:
         request, worker = self._request, ticket.worker
         query = {**worker_query(request.session_id, request.request_type), **request.query}
-        if self._absence.last_seq is not None:
-            query[queue.LAST_SEQ] = str(self._absence.last_seq)
-        tries = 1 if self._pool.directory.has_room_beside(worker) else request.tries
+        if self._resumption.last_seq is not None:
+            query[queue.LAST_SEQ] = str(self._resumption.last_seq)
+        tries = 1 if self._pool.directory.is_other_free(worker) else request.tries
         try:
             async with self._pool.client.connected(
                 worker,
@@ -276,12 +276,12 @@ class WorkerLink:
                 is_first, self._socket = self._socket is None, socket
                 if is_first:
                     await self._post(events.WorkerConnected())
-                if self._absence.is_held:  # the client left meanwhile, or came back once more
+                if self._resumption.is_detached:  # during the connect
                     await socket.close(errors.CloseCode.SHUTDOWN)
                 return await self._listen(socket, worker)
         except errors.WorkerUnreachableError as error:
             self._pool.directory.report_unreachable(worker)
-            is_another_there = self._pool.directory.is_served_beside(worker)
+            is_another_there = self._pool.directory.is_other_in_service(worker)
             return (
                 events.WorkerUnreachable(error, ticket.order)
                 if is_another_there
@@ -289,16 +289,16 @@ class WorkerLink:
             )
 
     async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> events.Event:
-        socket.shortcut.take = lambda text: not self._absence.is_held and self._take(text)
+        socket.shortcut.take = lambda text: not self._resumption.is_detached and self._take(text)
         try:
             while True:
                 text = await socket.next_text()
-                if not self._absence.is_held:  # else it is sent again to who comes back
+                if not self._resumption.is_detached:  # else it is sent again after the resumption
                     self._is_end_expected |= await self._on_text(text)
         except ConnectionClosed as closed:
             code = closed.rcvd.code if closed.rcvd is not None else None
             reason = closed.rcvd.reason if closed.rcvd is not None else ""
-        if self._is_end_expected or self._absence.is_held:
+        if self._is_end_expected or self._resumption.is_detached:
             return events.WorkerClosed(code or errors.CloseCode.NORMAL, reason)
         structlog.get_logger("relay").warning(
             "worker lost", worker_id=worker.worker_id, code=code, reason=reason
@@ -307,9 +307,7 @@ class WorkerLink:
             return events.WorkerFailed(
                 errors.NoWorkerError("The worker is busy. Please try again later.")
             )
-        if (
-            code != errors.CloseCode.NORMAL
-        ):  # which a client may bring about, and every worker can say
+        if code != errors.CloseCode.NORMAL:  # which a client can provoke
             self._pool.directory.report_unreachable(worker)
         return events.WorkerFailed(errors.WorkerLostError())
 
@@ -318,17 +316,17 @@ CLOSE_TEXT: Final = '{"type":"close"}'
 
 
 @dataclass(eq=False)
-class _Queued:
+class _InboxItem:
     event: events.Event
-    final_text: str | None = None  # sent to the client when the worker has been released
+    final_text: str | None = None  # sent to the client after the worker has been released
     handled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Relay:
     """One client's socket at the gateway.
 
-    The inbox is bounded by its senders: the reader and the link wait for each event they send, and
-    each timer and each caller from outside has one at most.
+    The inbox is bounded by its senders: reader and link wait until each of their events is
+    handled, and each timer and external caller has at most one event in it.
     """
 
     def __init__(
@@ -338,24 +336,20 @@ class Relay:
         traffic: Traffic,
         pool: Pool,
         request: Request,
-        notes: RelayNotes,
+        telemetry: RelayTelemetry,
     ) -> None:
         self.request = request
         self._client = client
         self._machine = machine
         self._traffic = traffic
         self._pool = pool
-        self._notes = notes
-        self._inbox: asyncio.Queue[_Queued] = asyncio.Queue()
+        self._telemetry = telemetry
+        self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._timers: dict[events.TimerName, asyncio.TimerHandle] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._link: WorkerLink | None = None
         self._is_relaying = False
-        self._warning: errors.OmniError | None = (
-            None  # of a `prepare`; the client gets `prepared` first
-        )
-
-    # --- from outside ---
+        self._warning: errors.OmniError | None = None  # sent after `prepared`
 
     @property
     def phase(self) -> QueueingPhase:
@@ -375,30 +369,30 @@ class Relay:
         return self._link.ticket.worker.worker_id
 
     def post(self, event: events.Event) -> None:
-        self._inbox.put_nowait(_Queued(event))
+        self._inbox.put_nowait(_InboxItem(event))
 
     async def resume(self, websocket: WebSocket, last_seq: int) -> None:
-        """Serve the client on another socket, until that is replaced, lost or closed.
+        """Continue the session on another socket until that one is replaced, lost or closed.
 
-        `last_seq` is the newest message of the worker that the client has.
+        `last_seq` is the number of the last message the client received.
         """
-        returns = self._client.returns
+        socket = self._client.socket
         if self._link is not None:
-            await self._link.hold()  # what is on its way comes once more, and in order
-        await returns.replace(websocket)
+            await self._link.detach()  # messages in flight are sent again, in order
+        await socket.replace(websocket)
         if self.phase is QueueingPhase.CONNECTING and not self.request.kind.has_events:
             await self._carry_out(effects.Send(queue.QueueDone(worker_id=self.worker_id)))
-        await self._report_place()
+        await self._report_position()
         if self._link is not None:
             await self._link.resume(last_seq)
-        await returns.wait_until_left(websocket)
+        await socket.wait_until_left(websocket)
 
     @property
-    def may_return(self) -> bool:
-        return self._client.returns.may_return
+    def may_resume(self) -> bool:
+        return self._client.socket.may_resume
 
     async def run(self) -> None:
-        self._notes.opened()
+        self._telemetry.opened()
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 await self._converse(self._tasks)
@@ -406,10 +400,8 @@ class Relay:
             structlog.get_logger("relay").exception("relay failed", exc_info=failures)
             await self._send_internal_error()
         finally:
-            self._client.returns.end()
-            self._notes.closed()
-
-    # --- the loop ---
+            self._client.socket.end()
+            self._telemetry.closed()
 
     async def _converse(self, tasks: asyncio.TaskGroup) -> None:
         reader = tasks.create_task(self._read(), name="relay reader")
@@ -417,13 +409,13 @@ class Relay:
             await self._offer_return()
             self.post(events.Opened())
             while not self._machine.is_closed:
-                queued = await self._inbox.get()
-                await self._handle(queued.event)
-                if queued.final_text is not None:
-                    await self._send(queued.final_text)
+                item = await self._inbox.get()
+                await self._handle(item.event)
+                if item.final_text is not None:
+                    await self._send(item.final_text)
                     if self.request.kind is SocketKind.CHAT:
                         self.post(events.RawMessage("close", CLOSE_TEXT))
-                queued.handled.set()
+                item.handled.set()
         finally:
             reader.cancel()
             for timer in self._timers.values():
@@ -433,22 +425,22 @@ class Relay:
 
     async def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.RawMessage) and self._is_relaying:
-            await self._pass_up(event.text)  # it was read just before the worker was there
+            await self._pass_up(event.text)  # read just before the worker was connected
             return
-        if isinstance(event, events.ShuttingDown) and self.may_return and self._link is not None:
-            await self._link.hold()  # for the gateway that is started next
-        self._notes.saw(event, self._machine.phase)
+        if isinstance(event, events.ShuttingDown) and self.may_resume and self._link is not None:
+            await self._link.detach()  # the next gateway may resume the session
+        self._telemetry.saw(event, self._machine.phase)
         for effect in self._machine.handle(event):
             await self._carry_out(effect)
         if isinstance(event, events.Enqueued) and self.request.kind.has_events:
-            # Their protocols have no message of the queue's for it.
+            # OpenAI's protocols have no queue messages to carry the ticket.
             await self._offer_return(event.position.return_ticket)
 
     async def _carry_out(self, effect: effects.QueueEffect) -> None:
         match effect:
             case effects.Send(message):
                 if isinstance(message, queue.ErrorMessage):
-                    self._notes.error(message.code)
+                    self._telemetry.error(message.code)
                 if isinstance(message, queue.Queued | queue.QueueDone):
                     secret = {"session_secret": self.request.session_secret}
                     message = message.model_copy(update=secret)
@@ -459,16 +451,16 @@ class Relay:
             case effects.StopTimer(name):
                 self._set_timer(name, None)
             case effects.Close(code, reason):
-                self._notes.closing(code, reason)
+                self._telemetry.closing(code, reason)
                 await self._client.close(code, reason)
             case effects.Enqueue():
                 self._start_link(effect)
             case effects.CancelTicket():
                 await self._end_link()
             case effects.ReportPosition():
-                await self._report_place()
+                await self._report_position()
             case effects.ConnectWorker():
-                pass  # the link does so once it has reported that a worker was assigned
+                pass  # the link connects once its `Assigned` event has been handled
             case effects.Forward(text) if self._link is not None:
                 ticket = self._link.ticket
                 await self._send_up(self._traffic.opening(text, ticket))
@@ -486,14 +478,12 @@ class Relay:
             loop = asyncio.get_running_loop()
             self._timers[name] = loop.call_later(delay_s, self.post, events.TimerFired(name))
 
-    # --- the worker's side ---
-
     def _start_link(self, effect: effects.Enqueue) -> None:
         assert self._tasks is not None and self._link is None, "one worker at a time"
         self._traffic.begin(effect.first_text)
         secret = self._traffic.session_secret or self.request.session_secret
         self.request = replace(self.request, session_secret=secret)
-        self._notes.queued(self.request.session_id, secret)
+        self._telemetry.queued(self.request.session_id, secret)
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, order=effect.order)
         post, on_text, take = self._post_and_wait, self._pass_down, self._pass_down_now
@@ -508,11 +498,11 @@ class Relay:
         if link is not None:
             await link.end()
 
-    async def _report_place(self) -> None:
+    async def _report_position(self) -> None:
         link = self._link
         if link is None or not link.is_waiting:
             return
-        if link.waited_s >= self.request.patience_s and not self._pool.directory.is_anybody_left():
+        if link.waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
             await self._end_link()
             self.post(events.QueueRefused(errors.NoWorkerError()))
             return
@@ -523,14 +513,14 @@ class Relay:
         verdict = await self._traffic.downward(text, self._link)
         if verdict is Verdict.DROP:
             return False
-        self._notes.passed_down(text)
+        self._telemetry.passed_down(text)
         if verdict is Verdict.DONE:
-            # From here on what the client says is for the next turn.
+            # From here on the client's messages belong to the next turn.
             self._is_relaying = False
             await self._post_and_wait(events.TurnEnded(), final_text=text)
             return True
         if verdict is Verdict.LAST and peek_type(text) == "error":
-            self._notes.worker_error(text)
+            self._telemetry.worker_error(text)
         await self._send(text)
         if self._warning is not None and peek_type(text) == "prepared":
             await self._send(warn(self._warning).message.to_json())
@@ -540,15 +530,13 @@ class Relay:
     def _pass_down_now(self, text: Text) -> bool:
         if not (self._traffic.passes_down(text) and self._client.send_now(text)):
             return False
-        self._notes.passed_down(text)
+        self._telemetry.passed_down(text)
         return True
-
-    # --- the client's side ---
 
     async def _read(self) -> None:
         self._client.offer_texts(self._pass_up_now)
         while True:
-            websocket = self._client.returns.websocket
+            websocket = self._client.socket.websocket
             try:
                 text = await self._client.receive()
                 if self._is_relaying:
@@ -556,11 +544,11 @@ class Relay:
                 else:
                     await self._post_and_wait(await self._traffic.read(text))
             except ClientGoneError as gone:
-                returns = self._client.returns
-                is_away = websocket is returns.websocket  # else another socket is there already
-                if is_away and returns.may_return and self._link is not None:
-                    await self._link.hold()
-                if not await returns.wait(websocket):
+                socket = self._client.socket
+                is_current = websocket is socket.websocket  # else already replaced
+                if is_current and socket.may_resume and self._link is not None:
+                    await self._link.detach()
+                if not await socket.wait(websocket):
                     self.post(events.Disconnected(str(gone)))
                     return
             except errors.OmniError as error:
@@ -570,11 +558,11 @@ class Relay:
         link = self._link if self._is_relaying else None
         if link is None or not (self._traffic.passes_up(text) and link.send_now(text)):
             return False
-        self._notes.passed_up(len(text))
+        self._telemetry.passed_up(len(text))
         return True
 
     async def _pass_up(self, text: str) -> None:
-        self._notes.passed_up(size_chars(text))
+        self._telemetry.passed_up(size_chars(text))
         await self._send_up(self._traffic.upward(text))
         self._client.release()
 
@@ -594,38 +582,35 @@ class Relay:
         try:
             await self._client.send(text)
         except ClientGoneError as gone:
-            if not self._client.returns.may_return:
+            if not self._client.socket.may_resume:
                 self.post(events.Disconnected(str(gone)))
 
     async def _offer_return(self, return_ticket: str = "") -> None:
-        request, grace_s = self.request, self._client.returns.grace_s
+        request, grace_s = self.request, self._client.socket.grace_s
         if grace_s:
             named = {"session_id": request.session_id, "resume_token": request.session_secret}
             offer = queue.SessionResumable(**named, grace_s=grace_s, return_ticket=return_ticket)
             await self._send(offer.to_json())
 
     async def _post_and_wait(self, event: events.Event, final_text: str | None = None) -> None:
-        queued = _Queued(event, final_text)
-        self._inbox.put_nowait(queued)
-        await queued.handled.wait()
+        item = _InboxItem(event, final_text)
+        self._inbox.put_nowait(item)
+        await item.handled.wait()
 
     async def _send_internal_error(self) -> None:
         error = errors.InternalError()
-        self._notes.error(error.code)
-        self._notes.closing(errors.CloseCode.INTERNAL, error.code)
-        try:
-            await self._client.send(self._traffic.encoded(queue.ErrorMessage.of(error)) or "")
-        except ClientGoneError:
-            return
-        await self._client.close(errors.CloseCode.INTERNAL, error.code)
+        self._telemetry.error(error.code)
+        self._telemetry.closing(errors.CloseCode.INTERNAL, error.code)
+        text = self._traffic.encoded(queue.ErrorMessage.of(error)) or ""
+        await self._client.refuse(text, errors.CloseCode.INTERNAL, error.code)
 
     async def request_stop(self) -> ActionResult:
-        """Stop what is running, as the client's own stop button over HTTP does."""
+        """Stop the current reply, or stop waiting; for the client's stop button over HTTP."""
         if self.phase is QueueingPhase.RELAYING and self._link is not None:
             if self.request.kind is not SocketKind.HALF_DUPLEX:
                 await self._pass_up(STOP.text)
                 return ActionResult(success=True, message="It was asked to stop.")
-            # On that socket `stop` would end the session; only the reply is to end.
+            # On that socket `stop` would end the session, not only the reply.
             worker = self._link.ticket.worker
             return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
@@ -634,11 +619,11 @@ class Relay:
         return ActionResult(success=False, message="Nothing is running that could be stopped.")
 
 
-async def parts(text: str) -> AsyncIterator[str]:
-    """Yield a message in frames that each take the event loop a few milliseconds at most."""
+async def in_parts(text: str) -> AsyncIterator[str]:
+    """Yield a message in frames that each occupy the event loop for at most a few milliseconds."""
     for part in parts_of(text):
         yield part
-        await asyncio.sleep(0)  # the system may take each part at once, without any wait
+        await asyncio.sleep(0)  # sending may never block
 
 
 async def find_worker(pool: Pool, session: KeptSession) -> WorkerConnection | None:

@@ -1,6 +1,6 @@
-"""What of the traffic the relay looks at: a few short messages; the rest passes unread.
+"""Inspection of the relayed messages: a few short ones; the rest passes unread.
 
-Knows no queue and no socket: texts come in, verdicts go out.
+Independent of queue and sockets: texts in, verdicts out.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay import turns
-from gateway_modules.relay.notes import DiagnosticsFile
+from gateway_modules.relay.telemetry import DiagnosticsFile
 from gateway_modules.voices import DEFAULT_VOICE, Voice, VoiceLibrary
 from gateway_modules.web.client_socket import CLIENT_TYPES, SocketKind
 from gateway_modules.web.messages import Text, parse_type, peek_type, size_chars, with_strings_of
 
-OTHER: Final = "other"  # how the machine calls a type of no row
-SHORT_CHARS: Final = 4_096  # what matters to the relay is shorter than this
+OTHER: Final = "other"  # the machine's name for unknown types
+SHORT_CHARS: Final = 4_096  # messages that matter to the relay are shorter
 UTF8_BYTES_MAX: Final = 4  # of a character
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
-DIAGNOSTIC_CHARS: Final = 64 * 1024  # a longer one is no diagnostic worth looking for
+DIAGNOSTIC_CHARS: Final = 64 * 1024  # longer messages are not searched for diagnostics
 LAST_TYPES: Final = frozenset({"stopped", "timeout", "error"})
 NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
 NOTHING_READ: Final = ("", None)
@@ -38,7 +38,7 @@ TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
 
 QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
 
-# Any: a message of the client as JSON has it; everything else passes unchanged.
+# Any: a client's message as parsed JSON.
 Raw = dict[str, Any]
 
 
@@ -53,11 +53,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Upward:
-    """What becomes of a message of the client.
+    """The result of inspecting a client's message.
 
     Attributes:
-        text: Goes to the worker; None if nothing does.
-        warning: Goes to the client after the `prepared` that answers this message.
+        text: Text for the worker; None if nothing is forwarded.
+        warning: Sent to the client after the `prepared` that answers this message.
     """
 
     text: str | None
@@ -71,55 +71,55 @@ class Link(Protocol):
     def ticket(self) -> Ticket: ...
 
     async def send(self, text: str) -> None:
-        """Send a message to the worker; one that is gone is no error."""
+        """Send a message to the worker; a closed socket is not an error."""
         ...
 
 
 class Traffic(ABC):
-    """The messages of one client's socket."""
+    """Inspects the messages of one client's socket."""
 
     history_hash: str = ""
-    """Of the turn that begins, for the choice of a worker."""
+    """History hash of the current turn, for cache-aware routing."""
 
     session_secret: str | None = None
-    """Shown with the turn that begins: of an earlier socket of the same session."""
+    """Session secret sent with the current turn: that of an earlier socket of the session."""
 
     is_closing = False
-    """The client said that it needs the socket no more."""
+    """The client has sent `close`."""
 
     @abstractmethod
     async def read(self, text: str) -> RawMessage:
         """Parse a message while there is no worker."""
 
     def encoded(self, message: QueueMessage) -> str | None:
-        """Return a message of the gateway's own as this client reads it; None: it reads none."""
+        """Encode one of the gateway's own messages; None if this client's protocol has none."""
         return message.to_json()
 
     def begin(self, text: str | None) -> None:
-        """Begin a turn: a worker is requested, perhaps not for the first time.
+        """Begin a turn, or repeat it on another worker.
 
-        `text` begins the turn; None where the first message comes later.
+        `text` is the turn's first message; None where that comes later.
         """
         return
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Return what the worker gets of a message that was held for it."""
+        """Inspect the message that was held until a worker was connected."""
         return await self.upward(held)
 
     async def upward(self, text: str) -> Upward:
-        """Check a message on its way to the worker."""
+        """Inspect a message to the worker."""
         return Upward(text)
 
     @abstractmethod
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Check a message on its way to the client."""
+        """Inspect a message to the client."""
 
     def passes_up(self, text: Text) -> bool:
-        """Whether `upward` would return a message as it is, and note nothing."""
+        """Whether `upward` would return the message unchanged and without side effects."""
         return False
 
     def passes_down(self, text: Text) -> bool:
-        """Whether `downward` would pass a message on, and note nothing."""
+        """Whether `downward` would pass the message on without side effects."""
         return False
 
 
@@ -140,12 +140,11 @@ class LiveTraffic(Traffic):
         return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
     def passes_up(self, text: Text) -> bool:
-        """Whether it is no measurement and can name no voice any more."""
-        is_measurement = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
-        return self._is_prepared and not is_measurement
+        is_diagnostic = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
+        return self._is_prepared and not is_diagnostic
 
     def passes_down(self, text: Text) -> bool:
-        """Whether it is longer in any script than what matters here: it is audio, then."""
+        """Only audio is longer than `SHORT_CHARS` in any script."""
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
     async def upward(self, text: str) -> Upward:
@@ -183,14 +182,14 @@ class LiveTraffic(Traffic):
 
 
 class TurnTraffic(Traffic):
-    """Streaming: a `prefill` and a reply, again and again, each for a worker of its own."""
+    """Streaming: turns of a `prefill` and a reply; each turn is assigned a worker."""
 
     def __init__(self, voices: VoiceLibrary) -> None:
         self._voices = voices
         self._read: tuple[str | None, turns.StreamingTurn | None] = NOTHING_READ
         self._turn: turns.StreamingTurn | None = None
         self._is_stopping = False
-        self._is_plain = True  # nothing else was fed in this turn
+        self._is_plain = True  # this turn has no messages besides `TURN_COMMANDS`
 
     async def read(self, text: str) -> RawMessage:
         try:
@@ -201,7 +200,7 @@ class TurnTraffic(Traffic):
         return RawMessage(kind, text)
 
     def begin(self, text: str | None) -> None:
-        if self._read[0] == text:  # else it begins once more, on another worker
+        if self._read[0] == text:  # else the turn is repeated on another worker
             self._turn, self._read = self._read[1], NOTHING_READ
         self._is_stopping, self._is_plain = False, True
         self.history_hash = self._turn.history_hash if self._turn else ""
@@ -280,10 +279,9 @@ class ChatTraffic(Traffic):
 
 
 def name_voices(text: str, voices: VoiceLibrary) -> Upward:
-    """Put audio in place of the names of voices in a `prepare`; anything else stays as it is.
+    """Replace the names of voices in a `prepare` by their audio; other messages are unchanged.
 
-    A path that is none of ours is left out with a warning: clients name files that other
-    installations have.
+    An unknown path is removed with a warning: clients may name files of other installations.
     """
     message = _parsed(text)
     if message.get("type") != "prepare" or not message.keys() & NAMES:
@@ -305,7 +303,7 @@ def name_voices(text: str, voices: VoiceLibrary) -> Upward:
 
 
 def _put(message: Raw, key: str, voice: Voice) -> None:
-    """Audio that the client sent itself goes before a name."""
+    """Set the audio unless the client sent its own."""
     if not message.get(f"{key}_base64"):
         message[f"{key}_base64"] = voice.audio.to_base64()
 

@@ -1,6 +1,6 @@
-"""One turn of a turn-based conversation: what the client sent, what a worker gets, what is kept.
+"""A turn of a turn-based conversation: the client's request, the worker's, and history hashes.
 
-Hashes and parses whole histories, so for long ones an event loop calls these in a thread.
+Parses and hashes whole histories; long ones must be handled in a thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
 )
 CHAT_MESSAGE: Final[TypeAdapter[chat.ClientMessage]] = TypeAdapter(chat.ClientMessage)
 
-PATHS: Final = ("ref_audio_path", "output_path")  # of files of the server
+PATHS: Final = ("ref_audio_path", "output_path")  # of files on the server
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -51,7 +51,7 @@ def is_heavy(text: str) -> bool:
 async def read_with_voices(
     text: str, read: Callable[[str, VoiceLibrary], Result], voices: VoiceLibrary
 ) -> Result:
-    """Parse a message off the event loop; one that may name a voice, where voices are decoded."""
+    """Parse a message; off the event loop if it is long, on the voices' threads if it names one."""
     is_long = size_chars(text) > INLINE_CHARS
     if await off_loop(is_long, names_files, text):
         return await voices.run(read, text, voices)
@@ -59,13 +59,13 @@ async def read_with_voices(
 
 
 def names_files(text: str) -> bool:
-    """Whether a message may name a voice or a file of the server, however it spells that."""
+    """Whether a message may name a voice or a file of the server, escape sequences included."""
     return '_path"' in text or 'ref_audio_id"' in text or "\\u" in text
 
 
 @dataclass(frozen=True)
 class StreamingTurn:
-    """A `prefill`, its text and the hash of the history it continues; "" for a first message."""
+    """A `prefill`, its text, and the hash of the history it continues; "" for a first message."""
 
     prefill: Prefill
     text: str
@@ -88,27 +88,27 @@ class StreamingTurn:
             "clear_kv_cache": not is_cache_hit,
             "expect_hash": self.history_hash if is_cache_hit else None,
         }
-        # The secret is sent separately: a turn's message may end up in its recording.
+        # The secret is sent separately: a turn's message may be recorded.
         given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
-        # Validated when it came; a second time would cost as much again.
+        # Validated on arrival; `model_construct` saves the cost of doing it again.
         message = WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
         return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
 
     def hash_after(self, done: str) -> str:
-        """Hash the conversation as the next turn presents it; "" if the cache is not certain."""
+        """Return the history hash of the next turn; "" if the cache's content is uncertain."""
         try:
             message = streaming.Done.model_validate_json(done)
         except ValidationError:
             return ""
         if message.stopped and not message.text:
-            return ""  # nothing was said, or the turn was undone
+            return ""  # no reply, or the turn was rolled back
         options = history.CacheOptions.of(self.prefill)
         value = _value_in(self.text)
         return history.next_history_hash(self.prefill.messages, message.text, options, value)
 
 
 def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn | None]:
-    """Return the type of a client's message on `/ws/streaming`, and the turn if it begins one."""
+    """Parse a message on `/ws/streaming`; return its type, and the turn if it begins one."""
     message = parse_message(STREAMING_MESSAGE, text)
     if not isinstance(message, Prefill):
         return message.type, None
@@ -116,7 +116,7 @@ def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn 
 
 
 def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
-    """Return the type of a client's message on `/ws/chat`; of a request what the worker gets."""
+    """Parse a message on `/ws/chat`; return its type, and the request for the worker, if any."""
     message = parse_message(CHAT_MESSAGE, text)
     if not isinstance(message, chat.ChatSocketRequest):
         return message.type, None
@@ -142,7 +142,7 @@ def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:
 def confined(
     part: TTSConfig | streaming.StreamingConfig, voices: VoiceLibrary
 ) -> TTSConfig | streaming.StreamingConfig:
-    """Replace the paths of a setting: a voice of ours by its audio, the rest by nothing."""
+    """Remove the server's paths from a setting; a known voice is replaced by its audio."""
     paths = {name: None for name in PATHS if dict(part).get(name)}
     if not paths:
         return part

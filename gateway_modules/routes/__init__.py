@@ -1,1 +1,1 @@
-"""The HTTP routes, the sockets' addresses, and what every request passes first."""
+"""HTTP routes, WebSocket endpoints and middleware."""

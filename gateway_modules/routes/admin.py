@@ -1,4 +1,4 @@
-"""The routes of administration."""
+"""Routes of administration."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from settings.fields import DAYS_MAX, GIGABYTES_MAX
 from settings.workers import WorkerAddress
 
 PAGE_MAX = 200  # recordings in one answer
-PAGE_USUAL = 50
+PAGE_DEFAULT = 50
 OFFSET_MAX = 10_000_000  # more recordings than any disk holds
 AUDIT_MAX = 500  # entries in one answer
-AUDIT_USUAL = 100
+AUDIT_DEFAULT = 100
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
@@ -46,13 +46,13 @@ admin_router = APIRouter(
 
 
 class AppList(WireModel):
-    """The apps that may be used."""
+    """The enabled apps."""
 
     apps: list[AppInfo] = Field(description="In the order they are shown.")
 
 
 class AppStateList(WireModel):
-    """Every app."""
+    """All apps."""
 
     apps: list[AppState] = Field(description="In the order they are shown.")
 
@@ -60,17 +60,17 @@ class AppStateList(WireModel):
 class Enabled(WireModel):
     """On or off."""
 
-    enabled: bool = Field(description="The app may be used.")
+    enabled: bool = Field(description="The app is enabled.")
 
 
 class NamedEnabled(Enabled):
-    """On or off, and which app."""
+    """On or off, for a named app."""
 
     app_id: str = Field(max_length=limits.ID_MAX_CHARS, description="The app.")
 
 
 class AppChanged(WireModel):
-    """An app as it is now."""
+    """An app after a change."""
 
     success: bool = Field(True, description="It was changed.")
     app: AppState = Field(description="The app.")
@@ -79,17 +79,17 @@ class AppChanged(WireModel):
 class Intake(WireModel):
     """Whether new requests are accepted."""
 
-    paused: bool = Field(description="New requests are refused; those that wait or run continue.")
+    paused: bool = Field(description="New requests are refused; waiting and running ones continue.")
 
 
 class Draining(WireModel):
-    """Whether a worker gets anything new."""
+    """Whether a worker is drained."""
 
-    draining: bool = Field(description="It finishes what it has and gets nothing new.")
+    draining: bool = Field(description="It finishes its sessions and gets no new ones.")
 
 
 class WorkersListed(WireModel):
-    """Where the workers are."""
+    """The configured workers."""
 
     workers: list[WorkerAddress] = Field(
         max_length=limits.WORKERS_MAX,
@@ -98,9 +98,9 @@ class WorkersListed(WireModel):
 
 
 class CleanupRequest(WireModel):
-    """How to clean up; what is left out is as configured."""
+    """Limits of a cleanup; omitted ones are as configured."""
 
-    dry_run: bool = Field(False, description="Delete nothing, only report what would be deleted.")
+    dry_run: bool = Field(False, description="Only report what would be deleted.")
     retention_days: float | None = Field(
         None, ge=-1, le=DAYS_MAX, description="Oldest age kept, days; -1: any."
     )
@@ -118,21 +118,21 @@ class Login(WireModel):
 
 
 class AdminState(WireModel):
-    """What a page needs to know before it shows administration."""
+    """Access to administration."""
 
-    needs_token: bool = Field(description="Administration takes a token.")
-    is_admin: bool = Field(description="This client may administrate.")
+    needs_token: bool = Field(description="Administration requires a token.")
+    is_admin: bool = Field(description="This client is an administrator.")
 
 
 @router.get("/api/apps")
 async def apps(gateway: GatewayHere) -> AppList:
-    """List the apps that may be used."""
+    """List the enabled apps."""
     return AppList(apps=gateway.apps.get_enabled_apps())
 
 
 @router.get("/api/admin/state")
 async def state(request: Request, gateway: GatewayHere) -> AdminState:
-    """Report whether this client is an administrator, and whether that takes a token."""
+    """Report whether this client is an administrator, and whether that requires a token."""
     access = gateway.access
     return AdminState(needs_token=access.needs_token, is_admin=access.is_admin(request))
 
@@ -141,7 +141,7 @@ async def state(request: Request, gateway: GatewayHere) -> AdminState:
 async def login(
     body: Login, request: Request, response: Response, gateway: GatewayHere
 ) -> ActionResult:
-    """Exchange the token for a cookie that scripts cannot read."""
+    """Exchange the token for an HTTP-only session cookie."""
     access = gateway.access
     access.check_token(body.token.get_secret_value(), access.client_address(request))
     mark_admin(request.scope)
@@ -158,7 +158,7 @@ async def login(
 
 @router.post("/api/admin/logout")
 async def logout(request: Request, response: Response, gateway: GatewayHere) -> ActionResult:
-    """End the session of the cookie: from now on it opens nothing, wherever it was copied to."""
+    """End the cookie's session on the server."""
     access = gateway.access
     access.sessions.end(access.admin_cookie(request))
     response.delete_cookie(
@@ -172,7 +172,7 @@ async def logout(request: Request, response: Response, gateway: GatewayHere) -> 
 
 @admin_router.get("/apps")
 async def all_apps(gateway: GatewayHere) -> AppStateList:
-    """List every app and whether it may be used."""
+    """List all apps and whether they are enabled."""
     return AppStateList(apps=gateway.apps.get_all_apps())
 
 
@@ -203,7 +203,7 @@ async def set_intake(body: Intake, gateway: GatewayHere) -> Intake:
 
 @admin_router.get("/workers")
 async def listed_workers(gateway: GatewayHere) -> WorkersListed:
-    """List where the gateway searches for workers; `/workers` lists those it found."""
+    """List the configured workers; `/workers` lists those that were found."""
     return WorkersListed(workers=gateway.pool.directory.listed)
 
 
@@ -222,7 +222,7 @@ async def list_workers(body: WorkersListed, gateway: GatewayHere) -> WorkersList
 
 @admin_router.put("/workers/{worker_id}", responses=problems(404, 422))
 async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
-    """Drain a worker, or end its draining."""
+    """Drain a worker, or stop draining it."""
     worker = _worker(gateway, worker_id)
     gateway.pool.drain_worker(worker, is_draining=body.draining)
     return worker_info(worker, datetime.now(UTC))
@@ -237,7 +237,7 @@ def _worker(gateway: Gateway, worker_id: str) -> WorkerConnection:
 
 @admin_router.post("/workers/{worker_id}/restart", responses=problems(404, 409, 429, 502, 503, 504))
 async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
-    """Let a worker finish what it serves, then end it; its launcher starts it again."""
+    """Drain a worker and have its launcher restart it."""
     worker = _worker(gateway, worker_id)
     await restart_worker(gateway.pool, worker)
     return worker_info(worker, datetime.now(UTC))
@@ -245,7 +245,7 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
-    """End a session, whatever it is doing."""
+    """End a session in any state."""
     relay = gateway.live.get(session_id)
     if relay is not None:
         relay.post(Rejected(EndedByAdminError()))
@@ -276,9 +276,9 @@ async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
 
 
 async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
-    """Drain a worker and have it restarted; as before if that fails."""
+    """Drain a worker and have it restarted; undone if that fails."""
     if worker.service.is_restarting:
-        raise WorkerBusyError("It was asked to start again already.")
+        raise WorkerBusyError("A restart has already been requested.")
     worker.service.is_restarting = True
     is_asked = False
     try:
@@ -294,10 +294,10 @@ async def recordings(
     request: Request,
     gateway: GatewayHere,
     offset: Annotated[int, Query(ge=0, le=OFFSET_MAX)] = 0,
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_USUAL,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT,
     sort: Order = Order.NEWEST,
 ) -> Response:
-    """List recordings with their sizes, also those that are still being written."""
+    """List recordings with their sizes, including running ones."""
     listed = await asyncio.to_thread(gateway.recordings.listed)
     page = page_of(listed, offset, limit, sort)
     return await json_answer(page.model_dump_json().encode(), request.headers, NO_STORE)
@@ -305,7 +305,7 @@ async def recordings(
 
 @admin_router.get("/history", response_model=History)
 async def history(request: Request, gateway: GatewayHere) -> Response:
-    """Show the last hour as columns: sessions, queue, units, memory, refusals."""
+    """Return the last hour as columns: sessions, queue, units, memory, refusals."""
     assert gateway.trends is not None, "a door asks its desk"
     body = gateway.trends.history().model_dump_json().encode()
     return await json_answer(body, request.headers, NO_STORE)
@@ -319,7 +319,7 @@ async def logs(
     after: Annotated[str | None, Query(max_length=limits.ID_MAX_CHARS)] = None,
     limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = LINES_MAX,
 ) -> Response:
-    """Return the end of a program's log, or what came after an earlier answer's cursor."""
+    """Return the end of a program's log, or what follows an earlier response's cursor."""
     part = await asyncio.to_thread(gateway.logs.read, source, after, limit)
     return await json_answer(part.model_dump_json().encode(), request.headers, NO_STORE)
 
@@ -327,7 +327,7 @@ async def logs(
 @admin_router.get("/audit", responses=problems(422))
 async def audit(
     gateway: GatewayHere,
-    limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_USUAL,
+    limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT,
 ) -> AuditList:
-    """List what administrators did, newest first."""
+    """List the actions of administrators, newest first."""
     return AuditList(entries=await asyncio.to_thread(gateway.audit.newest, limit))

@@ -1,6 +1,6 @@
-"""Single requests over HTTP, and the stop buttons of the sockets, at whichever door these are.
+"""Chat requests over HTTP, and stopping the replies of sockets.
 
-A request waits in the queue, and is sent to another worker if the first cannot be reached.
+A request waits in the queue, and is retried on another worker if the first cannot be reached.
 """
 
 from __future__ import annotations
@@ -41,16 +41,15 @@ from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.desk_client import STOP
 from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
-from gateway_modules.queue.worker_pool import hash_of, new_session_secret
 from gateway_modules.relay.doors import DoorSession
-from gateway_modules.relay.relay import Relay, parts
+from gateway_modules.relay.relay import Relay, in_parts
 from gateway_modules.relay.turns import with_confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
-from gateway_modules.web.security import mark_admin
+from gateway_modules.web.security import hash_of, mark_admin, new_session_secret
 from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
@@ -64,43 +63,41 @@ stops = APIRouter(tags=["inference"])
 
 
 class StopOne(WireModel):
-    """Body of a stop button."""
+    """Request to stop a session's reply."""
 
-    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Whose reply to stop.")
+    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Session id.")
 
 
 class StopSome(WireModel):
-    """Body of the stop button of streaming."""
+    """Request to stop replies of streaming sessions."""
 
-    session_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Whose reply to stop."
-    )
-    all: bool = Field(False, description="Stop everybody's; administrators only.")
+    session_id: str | None = Field(None, max_length=limits.ID_MAX_CHARS, description="Session id.")
+    all: bool = Field(False, description="Stop all sessions; administrators only.")
 
 
 class StopAnswer(WireModel):
-    """What became of a stop."""
+    """Result of a stop."""
 
-    success: bool = Field(description="It was stopped.")
-    session_id: str = Field(description="Whose.")
-    message: str = Field("", description="What happened, for a person to read.")
+    success: bool = Field(description="Stopped.")
+    session_id: str = Field(description="Session id.")
+    message: str = Field("", description="Result as text for people.")
 
 
 class StoppedReply(WireModel):
-    """One reply that was, or was not, stopped."""
+    """Result for one session."""
 
-    session_id: str = Field(description="Whose.")
-    worker_id: str | None = Field(None, description="Where.")
-    success: bool = Field(description="It was stopped.")
-    message: str = Field("", description="What happened, for a person to read.")
+    session_id: str = Field(description="Session id.")
+    worker_id: str | None = Field(None, description="Its worker.")
+    success: bool = Field(description="Stopped.")
+    message: str = Field("", description="Result as text for people.")
 
 
 class StopSomeAnswer(WireModel):
-    """What became of a stop of streaming."""
+    """Result of stopping streaming replies."""
 
-    success: bool = Field(description="Everything that was asked for was stopped.")
-    stopped: list[StoppedReply] = Field(default_factory=list, description="One by one.")
-    message: str = Field("", description="What happened, for a person to read.")
+    success: bool = Field(description="All requested replies were stopped.")
+    stopped: list[StoppedReply] = Field(default_factory=list, description="One result per session.")
+    message: str = Field("", description="Result as text for people.")
 
 
 @router.post(
@@ -117,7 +114,7 @@ class StopSomeAnswer(WireModel):
     },
 )
 async def chat(request: Request, gateway: GatewayHere) -> Response:
-    """Answer one request, waiting for a worker if need be; disconnecting cancels it."""
+    """Answer one request, waiting for a worker if necessary; disconnecting cancels it."""
     check_chat(gateway)
     text = await text_of(request)
     prepared = await gateway.voices.run(_prepared, text, gateway.voices)
@@ -138,7 +135,7 @@ def _prepared(text: str, voices: VoiceLibrary) -> str:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A request that has a worker, how long it waited and how long that was expected to be."""
+    """A request with its worker, its actual wait, and the wait estimated at first."""
 
     ticket: Ticket
     session_id: str
@@ -149,10 +146,10 @@ class Assignment:
 async def replies(
     gateway: Gateway, client: str, work: Callable[[Assignment], AsyncGenerator[Reply]]
 ) -> AsyncGenerator[Reply]:
-    """Wait for a worker and yield what `work` yields.
+    """Wait for a worker and yield from `work`.
 
-    As long as nothing was yielded, a worker that cannot be reached or is busy is replaced. Closing
-    the generator, or cancelling the task that waits for it, leaves the queue or ends the work.
+    Until the first item, an unreachable or busy worker is replaced. Closing the generator, or
+    cancelling the task that awaits it, leaves the queue or ends the work.
     """
     pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
@@ -160,7 +157,7 @@ async def replies(
     order: int | None = None  # of a ticket whose worker was lost
 
     async def check(_: Ticket) -> None:
-        if clock() - began_s >= patience_s and not pool.directory.is_anybody_left():
+        if clock() - began_s >= patience_s and not pool.directory.has_live_worker():
             raise NoWorkerError()
 
     for moves in itertools.count():
@@ -181,7 +178,7 @@ async def replies(
                     yield reply
                 break
             except (WorkerUnreachableError, NoWorkerError) as error:
-                may_move = may_move and pool.directory.is_served_beside(worker)
+                may_move = may_move and pool.directory.is_other_in_service(worker)
                 if may_move or isinstance(error, WorkerUnreachableError):
                     pool.directory.report_unreachable(worker)
                 if not may_move:
@@ -192,9 +189,9 @@ async def replies(
 async def reply(
     gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
 ) -> AsyncGenerator[ReplyMessage]:
-    """Yield a worker's reply to a `ChatSocketRequest`, `ChatDone` last; see `replies`.
+    """Yield a worker's reply to a `ChatSocketRequest`, ending with `ChatDone`; see `replies`.
 
-    `is_over` is called after each message; once it is true, the worker ends the reply early.
+    `is_over` is called after each message; once it returns true, the worker is asked to stop.
     """
     work = partial(_served, gateway, body, is_over)
     async with aclosing(replies(gateway, client, work)) as messages:
@@ -215,7 +212,7 @@ async def _served(
     ) as socket:
         ticket.has_started = True
         try:
-            await socket.send(parts(body))
+            await socket.send(in_parts(body))
             has_stopped = False
             while True:
                 message = MESSAGE.validate_json(await socket.recv(decode=False))
@@ -233,11 +230,11 @@ async def _served(
                 raise NoWorkerError("The worker is busy. Please try again later.") from closed
             raise WorkerLostError() from closed
         except ValidationError as error:
-            raise WorkerLostError("The worker answered with something else.") from error
+            raise WorkerLostError("The worker returned an invalid answer.") from error
 
 
 async def _ask_to_stop(socket: WorkerSocket) -> None:
-    with suppress(ConnectionClosed):  # the end of a reply that is over still waits to be read
+    with suppress(ConnectionClosed):  # the end of the reply may still be unread
         await socket.send(STOP.text)
 
 
@@ -267,9 +264,9 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
 async def stop_streaming(
     request: Request, body: StopSome, gateway: GatewayHere
 ) -> StopSomeAnswer | Response:
-    """Stop the reply of one session of one's own, or of all; the sessions continue."""
+    """Stop the reply of one's own session, or all replies; the sessions continue."""
     if not (body.all or body.session_id):
-        return StopSomeAnswer(success=False, message="Say which session_id, or all.")
+        return StopSomeAnswer(success=False, message="Give a session_id, or all.")
     if gateway.desk is not None and (body.all or gateway.live.get(body.session_id or "") is None):
         return await gateway.desk.answer(request)
     kind = SocketKind.STREAMING
@@ -303,7 +300,7 @@ async def stop_streaming(
 async def stop_half_duplex(
     request: Request, body: StopOne, gateway: GatewayHere
 ) -> StopAnswer | Response:
-    """Stop the reply of one session of one's own; the session continues."""
+    """Stop the reply of one's own session; the session continues."""
     return await _stop(gateway, request, SocketKind.HALF_DUPLEX, body.session_id)
 
 
@@ -311,7 +308,7 @@ async def stop_half_duplex(
 async def stop_duplex(
     request: Request, body: StopOne, gateway: GatewayHere
 ) -> StopAnswer | Response:
-    """End one full-duplex session of one's own."""
+    """End one's own full-duplex session."""
     return await _stop(gateway, request, SocketKind.DUPLEX, body.session_id)
 
 
@@ -329,9 +326,8 @@ def _own(
 ) -> Relay | DoorSession:
     """Return a session that the caller may stop.
 
-    Its owner has its secret, or knows its id and calls from the address of its socket, as clients
-    without secrets do; a desk knows no addresses. NotFoundError also for others' sessions, so that
-    ids cannot be probed.
+    An owner presents the secret, or knows the id and has the address of the session's socket; a
+    desk knows no addresses. NotFoundError also for others' sessions, so that ids cannot be probed.
     """
     shown = request.headers.get(SESSION_SECRET_HEADER)
     found: Relay | DoorSession | None = None

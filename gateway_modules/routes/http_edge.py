@@ -1,8 +1,7 @@
-"""What every HTTP request and every new socket passes through before any route sees it.
+"""Middleware for all HTTP requests and new sockets, and between doors and their desk.
 
-Request ids, log lines, counts, rate limits, origins, sizes of bodies, and headers that keep
-browsers careful; between doors and their desk, who may ask a desk and what a door passes on. Pure
-ASGI, so that streams and disconnects pass as they are.
+Request ids, logs, metrics, rate limits, origin checks, body limits, security headers and the
+audit; access to a desk, and forwarding to it. Pure ASGI: streams and disconnects pass unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from hmac import compare_digest
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
@@ -40,18 +38,18 @@ from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.web.messages import PARTS_MARK
 from gateway_modules.web.responses import NO_STORE, content_policy, error_answer, is_immutable
-from gateway_modules.web.security import SECONDS_PER_MINUTE, is_of_admin
+from gateway_modules.web.security import SECONDS_PER_MINUTE, is_of_admin, is_same_secret
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
-OTHER: Final = "other"  # label of what a client makes up
-# What everybody may ask a desk, and a door answers itself.
+OTHER: Final = "other"  # label of unknown methods and paths
+# Public at a desk, and answered by a door itself.
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
-QUIET_PATHS: Final = OPEN_PATHS | {"/status"}  # asked every few seconds
+QUIET_PATHS: Final = OPEN_PATHS | {"/status"}  # polled every few seconds
 
 ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
-FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
+FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # the status sent further out
 
 CHAT_PATHS: Final = frozenset(
     {
@@ -62,7 +60,7 @@ CHAT_PATHS: Final = frozenset(
 )
 VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
 BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
-BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request
+BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 REQUEST_ID_BYTES: Final = 8
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -132,7 +130,7 @@ class HttpEdge:
                 self._add_headers(headers, request_id)
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)
-                # Before the answer, so that its reader finds the entry.
+                # Before the response, so that its reader finds the entry.
                 await self._audit(scope, body, status)
             await send(message)
 
@@ -146,12 +144,12 @@ class HttpEdge:
             await self._app(scope, limited(receive, limit, body.saw, held), send_on)
         finally:
             lease.release()
-            self._note(scope, status, time.monotonic() - began_s)
+            self._log_request(scope, status, time.monotonic() - began_s)
             if not status:
                 await self._audit(scope, body, FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
-        """Immutable files do not count: an office behind one address opens many pages."""
+        """Immutable files do not count: many people may share an address."""
         if not is_immutable(scope):
             self._check_rate(connection)
         self._gateway.access.check_host(connection)
@@ -167,15 +165,13 @@ class HttpEdge:
         if client and not self._rates.take(client):
             raise RateLimitedError()
 
-    def _note(self, scope: Scope, status: int, duration_s: float) -> None:
+    def _log_request(self, scope: Scope, status: int, duration_s: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._gateway.metrics.answered(method, route_template(scope), status)
-        # An open page of administration asks every few seconds, for the log too.
-        is_watching = (
-            is_of_admin(scope) and method in SAFE_METHODS and status < HTTPStatus.BAD_REQUEST
-        )
-        is_kept = is_immutable(scope) and status < HTTPStatus.BAD_REQUEST
-        if scope["path"] not in QUIET_PATHS and not is_watching and not is_kept:
+        # The administration page polls every few seconds.
+        is_routine = is_immutable(scope) or (is_of_admin(scope) and method in SAFE_METHODS)
+        is_failure = status >= HTTPStatus.BAD_REQUEST
+        if scope["path"] not in QUIET_PATHS and (is_failure or not is_routine):
             self._log.info(
                 "request",
                 method=method,
@@ -238,10 +234,10 @@ def limited(
     saw: Callable[[bytes], None],
     lease: ByteLease | None = None,
 ) -> Receive:
-    """Return a `receive` that ends with HTTP 413 when a body is too large.
+    """Return a `receive` that raises HTTP 413 for a body that is too large.
 
-    A body with a `lease` may be JSON, and has a limit of values too, counted as
-    `check_json_shape` does; one without is written to disk as it comes.
+    A body with a `lease` may be JSON, so its values are limited too, counted as by
+    `check_json_shape`; one without is written to disk as it arrives.
     """
     received = values = 0
 
@@ -270,14 +266,14 @@ class DoorsOnly:
     def __init__(self, app: ASGIApp, doors: Doors, secret: str) -> None:
         self._app = app
         self._doors = doors
-        self._secret = secret.encode()
+        self._secret = secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         shown = HTTPConnection(scope).headers.get(WORKER_SECRET_HEADER, "")
-        is_door = compare_digest(shown.encode("utf-8", "surrogatepass"), self._secret)
+        is_door = is_same_secret(shown, self._secret)
         if scope["type"] == "websocket":
             websocket = WebSocket(scope, receive, send)
             if is_door and scope["path"] == DOOR_PATH:
@@ -287,20 +283,20 @@ class DoorsOnly:
         elif is_door or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
         else:
-            text = "This is the desk: ask one of its doors."
+            text = "This is a desk: use one of its doors."
             await PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)(scope, receive, send)
 
 
 def desk_routes() -> Sequence[Route]:
-    """Return the routes that a door passes on: what needs the pool, or may need an administrator.
+    """Return the routes that a door forwards: those that need the pool or an administrator.
 
-    Administrators who are logged in are known to the desk alone.
+    Admin sessions exist at the desk only.
     """
-    routers = (queue.router, sessions.router, admin.router, admin.admin_router, pages.assets)
+    routers = (queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     files = [route for route in pages.assets.routes if isinstance(route, Route)]
-    reads = [route for route in files if SAFE_METHODS >= (route.methods or set())]
-    return [route for route in routes if route.path not in OPEN_PATHS and route not in reads]
+    routes += [route for route in files if not SAFE_METHODS >= (route.methods or set())]
+    return [route for route in routes if route.path not in OPEN_PATHS]
 
 
 class Forwarding:
@@ -316,6 +312,6 @@ class Forwarding:
         if route is None:
             await self._app(scope, receive, send)
             return
-        scope["route"] = route  # its template is what is counted
+        scope["route"] = route  # for the metrics
         answer = await self._desk.answer(Request(scope, receive))
         await answer(scope, receive, send)

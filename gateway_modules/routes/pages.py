@@ -1,4 +1,4 @@
-"""Pages, what they start from (defaults, presets, voices), their libraries, and AsyncAPI."""
+"""Routes of the pages, their defaults, presets, voices and libraries, and AsyncAPI."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from gateway_modules.web.responses import (
 )
 
 VIEWER: Final = "session-viewer.html"
-# By address: the app whose switch hides the page, if any, and its file.
+# Path -> (app that has to be enabled, if any; file).
 PAGES: Final[Mapping[str, tuple[str | None, str]]] = MappingProxyType(
     {
         "/": (None, "index.html"),
@@ -59,7 +59,7 @@ assets = APIRouter(tags=["assets"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:
-    """Return errors of the framework; a browser gets a page for a missing one."""
+    """Answer the framework's errors; browsers get a page for a missing one."""
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
         return _missing(request, Missing.PAGE)
@@ -116,7 +116,7 @@ def make_documents() -> APIRouter:
 
     @documents.get("/api/asyncapi.json")
     async def asyncapi() -> Response:
-        """Describe the messages of every WebSocket, as AsyncAPI."""
+        """Return the AsyncAPI document of all WebSockets."""
         return Response(await asyncio.to_thread(document), media_type=CONTENT_TYPE)
 
     return documents
@@ -127,7 +127,7 @@ def make_documents() -> APIRouter:
 async def library_file(
     library: Name, name: Name, request: Request, gateway: GatewayHere
 ) -> Response:
-    """Return a file of a library; of one that is not installed, say what to run."""
+    """Return a library's file; the error for one not installed names the command."""
     path = await asyncio.to_thread(gateway.pages.library_file, library, name)
     kept = IMMUTABLE if is_immutable(request.scope) else NO_CACHE
     return await gateway.web_files.answer(path, request.headers, kept)
@@ -136,34 +136,34 @@ async def library_file(
 class DefaultVoice(WireModel):
     """The server's own voice."""
 
-    name: str = Field(description="Its name for people.")
+    name: str = Field(description="Display name.")
     duration: float = Field(description="Length, s.")
     sample_rate: int = Field(limits.INPUT_SAMPLE_RATE_HZ, description="Samples per second.")
-    samples: int = Field(description="How many there are.")
+    samples: int = Field(description="Number of samples.")
     base64: str = Field(description="Base64 of float32 samples, mono.")
 
 
 class RefAudioList(WireModel):
     """The uploaded voices."""
 
-    total: int = Field(ge=0, description="How many there are.")
+    total: int = Field(ge=0, description="Number of voices.")
     ref_audios: list[RefAudio] = Field(description="Oldest first.")
 
 
 class RefAudioUpload(WireModel):
-    """A voice to keep."""
+    """A voice to store."""
 
-    name: str = Field(max_length=limits.ID_MAX_CHARS, description="Its name for people.")
+    name: str = Field(max_length=limits.ID_MAX_CHARS, description="Display name.")
     audio_base64: str = Field(description="Base64 of a sound file of any kind.")
 
 
 class RefAudioChanged(WireModel):
-    """What became of an upload or a deletion."""
+    """Result of an upload or a deletion."""
 
     success: bool = Field(description="It worked.")
     id: str = Field(description="The voice.")
-    name: str | None = Field(None, description="Its name for people.")
-    message: str = Field("", description="What happened, for a person to read.")
+    name: str | None = Field(None, description="Display name.")
+    message: str = Field("", description="Result as text for people.")
 
 
 @assets.get("/api/frontend_defaults")
@@ -174,13 +174,13 @@ async def frontend_defaults(gateway: GatewayHere) -> FrontendDefaults:
 
 @assets.get("/api/presets")
 async def presets(gateway: GatewayHere) -> dict[str, list[Preset]]:
-    """List the presets of every mode; sounds are fetched on their own."""
+    """List the presets of every mode; their audio is fetched separately."""
     return await asyncio.to_thread(gateway.presets.list_all)
 
 
 @assets.get("/api/presets/{mode}/{preset_id}/audio", responses=problems(400, 404))
 async def preset_audio(mode: Name, preset_id: Name, gateway: GatewayHere) -> PresetSounds:
-    """Return the sounds of one preset."""
+    """Return the audio of a preset."""
     return await gateway.voices.run(gateway.presets.sounds_of, mode, preset_id)
 
 
@@ -208,10 +208,10 @@ async def ref_audios(gateway: GatewayHere) -> RefAudioList:
     "/api/assets/ref_audio/{ref_id}/audio", response_class=FileResponse, responses=problems(404)
 )
 async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
-    """Return an uploaded voice as a WAV file, or the ranges of it that are asked for."""
+    """Return an uploaded voice as a WAV file, or the requested ranges of it."""
     path = await asyncio.to_thread(gateway.voices.registry.get_file_path, ref_id)
     if path is None:
-        raise NotFoundError("There is no voice of this id.")
+        raise NotFoundError("There is no voice with this id.")
     return FileResponse(path, media_type="audio/wav", headers={"Cache-Control": NO_CACHE})
 
 
@@ -221,10 +221,10 @@ async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
     responses=problems(400, 401, 403, 413, 422),
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
-    """Keep a voice: half a second to 30 s of audio in any file format."""
+    """Store a voice: half a second to 30 s of audio in any file format."""
     registry = gateway.voices.registry
     voice = await gateway.voices.run(registry.upload, body.name, body.audio_base64)
-    return RefAudioChanged(success=True, id=voice.id, name=voice.name, message="It is kept.")
+    return RefAudioChanged(success=True, id=voice.id, name=voice.name, message="Stored.")
 
 
 @assets.delete(
@@ -234,5 +234,5 @@ async def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChange
     """Delete an uploaded voice."""
     is_deleted = await asyncio.to_thread(gateway.voices.registry.delete, ref_id)
     if not is_deleted:
-        raise NotFoundError("There is no voice of this id.")
-    return RefAudioChanged(success=True, id=ref_id, message="It is deleted.")
+        raise NotFoundError("There is no voice with this id.")
+    return RefAudioChanged(success=True, id=ref_id, message="Deleted.")

@@ -1,4 +1,4 @@
-"""How the service is: health, workers, caches, sessions, the queue and its estimates, metrics."""
+"""Routes of the service's state: health, metrics, workers, caches, sessions, queue, estimates."""
 
 from __future__ import annotations
 
@@ -8,52 +8,58 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, Field
 from starlette.responses import Response
 
 from core.errors import NoWorkerError
 from core.metrics import CONTENT_TYPE, exposition
 from core.schemas.common import WireModel
-from core.schemas.worker import WorkerStatus
+from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue import models
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, Role, ViewHere
+from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import read_progress
 
 HASH_SHOWN_CHARS: Final = 12  # of a history hash; docs/specification/service.md#1.1
 STARTING: Final = "starting"
 
-router = APIRouter(tags=["status"])
+NO_HEALTH: Final = WorkerHealth(status="error", worker_status=WorkerStatus.OFFLINE)
 
 
-class HealthAnswer(WireModel):
-    """Answer to `GET /health`: that there is one says that the gateway lives."""
-
-    status: Literal["healthy"] = Field("healthy", description="Always this.")
-    timestamp: AwareDatetime = Field(description="The gateway's clock, UTC.")
-    ready: bool = Field(description="New requests are accepted and some worker can serve them.")
-    workers_ready: int = Field(ge=0, description="Workers that serve a request or could.")
-    workers_total: int = Field(ge=0, description="All workers.")
-
-
-class Cancelled(WireModel):
-    """Whether a waiting request was cancelled."""
-
-    success: bool = Field(description="It was waiting and is not any more.")
-
-
-def check_open(gateway: Gateway) -> None:
+def check_open(gateway: GatewayHere) -> None:
     if not gateway.is_open:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
 
+router = APIRouter(tags=["status"])
+pool_router = APIRouter(
+    tags=["status"], dependencies=[Depends(check_open)], responses=problems(503)
+)
+
+
+class HealthAnswer(WireModel):
+    """Answer to `GET /health`."""
+
+    status: Literal["healthy"] = Field("healthy", description="Always this.")
+    timestamp: AwareDatetime = Field(description="Current time, UTC.")
+    ready: bool = Field(description="New requests are accepted and a worker can serve them.")
+    workers_ready: int = Field(ge=0, description="Workers in service.")
+    workers_total: int = Field(ge=0, description="All workers.")
+
+
+class Cancelled(WireModel):
+    """Result of cancelling a waiting request."""
+
+    success: bool = Field(description="It was waiting and has been cancelled.")
+
+
 @router.get("/health")
 async def health(gateway: GatewayHere) -> HealthAnswer:
-    """Report that the gateway runs, and whether it has a ready worker."""
+    """Report that the gateway is running, and whether a worker is ready."""
     ready = gateway.relay_pool.ready_count
     return HealthAnswer(
         timestamp=datetime.now(UTC),
@@ -74,45 +80,41 @@ async def metrics(gateway: GatewayHere) -> Response:
     return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
 
 
-@router.get("/status", responses=problems(503))
+@pool_router.get("/status")
 async def status(gateway: GatewayHere, view: ViewHere) -> models.ServiceStatus:
-    """Count workers, requests that wait, and requests that are served."""
-    check_open(gateway)
+    """Count workers, waiting requests and running requests."""
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
     if fetch and view.masks is not None:
-        fetch = fetch.model_copy(update={"problem": None})  # it names folders of this machine
+        fetch = fetch.model_copy(update={"problem": None})  # it may contain local paths
     pool = gateway.pool
     workers, queue = pool.workers.values(), pool.get_queue_status()
     counts = service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
     return view.of(counts.model_copy(update={"fetch": fetch}))
 
 
-@router.get("/workers", responses=problems(503))
+@pool_router.get("/workers")
 async def workers(gateway: GatewayHere, view: ViewHere) -> models.WorkerList:
     """Describe every worker."""
-    check_open(gateway)
     now = datetime.now(UTC)
     infos = [worker_info(worker, now) for worker in gateway.pool.workers.values()]
     return view.of(models.WorkerList(total=len(infos), workers=infos))
 
 
-@router.get("/cache", responses=problems(503))
-@router.get("/api/cache", name="api_cache", responses=problems(503))
+@pool_router.get("/cache")
+@pool_router.get("/api/cache", name="api_cache")
 async def cache(gateway: GatewayHere, view: ViewHere) -> models.CacheList:
-    """List which histories the workers' caches hold; only administrators see their hashes."""
-    check_open(gateway)
+    """List the histories in the workers' caches; only administrators see the hashes."""
     return view.of(caches(gateway.pool.workers.values()))
 
 
-@router.get("/sessions", responses=problems(503))
-@router.get("/api/sessions", name="api_sessions", responses=problems(503))
+@pool_router.get("/sessions")
+@pool_router.get("/api/sessions", name="api_sessions")
 async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
-    """List who is connected, and the conversations that workers still remember.
+    """List connected sessions and cached conversations.
 
     Ids are masked for everybody but administrators and, with `X-Session-Secret`, the owner.
     """
-    check_open(gateway)
-    remembered = [
+    cached = [
         SessionInfo(
             session_id="",
             worker_id=one.worker_id,
@@ -123,33 +125,30 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
         if one.cached_hash is not None
     ]
     at_doors = [] if gateway.doors is None else gateway.doors.infos()
-    everything = [*gateway.live.infos(), *at_doors, *remembered]
+    everything = [*gateway.live.infos(), *at_doors, *cached]
     return view.of(SessionList(total=len(everything), sessions=everything))
 
 
-@router.get("/api/queue", responses=problems(503))
+@pool_router.get("/api/queue")
 async def queue(gateway: GatewayHere, view: ViewHere) -> models.QueueStatus:
-    """List who waits, next first, and what is being served; ids are masked as in `/sessions`."""
-    check_open(gateway)
+    """List waiting requests, next first, and running ones; ids are masked as in `/sessions`."""
     return view.of(gateway.pool.get_queue_status())
 
 
-@router.get("/api/queue/{ticket_id}", responses=problems(503))
+@pool_router.get("/api/queue/{ticket_id}")
 async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> models.TicketLookup:
     """Look up one waiting request."""
-    check_open(gateway)
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
-        return models.TicketLookup(found=False, message="This ticket does not wait.")
+        return models.TicketLookup(found=False, message="This ticket is not in the queue.")
     return view.of(models.TicketLookup(found=True, ticket=models.TicketInfo.model_validate(found)))
 
 
-@router.delete(
-    "/api/queue/{ticket_id}", dependencies=[AdminOnly], responses=problems(401, 403, 503)
+@pool_router.delete(
+    "/api/queue/{ticket_id}", dependencies=[AdminOnly], responses=problems(401, 403)
 )
 async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
     """Cancel a waiting request; its client gets an error."""
-    check_open(gateway)
     return Cancelled(success=gateway.pool.cancel(ticket_id))
 
 
@@ -161,56 +160,51 @@ async def eta(gateway: GatewayHere) -> models.EtaStatus:
 
 @router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
 async def set_eta(change: models.EtaConfig, gateway: GatewayHere) -> models.EtaStatus:
-    """Change expected durations; what is left out stays, and estimates follow at once."""
+    """Change expected durations; omitted ones are unchanged; estimates follow at once."""
     await asyncio.to_thread(gateway.eta.save, change)
     return gateway.pool.update_eta_config(change)
 
 
 def worker_info(worker: WorkerConnection, now: datetime) -> models.WorkerInfo:
     service, oldest = worker.service, worker.oldest_task
-    freshest = max(worker.slots, key=lambda slot: slot.worth)
-    latest, (error, error_at) = service.latest, service.last_error or (None, None)
-    is_known = latest is not None and worker.status is not WorkerStatus.OFFLINE
-    started_at = service.started_at if is_known else None
+    most_recent = max(worker.slots, key=lambda slot: slot.cache_value)
+    error, error_at = service.last_error or (None, None)
+    latest, is_online = service.latest or NO_HEALTH, worker.status is not WorkerStatus.OFFLINE
+    current = latest if is_online else NO_HEALTH
+    started_at = service.started_at if is_online and service.latest else None
     return models.WorkerInfo(
         worker_id=worker.worker_id,
         host=worker.place.host,
         port=worker.place.port,
-        gpu_id=latest.gpu_id if latest else None,
+        gpu_id=latest.gpu_id,
         status=worker.status,
         current_session_id=oldest.session_id if oldest else None,
-        total_requests=latest.total_requests if latest else 0,
-        avg_inference_time_ms=latest.avg_inference_time_ms if latest else 0.0,
+        total_requests=latest.total_requests,
+        avg_inference_time_ms=latest.avg_inference_time_ms,
         last_heartbeat=service.last_heartbeat,
         current_request_type=oldest.request_type if oldest else None,
         task_started_at=oldest.started_at if oldest else None,
-        cached_hash=freshest.cached_hash,
-        last_cache_used_at=freshest.last_cache_used_at,
+        cached_hash=most_recent.cached_hash,
+        last_cache_used_at=most_recent.last_cache_used_at,
         slots=service.announced_slots,
-        free_slots=worker.room,
+        free_slots=worker.available_slots,
         is_draining=worker.is_retiring,
-        error=latest.error if latest else None,
+        error=latest.error,
         last_error=error,
         last_error_at=error_at,
-        vram_used_mb=latest.vram_used_mb if latest and is_known else None,
-        vram_total_mb=latest.vram_total_mb if latest and is_known else None,
-        kv_cache_tokens=latest.kv_cache_length if latest and is_known else 0,
+        vram_used_mb=current.vram_used_mb,
+        vram_total_mb=current.vram_total_mb,
+        kv_cache_tokens=current.kv_cache_length,
         uptime_s=max(0.0, (now - started_at).total_seconds()) if started_at else None,
-        sessions=worker_sessions(worker),
-        model=latest.model if latest and is_known else None,
+        sessions=[
+            models.WorkerSession.model_validate(task)
+            for task in sorted(worker.tasks, key=lambda task: task.started_at)
+        ],
+        model=current.model,
         loading=load_state(worker),
-        can_restart=bool(latest and latest.is_supervised and is_known),
+        can_restart=current.is_supervised,
         is_restarting=service.is_restarting,
     )
-
-
-def worker_sessions(worker: WorkerConnection) -> list[models.WorkerSession]:
-    return [
-        models.WorkerSession(
-            session_id=task.session_id, request_type=task.request_type, started_at=task.started_at
-        )
-        for task in sorted(worker.tasks, key=lambda task: task.started_at)
-    ]
 
 
 def caches(workers: Iterable[WorkerConnection]) -> models.CacheList:
@@ -235,7 +229,7 @@ def service_status(
         total_workers=len(workers),
         idle_workers=statuses[WorkerStatus.IDLE],
         busy_workers=sum(worker.is_busy for worker in workers),
-        free_slots=sum(worker.room for worker in workers),
+        free_slots=sum(worker.available_slots for worker in workers),
         duplex_workers=sum(statuses[status] for status in models.DUPLEX_STATUSES),
         loading_workers=statuses[WorkerStatus.LOADING],
         error_workers=statuses[WorkerStatus.ERROR],

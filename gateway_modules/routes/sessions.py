@@ -1,4 +1,4 @@
-"""Recorded sessions: what they say of themselves, their files, comments, uploads, deletion."""
+"""Routes of recordings: metadata, files, comments, uploads, deletion."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ from recording.names import media_type
 from recording.records import Status
 from recording.store import Download, StoredFile, file_answer, zipped
 
-ID_MAX_CHARS = 200  # what is longer than an id may be is refused by its own check
-# What clients upload is shown, never run: not as a page, not as a script.
-# Browsers follow no redirect of subtitles to another origin.
-DIRECT_TYPES = ("audio/", "image/", "video/")
+ID_MAX_CHARS = 200  # the exact limit is checked by `check_recording_id`
+DIRECT_TYPES = ("audio/", "image/", "video/")  # browsers follow no redirect of subtitles
+# Uploaded files must never run as a page or a script.
 ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'self'; sandbox"),)
 
-UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
+UPLOAD_FIELD: Final = "browser_recording"  # added to `meta.json`
 HEAD_BYTES: Final = 12
 NO_ROOM: Final = "The file is refused: the disk is nearly full."
-FIELDS_MAX: Final = 16  # of a form beside the file
+FIELDS_MAX: Final = 16  # of a form, besides the file
 
 UPLOAD_SUFFIXES: Final = MappingProxyType(
     {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
@@ -60,14 +59,14 @@ class Comment(WireModel):
 
 
 class CommentKept(WireModel):
-    """A comment was kept."""
+    """Result of storing a comment."""
 
     status: Literal["ok"] = Field("ok", description="Always this.")
-    len: int = Field(ge=0, description="Characters kept.")
+    len: int = Field(ge=0, description="Characters stored.")
 
 
 class UploadKept(WireModel):
-    """A browser's recording was kept."""
+    """Result of uploading a browser's recording."""
 
     status: Literal["ok"] = Field("ok", description="Always this.")
     path: str = Field(description="Its name among the recording's files.")
@@ -75,13 +74,13 @@ class UploadKept(WireModel):
 
 
 class Deleted(WireModel):
-    """A recording was deleted."""
+    """Result of deleting a recording."""
 
     success: bool = Field(True, description="It was deleted.")
 
 
 class RecordingFiles:
-    """A recording, for clients; no path outside it is opened. Blocks on the disk or the network."""
+    """A recording's files for clients, confined to its folder. Blocks on disk or network."""
 
     def __init__(self, gateway: Gateway, recording_id: str) -> None:
         self._id = recording_id
@@ -99,19 +98,19 @@ class RecordingFiles:
     def meta(self) -> bytes:
         content = self._recordings.read(self._id, names.META_FILE)
         if content is None:
-            raise errors.NotFoundError("This recording says nothing about itself.")
+            raise errors.NotFoundError("This recording has no metadata.")
         files = self._recordings
         upload = next((one for one in sorted(UPLOAD_NAMES) if files.file(self._id, one)), None)
         if upload is None:
             return content
-        with suppress(ValueError):  # damaged: it is given as it is
+        with suppress(ValueError):  # damaged: returned unchanged
             known = json.loads(content)
             if isinstance(known, dict):
                 return json.dumps(known | {UPLOAD_FIELD: upload}).encode()
         return content
 
     def recording(self) -> bytes:
-        """Of a conversation that may continue, as it is so far; StillWritingError if not yet."""
+        """Return the timeline, of a resumable session as far as it goes; else StillWritingError."""
         is_running = self._recordings.is_running(self._id)
         if is_running:
             meta = parse_meta(self._recordings.read(self._id, names.META_FILE))
@@ -122,12 +121,12 @@ class RecordingFiles:
             return content
         if is_running:
             raise errors.StillWritingError()
-        raise errors.NotFoundError("This recording holds nothing.")
+        raise errors.NotFoundError("This recording is empty.")
 
     def asset(self, name: str) -> StoredFile:
         parts = name.split("/")
         if "\0" in name or "\\" in name or ".." in parts or not all(parts):
-            raise errors.BadRequestError("This is no path inside a recording.")
+            raise errors.BadRequestError("This is not a path within a recording.")
         file = self._recordings.file(self._id, name)
         if file is None:
             raise errors.NotFoundError("There is no such file.")
@@ -147,7 +146,7 @@ class RecordingFiles:
         return len(text)
 
     def keep_upload(self, file: BinaryIO, media_type: str) -> UploadKept:
-        """Keep a whole file under the name of its kind, if it is of that kind."""
+        """Store a complete file under a name for its type, after checking the type."""
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
             raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
@@ -161,7 +160,7 @@ class RecordingFiles:
             "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
         }[suffix]
         if not is_right:
-            raise errors.BadRequestError("The file is not of the kind it is said to be.")
+            raise errors.BadRequestError("The file does not match its media type.")
         self.check()
         name = f"{names.UPLOAD_STEM}.{suffix}"
         file.seek(0)
@@ -184,9 +183,9 @@ Files = Annotated[RecordingFiles, Depends(files_of)]
 
 
 async def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
-    """Accept who made the recording, and administrators; others get ForbiddenError.
+    """Accept the recording's owner and administrators; ForbiddenError for others.
 
-    The recording's id is what a link to it shares: it lets read, and nothing else.
+    The recording's id, which links share, grants read access only.
     """
     if gateway.access.is_admin(request):
         mark_admin(request.scope)
@@ -207,7 +206,7 @@ def _json(body: bytes) -> Response:
 
 @router.get("/{recording_id}", responses=problems(400, 404))
 async def meta(files: Files) -> Response:
-    """Return what the recording says about itself: `meta.json`."""
+    """Return the metadata: `meta.json`."""
     return _json(await asyncio.to_thread(files.meta))
 
 
@@ -224,10 +223,9 @@ async def recording(files: Files) -> Response:
     responses=problems(400, 404),
 )
 async def asset(path: str, request: Request, files: Files) -> Response:
-    """Return a file of the recording, or the range of it that is asked for.
+    """Return a file of the recording, or the requested range of it.
 
-    Where `recording.direct` is set, sound, pictures and films are answered with a redirect to the
-    object store (302).
+    With `recording.direct`, audio, images and videos are redirected to the object store (302).
     """
     file = await asyncio.to_thread(files.asset, path)
     kind, is_head = media_type(file.name), request.method == "HEAD"
@@ -241,7 +239,7 @@ async def asset(path: str, request: Request, files: Files) -> Response:
     "/{recording_id}/download", response_class=StreamingResponse, responses=problems(400, 404)
 )
 async def download(recording_id: RecordingId, gateway: GatewayHere, _: Files) -> StreamingResponse:
-    """Return the whole recording as a zip file, made while it is sent."""
+    """Return the whole recording as a zip file, created while it is sent."""
     found = await asyncio.to_thread(gateway.recordings.files, recording_id)
     headers = {"Content-Disposition": f'attachment; filename="{recording_id}.zip"'}
     return Download(zipped(found), headers)
@@ -255,12 +253,12 @@ async def download(recording_id: RecordingId, gateway: GatewayHere, _: Files) ->
 async def upload(
     recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
 ) -> UploadKept:
-    """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
+    """Store the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
     with gateway.uploads.counted(recording_id):
         wanted_bytes = int(length) if length.isdecimal() else most
-        if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # where it is received
+        if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)
         async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
             file = form.get("file")
@@ -280,12 +278,12 @@ async def comment(files: Files) -> Comment:
     "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
 )
 async def set_comment(body: Comment, files: Files) -> CommentKept:
-    """Keep a comment in place of an earlier one."""
+    """Replace the comment."""
     return CommentKept(len=await asyncio.to_thread(files.set_comment, body.comment))
 
 
 @router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
 async def delete(recording_id: RecordingId, gateway: GatewayHere, _: Files) -> Deleted:
-    """Delete a recording; one that is still being written stays."""
+    """Delete a recording; 409 while it is still being written."""
     await asyncio.to_thread(gateway.recordings.delete, recording_id)
     return Deleted()

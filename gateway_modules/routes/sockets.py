@@ -1,4 +1,4 @@
-"""The clients' WebSockets: who is accepted, and the relay of each."""
+"""The clients' WebSockets: admission, and starting or resuming a relay."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from core.protocols.queueing import QueueingMachine
 from core.schemas import queue
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
 from gateway_modules.administration import app_of_request
-from gateway_modules.queue.worker_pool import new_session_secret
-from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
+from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.service import Gateway, gateway_of
-from gateway_modules.web.client_socket import ClientGoneError, ClientSocket, SocketKind
+from gateway_modules.web.client_socket import ClientSocket, SocketKind
+from gateway_modules.web.security import new_session_secret
 from recording.names import generate_session_id
 
-LOGGED_ID_CHARS: Final = 64  # a longer id is refused, and no log line
+LOGGED_ID_CHARS: Final = 64  # longer ids are refused
 
 router = APIRouter()
 
@@ -54,7 +54,7 @@ async def chat(websocket: WebSocket) -> None:
 
 
 async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> None:
-    """Refuse a client. One that may retry is accepted first, since else it learns no reason."""
+    """Refuse a client; one that may retry is accepted first, to be sent the reason."""
     with suppress(WebSocketDisconnect, RuntimeError, OSError):  # it may be gone by now
         if isinstance(error, errors.RateLimitedError):
             await websocket.accept()
@@ -64,13 +64,13 @@ async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> Non
 
 @dataclass(frozen=True)
 class Handshake:
-    """How a client connects.
+    """Options of a client's connection.
 
     Attributes:
         query: Parameters added to the worker's address.
-        deny: Answers its handshake with an error.
-        traffic: Reads and writes its messages; None is that of the kind of socket.
-        first: An event that the worker gets before those of the client.
+        deny: Refuses the handshake with an error.
+        traffic: Inspects the messages; None: the default of the socket's kind.
+        first: An event sent to the worker before the client's.
     """
 
     subprotocol: str | None = None
@@ -96,10 +96,10 @@ async def serve(
                     raise errors.NoWorkerError()
                 last_seq = last_seq_of(websocket)
                 earlier = None if last_seq is None else gateway.live.get(session_id)
-                if earlier is None:  # else its session is counted already
+                if earlier is None:  # else the session is already counted
                     stack.enter_context(gateway.live.counted(client))
             except errors.OmniError as error:
-                _note_refusal(gateway, error)
+                _record_refusal(gateway, error)
                 await handshake.deny(websocket, error)
                 return
             await websocket.accept(handshake.subprotocol)
@@ -120,8 +120,9 @@ async def serve(
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except errors.OmniError as error:
-                _note_refusal(gateway, error)
-                await _refuse(wire, traffic, error)
+                _record_refusal(gateway, error)
+                text = traffic.encoded(queue.ErrorMessage.of(error)) or ""
+                await wire.refuse(text, error.close_code, error.code)
                 return
             await relay.run()
 
@@ -134,7 +135,7 @@ def last_seq_of(websocket: WebSocket) -> int | None:
 
 async def _resume(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
     is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
-    if not (is_owner and earlier.may_return):
+    if not (is_owner and earlier.may_resume):
         raise errors.SessionExpiredError()
     await earlier.resume(websocket, last_seq)
 
@@ -175,8 +176,8 @@ def _relay(
         )
     else:
         machine = QueueingMachine(request.session_id, kind, queueing, order=request.order)
-    notes = RelayNotes(gateway.metrics, kind.value, gateway.tracing)
-    return Relay(wire, machine, traffic, gateway.relay_pool, request, notes)
+    telemetry = RelayTelemetry(gateway.metrics, kind.value, gateway.tracing)
+    return Relay(wire, machine, traffic, gateway.relay_pool, request, telemetry)
 
 
 def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
@@ -188,14 +189,6 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
     return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
-async def _refuse(wire: ClientSocket, traffic: Traffic, error: errors.OmniError) -> None:
-    try:
-        await wire.send(traffic.encoded(queue.ErrorMessage.of(error)) or "")
-    except ClientGoneError:
-        return
-    await wire.close(error.close_code, error.code)
-
-
-def _note_refusal(gateway: Gateway, error: errors.OmniError) -> None:
+def _record_refusal(gateway: Gateway, error: errors.OmniError) -> None:
     gateway.metrics.error(error.code)
     gateway.refusals.warn("client refused", error_code=error.code.value)

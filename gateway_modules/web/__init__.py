@@ -1,1 +1,1 @@
-"""The web server, its limits, and the HTTP answers. Knows neither queue nor routes."""
+"""The web server, its limits, and HTTP responses; independent of queue and routes."""

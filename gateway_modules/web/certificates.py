@@ -1,6 +1,6 @@
-"""The gateway's own certificate: made at the first start, renewed before it expires.
+"""The gateway's self-signed certificate: created at the first start, renewed before it expires.
 
-The key never leaves the machine it was made on and belongs in no repository.
+The key never leaves the machine it was created on.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from core.files import atomic_write, locked_folder
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
-CLOCK_SKEW = timedelta(hours=1)  # a browser whose clock is behind accepts it all the same
+CLOCK_SKEW = timedelta(hours=1)  # tolerated for browsers whose clock is behind
 LONGEST_COMMON_NAME = 64  # source: RFC 5280, appendix A.1, ub-common-name
-UNROUTED_ADDRESS = (
-    "192.0.2.1",
-    9,
-)  # source: RFC 5737, TEST-NET-1: asked for a route, never sent to
+UNROUTED_ADDRESS = ("192.0.2.1", 9)  # nothing is sent. Source: RFC 5737, TEST-NET-1
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Certificate:
 
 
 def host_names() -> list[str]:
-    """Return every name and address this machine is likely to have, loopback first."""
+    """Return this machine's likely names and addresses, loopback first."""
     names = ["localhost", "127.0.0.1", "::1"]
     host = socket.gethostname()
     names += [host, socket.getfqdn(host)]
@@ -66,9 +63,9 @@ def lan_addresses() -> list[str]:
 def ensure_certificate(
     folder: Path, names: list[str] | None = None, now: datetime | None = None
 ) -> Certificate:
-    """Return the folder's certificate, or make one for `names` (the machine's by default).
+    """Return the folder's certificate, or create one for `names` (default: the machine's).
 
-    Doors that start together on one folder make it once.
+    A lock prevents several processes on one folder from creating it twice.
     """
     now = now or datetime.now(UTC)
     certfile, keyfile = folder / "cert.pem", folder / "key.pem"
@@ -130,7 +127,7 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    # Key first: cut off in between, the pair does not fit and the next start makes another.
+    # Key first: after a crash in between the pair does not match and is created again.
     atomic_write(keyfile, private)
     atomic_write(certfile, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
     return certificate
@@ -157,6 +154,6 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
 
 
 def _is_reachable(place: str) -> bool:
-    """Whether another machine may reach an address: neither loopback nor bound to one link."""
+    """Whether other machines may reach an address: neither loopback nor link-local."""
     address = _address(place)
     return address is not None and not address.is_loopback and not address.is_link_local

@@ -1,13 +1,13 @@
-"""The clients' sockets: their kinds, and whole texts bounded in size, rate and time.
+"""The clients' sockets: their kinds, and texts limited in size, rate and time.
 
-In one session a client may have several sockets, one after the other, as far as it may come back.
+A resumable session may use several sockets, one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -22,9 +22,9 @@ from core.schemas.queue import RequestType, duplex_request_type
 from gateway_modules.web.limits import ByteLease, TokenBucket
 from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text, parse_type, read_long
 
-SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
+SEND_LIMIT_S: Final = 20.0  # for sending a message; then the client counts as gone
 NOT_READ: Final = "the client does not read"
-INLINE_CHARS: Final = 128 * 1024  # what may be read on the loop, a few milliseconds at worst
+INLINE_CHARS: Final = 128 * 1024  # parsed on the event loop, a few milliseconds at worst
 FIRST_TYPES: Final = frozenset({"prepare", "prefill"})
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 CLOSE_LIMIT_S: Final = 5.0
@@ -33,7 +33,7 @@ COMMANDS: Final = frozenset({"stop", "heartbeat"})
 
 
 class SocketKind(StrEnum):
-    """What a path is for."""
+    """The protocol of a socket's path."""
 
     STREAMING = "streaming"
     CHAT = "chat"
@@ -44,12 +44,12 @@ class SocketKind(StrEnum):
 
     @property
     def path(self) -> str:
-        """The path at a worker, and of our own kinds at the gateway before the session's id."""
+        """The worker's path; for our own protocols also the gateway's, before the session id."""
         return f"/ws/{self.value}"
 
     @property
     def has_turns(self) -> bool:
-        """It queues for each turn; otherwise once, for the whole session."""
+        """Whether each turn queues; otherwise the session queues once."""
         return self in (SocketKind.STREAMING, SocketKind.CHAT)
 
     @property
@@ -66,7 +66,7 @@ class SocketKind(StrEnum):
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.DUPLEX:
                 return duplex_request_type(session_id)
-            case SocketKind.REALTIME:  # the same occupation of the engine, hence the same estimate
+            case SocketKind.REALTIME:  # same load on the engine, hence the same estimate
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.LIVE:
                 return RequestType.AUDIO_DUPLEX
@@ -75,7 +75,7 @@ class SocketKind(StrEnum):
 CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(
     {
         SocketKind.STREAMING: COMMANDS | {"prefill", "generate", "close"},
-        SocketKind.CHAT: COMMANDS | {"prefill"},  # so the one request is called here
+        SocketKind.CHAT: COMMANDS | {"prefill"},  # stands for the one request
         SocketKind.HALF_DUPLEX: COMMANDS | {"prepare", "audio_chunk", "interrupt", "close"},
         SocketKind.DUPLEX: COMMANDS
         | {
@@ -95,7 +95,7 @@ CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """Longest messages of a client: `prepare`, `prefill` and the request of a chat; all others."""
+    """Size limits of a client's messages: `prepare`, `prefill` and chat requests; all others."""
 
     first_bytes: int
     other_bytes: int
@@ -117,16 +117,16 @@ class ClientGoneError(Exception):
         self.code = code
 
 
-class Returns:
-    """A client's present socket; another may take its place within `grace_s`, 0: none may."""
+class ResumableSocket:
+    """A client's current socket, replaceable within `grace_s` of its loss; 0: not replaceable."""
 
     def __init__(self, websocket: WebSocket, grace_s: float) -> None:
         self.websocket = websocket
         self.grace_s = grace_s
         self._is_lost = False
         self._is_over = False
-        self._uses: set[asyncio.Timeout] = set()  # of the present socket, under way
-        self._changed = asyncio.Event()  # set by each change, and replaced by another
+        self._uses: set[asyncio.Timeout] = set()  # pending, of the current socket
+        self._changed = asyncio.Event()  # set by each change, then replaced
 
     @property
     def is_open(self) -> bool:
@@ -135,12 +135,12 @@ class Returns:
 
     @property
     def shortcut(self) -> Shortcut | None:
-        """Around the tasks of the present socket, where its server has one."""
+        """Bypasses the socket's tasks, if its server supports that."""
         found = self.websocket.scope.get(SHORTCUT_MARK)
         return found if isinstance(found, Shortcut) else None
 
     @property
-    def may_return(self) -> bool:
+    def may_resume(self) -> bool:
         return self.grace_s > 0 and not self._is_over
 
     async def receive(self) -> Any:  # what ASGI calls a message
@@ -162,7 +162,7 @@ class Returns:
 
     @asynccontextmanager
     async def present(self, limit_s: float | None) -> AsyncIterator[None]:
-        """Use the present socket in the block; TimeoutError when it is replaced, or too slow."""
+        """Use the current socket in the block; TimeoutError when it is replaced or too slow."""
         async with asyncio.timeout(limit_s) as use:
             self._uses.add(use)
             try:
@@ -171,20 +171,21 @@ class Returns:
                 self._uses.discard(use)
 
     async def wait(self, websocket: WebSocket) -> bool:
-        if not self.may_return:
+        """Wait for a socket in place of this one; False if none comes in time."""
+        if not self.may_resume:
             return False
         if websocket is self.websocket:
             self.lose(websocket)
         try:
             async with asyncio.timeout(self.grace_s):
-                while self.may_return and websocket is self.websocket:
+                while self.may_resume and websocket is self.websocket:
                     await self._changed.wait()
         except TimeoutError:
             self.end()
-        return self.may_return
+        return self.may_resume
 
     async def replace(self, websocket: WebSocket) -> None:
-        """Use another socket from now on, and close the one before if it still lives."""
+        """Continue on another socket, and close the previous one if it is still open."""
         before, was_open = self.websocket, self.is_open
         self.websocket, self._is_lost = websocket, False
         self._note_change()
@@ -223,9 +224,9 @@ async def close_quietly(websocket: WebSocket, code: CloseCode, reason: str) -> N
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a client may send, in the long run and at once.
+    """A client's sending rate: sustained and burst.
 
-    A client that sends faster is read more slowly, so the network makes it wait; nothing is lost.
+    A client that sends faster is slowed down by backpressure; nothing is dropped.
     """
 
     messages_per_s: float = 200.0
@@ -235,7 +236,7 @@ class Pace:
 
 
 class ClientSocket:
-    """An accepted socket. One task receives, any task sends."""
+    """An accepted client's texts. One task receives, any task sends."""
 
     def __init__(
         self,
@@ -245,8 +246,8 @@ class ClientSocket:
         lease: ByteLease | None = None,
         grace_s: float = 0.0,
     ) -> None:
-        """`lease` holds messages until they are passed on; `grace_s` is of `Returns`."""
-        self.returns = Returns(websocket, grace_s)
+        """`lease` accounts for messages not yet forwarded; `grace_s` is for `ResumableSocket`."""
+        self.socket = ResumableSocket(websocket, grace_s)
         self._sizes = sizes
         clock = asyncio.get_running_loop().time
         limits = pace or Pace()
@@ -255,25 +256,25 @@ class ClientSocket:
         self._sending = asyncio.Lock()
         self._lease = lease
         self._pass_on: Take | None = None
-        self._debt_s = 0.0  # how long its sender has to wait
+        self._debt_s = 0.0  # delay that the sender's rate requires
 
     def offer_texts(self, pass_on: Take) -> None:
-        """Have each text offered that comes while `receive` waits; what is taken it never sees."""
+        """Offer texts to `pass_on` while `receive` waits; `receive` returns those it declines."""
         self._pass_on = pass_on
 
     async def receive(self) -> str:
         """Wait for the next text.
 
         Raises:
-            ClientGoneError: There will be none.
-            BinaryMessageError: It is not text.
-            TooBigError: It is too long for a message of its type, or has too many values.
-            RateLimitedError: As much is held already as may be.
+            ClientGoneError: The socket is closed.
+            BinaryMessageError: The message is not text.
+            TooBigError: It is too long for its type, or has too many JSON values.
+            RateLimitedError: The byte budget is used up.
         """
-        shortcut = self.returns.shortcut
+        shortcut = self.socket.shortcut
         if shortcut is not None:
             shortcut.take = self._take
-        event = await self.returns.receive()
+        event = await self.socket.receive()
         parts: list[str] | None = event.get("parts")  # of a long text, see `PARTS_MARK`
         if parts is None and event.get("text") is not None:
             parts = [event["text"]]
@@ -287,13 +288,13 @@ class ClientSocket:
         if self._lease is not None:
             self._lease.add(size_bytes)
         self._count(size_bytes)
-        # Without a debt too: others have a turn before the next message is looked at.
+        # Also without a debt: let other tasks run before the next message.
         await asyncio.sleep(self._debt_s)
         self._debt_s = 0.0
         return text
 
     def _take(self, text: Text) -> bool:
-        """Pass on a text in which nothing has to be looked for and whose sender owes no time."""
+        """Forward a short text at once, unless its sender has to be slowed down."""
         if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
             return False
         if self._pass_on is None or not self._pass_on(text):
@@ -309,39 +310,42 @@ class ClientSocket:
             self._lease.release()
 
     async def send(self, text: str) -> None:
-        """Send a text; waits while the client reads more slowly than we write.
-
-        ClientGoneError if it can never arrive, or was not taken in time.
-        """
-        websocket = self.returns.websocket
-        if not self.returns.is_open:
+        """Send a text, waiting while the client reads slowly; ClientGoneError if it cannot."""
+        websocket = self.socket.websocket
+        if not self.socket.is_open:
             raise ClientGoneError()
         try:
-            async with self.returns.present(SEND_LIMIT_S), self._sending:
+            async with self.socket.present(SEND_LIMIT_S), self._sending:
                 await websocket.send({"type": "websocket.send", "text": text})
         except TimeoutError:
-            if self.returns.is_open and websocket is self.returns.websocket:
-                self.returns.lose(websocket)
+            if self.socket.is_open and websocket is self.socket.websocket:
+                self.socket.lose(websocket)
                 await close_quietly(websocket, CloseCode.TRY_LATER, NOT_READ)
             raise ClientGoneError(reason=NOT_READ) from None
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
-            # Servers differ in what they raise when the peer has gone meanwhile.
-            self.returns.lose(websocket)
+            # What is raised for a lost peer depends on the server.
+            self.socket.lose(websocket)
             raise ClientGoneError(reason=str(error)) from error
 
     def send_now(self, text: Text) -> bool:
-        shortcut = self.returns.shortcut
-        is_free = self.returns.is_open and not self._sending.locked()
+        shortcut = self.socket.shortcut
+        is_free = self.socket.is_open and not self._sending.locked()
         return is_free and shortcut is not None and shortcut.send(text)
 
     async def close(self, code: CloseCode, reason: str = "") -> None:
-        was_open = self.returns.is_open
-        self.returns.end()
+        was_open = self.socket.is_open
+        self.socket.end()
         if was_open:
-            await close_quietly(self.returns.websocket, code, reason)
+            await close_quietly(self.socket.websocket, code, reason)
+
+    async def refuse(self, text: str, code: CloseCode, reason: str) -> None:
+        """Send a last message, if the client is still there, and close."""
+        with suppress(ClientGoneError):
+            await self.send(text)
+            await self.close(code, reason)
 
     def _checked(self, parts: list[str]) -> tuple[str, int]:
-        """Return a message and its size; only the first of a session may be longer than others."""
+        """Return a message and its size, bytes; only `FIRST_TYPES` may exceed `other_bytes`."""
         size_bytes = sum(map(_size_bytes, parts))
         largest, limit = self._sizes.first_bytes, self._sizes.other_bytes
         if size_bytes > largest:

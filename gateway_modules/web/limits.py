@@ -1,6 +1,6 @@
-"""Limits on clients: open connections, how often each may ask, and how much of its data is held.
+"""Limits on clients: open connections, request rates, bytes in flight, uploads.
 
-Connections are counted for the whole server: each takes a file descriptor that calls need too.
+Connections are limited for the whole server, since each takes a file descriptor.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from starlette.types import ASGIApp
 
 from core.errors import RateLimitedError, SessionInUseError
 
-# For log, recordings, workers and whatever libraries open.
+# For logs, recordings, workers and libraries.
 DESCRIPTORS_RESERVED: Final = 256
-# A connection may need a second one for the worker or the file at its other end.
+# A connection may need a second descriptor, for a worker or a file.
 DESCRIPTORS_EACH: Final = 2
 DESCRIPTORS_WANTED: Final = 65_536
-# A browser keeps up to six connections for files beside its socket, hence more than sockets.
+# A browser opens up to six connections for files besides its socket.
 CONNECTIONS_PER_SOCKET: Final = 8
-READ_BYTES: Final = 4 * 1024  # bounds what one client makes us parse before others have a turn
-
+READ_BYTES: Final = 4 * 1024  # bounds the parsing for one client per turn of the loop
 
 REFUSALS_PERIOD_S: Final = 1.0
 
 
 class RefusalLog:
-    """Rate-limited warnings, one a second: a flood must not fill the disk."""
+    """Warnings, at most one a second: a flood must not fill the disk."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -52,18 +51,25 @@ class RefusalLog:
         self._next_s, self._unwritten = now_s + REFUSALS_PERIOD_S, 0
 
 
+def subtract(counts: Counter[str], client: str, amount: int = 1) -> None:
+    """Lower a client's count; a count of zero takes no memory."""
+    counts[client] -= amount
+    if not counts[client]:
+        del counts[client]
+
+
 Peer: TypeAlias = tuple[str, int]
-"""A peer's address and port, which name one connection as long as it is open."""
+"""A peer's address and port, which identify an open connection."""
 
 
 class Connections:
-    """Every open connection.
+    """The open connections.
 
-    One more than `limit` closes the connection that is idle longest; without one it is refused.
+    Beyond `limit` the connection idle longest is closed; if none is idle, the new one is refused.
     """
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
-        """`client_of` maps a peer's address to the client it counts for; "" for none."""
+        """`client_of` maps a peer's address to the client whose quota it uses; "" for none."""
         self.limit = limit
         self.refusals = RefusalLog()
         self._per_client = per_client
@@ -91,9 +97,7 @@ class Connections:
         self._idle.pop(peer, None)
         if peer in self._open:
             client, _ = self._open.pop(peer)
-            self._by_client[client] -= 1
-            if not self._by_client[client]:
-                del self._by_client[client]
+            subtract(self._by_client, client)
 
     def note(self, peer: Peer, *, is_idle: bool) -> None:
         if not is_idle:
@@ -112,7 +116,7 @@ class Connections:
 
 
 class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
-    """A protocol that reads at most `read_bytes` in one turn of the event loop."""
+    """A protocol that reads at most `read_bytes` per turn of the event loop."""
 
     _read: bytearray
 
@@ -123,7 +127,7 @@ class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer of the next read; idle connections hold none.
 
-        A view: TLS fills it slice by slice, and a slice of the bytes themselves is a copy.
+        A view, because TLS fills it slice by slice and slicing a bytearray copies.
         """
         self._read = bytearray(self.read_bytes)
         return memoryview(self._read)
@@ -134,7 +138,7 @@ class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
         self.data_received(block)
 
     def eof_received(self) -> None:
-        """Close when the client has ended its side."""
+        """Close when the client has closed its side."""
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:
@@ -143,7 +147,7 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
 
 
 def connection_limit(max_sockets: int) -> int:
-    """Raise the limit of open files; return how many connections, also of HTTP, it allows."""
+    """Raise the limit of open files; return the number of connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -153,14 +157,14 @@ def connection_limit(max_sockets: int) -> int:
     return max(1, min(2 * max_sockets, allowed // DESCRIPTORS_EACH))
 
 
-ADDRESSES_MAX: Final = 10_000  # addresses remembered at once
-# What one customer of a provider has at least. Source: RFC 6177, section 2.
+ADDRESSES_MAX: Final = 10_000  # buckets in memory
+# Smallest allocation to a provider's customer. Source: RFC 6177, section 2.
 CLIENT_PREFIX_BITS: Final = 64
-LEASE_MARK: Final = "bytes that arrive"  # key in a socket's scope: its lease
+LEASE_MARK: Final = "byte lease"  # key in a socket's scope
 
 
 def network_of(address: str) -> str:
-    """Return what counts as one client: an IPv4 address, or an IPv6 network."""
+    """Return the address or network that counts as one client: IPv4 /32 or IPv6 /64."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -173,7 +177,7 @@ def network_of(address: str) -> str:
 
 
 class TokenBucket:
-    """`capacity` at once, `refill_per_s` in the long run."""
+    """Token bucket: bursts up to `capacity`, `refill_per_s` sustained."""
 
     def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
         self._capacity = capacity
@@ -201,7 +205,7 @@ class TokenBucket:
 
 
 class AddressBuckets:
-    """One bucket for each client; of more than `ADDRESSES_MAX` the one idle longest starts anew."""
+    """One bucket per client; beyond `ADDRESSES_MAX` the least recently used is dropped."""
 
     def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
         self._capacity = capacity
@@ -221,7 +225,7 @@ class AddressBuckets:
 
 
 class ByteBudget:
-    """Bytes held for clients. More is refused; nothing that is held is dropped."""
+    """Bytes held for clients; more are refused, nothing held is dropped."""
 
     def __init__(self, total_bytes: int, per_client_bytes: int) -> None:
         self._total_bytes = total_bytes
@@ -239,19 +243,17 @@ class ByteBudget:
     def take(self, client: str, size_bytes: int) -> None:
         is_full = self._held_bytes + size_bytes > self._total_bytes
         if is_full or (client and self._by_client[client] + size_bytes > self._per_client_bytes):
-            raise RateLimitedError("The server holds as much of what was sent as it may.")
+            raise RateLimitedError("The server cannot buffer more data now; try again later.")
         self._held_bytes += size_bytes
         self._by_client[client] += size_bytes
 
     def release(self, client: str, size_bytes: int) -> None:
         self._held_bytes -= size_bytes
-        self._by_client[client] -= size_bytes
-        if not self._by_client[client]:
-            del self._by_client[client]
+        subtract(self._by_client, client, size_bytes)
 
 
 class ByteLease:
-    """Bytes held by one request or socket; its owner releases it."""
+    """Bytes held by one request or socket, released by its owner."""
 
     def __init__(self, budget: ByteBudget, client: str) -> None:
         self._budget = budget
@@ -268,7 +270,7 @@ class ByteLease:
 
 
 class GatewayConfig(uvicorn.Config):
-    # Any: the server's options have types of their own.
+    # Any: uvicorn's options.
     def __init__(
         self,
         app: ASGIApp,
@@ -283,14 +285,13 @@ class GatewayConfig(uvicorn.Config):
 
 
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
-UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted at once
+UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
 
 
 class UploadCounts:
-    """Bounds uploads to a recording: one at a time, `UPLOADS_MAX` in all.
+    """Limits uploads to a recording: one at a time, `UPLOADS_MAX` in all.
 
-    Overflow: of more than `UPLOADED_TO_MAX` recordings the one uploaded to longest ago starts its
-    count anew.
+    Overflow: beyond `UPLOADED_TO_MAX` recordings the least recently uploaded count is dropped.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Long messages in parts: JSON texts without parsing all of them, and frames as they are forwarded.
+"""Long messages in parts: JSON texts that are not parsed as a whole, and WebSocket frames.
 
-What makes a message long is its media. Only the text around them is parsed and written; they
-themselves are compared and passed on in the parts in which they came. No step works on more than
-`SHORT_TEXT_CHARS` at once, since even in a thread it would hold the interpreter and stop the loop.
+Messages are long because of their media. Only the text around media is parsed and written; media
+are compared and forwarded in the parts in which they arrived. No step handles more than
+`SHORT_TEXT_CHARS` at once: even in a thread it would hold the interpreter and stall the loop.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from core.schemas.limits import JSON_VALUES_MAX, MIB
 from gateway_modules.web.limits import READ_BYTES
 
 JOINED_CHARS: Final = MIB  # a message up to this is one text, a few milliseconds of work
-LONG_CHARS: Final = 32 * 1024  # longer strings are taken out; no context holds such a text
-SHORT_TEXT_CHARS: Final = 8 * MIB  # what may be left, some 30 ms of work
-PART_CHARS: Final = 256 * 1024  # of what is passed on
+LONG_CHARS: Final = 32 * 1024  # longer strings are extracted; no context holds such a text
+SHORT_TEXT_CHARS: Final = 8 * MIB  # limit of the remaining text, some 30 ms of work
+PART_CHARS: Final = 256 * 1024  # of a forwarded text
 STRINGS_MAX: Final = 2 * JSON_VALUES_MAX  # keys and values
-NAME_BYTES: Final = 16  # of chance, so that no client can write a name of its own
-PARTS_MARK: Final = "takes parts"  # key in a socket's scope: its app takes a long text in parts
+NAME_BYTES: Final = 16  # random, so that no client can forge a placeholder
+PARTS_MARK: Final = "takes parts"  # key in a socket's scope: its app accepts texts in parts
 
-# What of a string is in a part. Possessive: it never goes back.
+# The rest of a string in a part. Possessive: no backtracking.
 STRING: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class LongText(str):
-    """A JSON text in which names of our own stand for long strings."""
+    """A JSON text with placeholders for its long strings."""
 
     _strings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     @classmethod
     def of(cls, text: str, strings: Mapping[str, tuple[str, ...]]) -> LongText:
-        """`strings` maps a name to the parts of its string, as JSON spells it."""
+        """`strings` maps a placeholder to the parts of its string, JSON-escaped."""
         made = cls(text)
         made._strings = strings
         return made
@@ -74,20 +74,20 @@ class LongText(str):
 
 
 class LongTextReader:
-    """Extracts the long strings of a JSON text that comes in parts."""
+    """Extracts the long strings of a JSON text that arrives in parts."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._text_chars = 0
         self._strings: dict[str, tuple[str, ...]] = {}
-        self._string: list[str] | None = None  # parts of the string that has not ended yet
+        self._string: list[str] | None = None  # parts of the current, unfinished string
         self._strings_read = 0
         self._values = 0
-        self._escape = ""  # half of an escape sequence, at the end of the last part
+        self._escape = ""  # an incomplete escape sequence at the end of the last part
         self._name = secrets.token_hex(NAME_BYTES)
 
     def feed(self, part: str) -> None:
-        """Raises TooBigError at too many values or much text, BadPayloadError if it is no JSON."""
+        """Raises TooBigError for too many values or too much text, BadPayloadError if not JSON."""
         self._values += count_values(part)
         check_values(self._values)
         part = self._escape + part
@@ -118,7 +118,7 @@ class LongTextReader:
 
     def _read_string(self, string: list[str], part: str, at: int, end: int) -> int:
         found = STRING.match(part, at, end)
-        assert found is not None, "it matches nothing too"
+        assert found is not None, "the pattern matches the empty string"
         string.append(found[0])
         if found.end() < end:
             self._end_string(string)
@@ -160,7 +160,7 @@ def with_strings_of(text: str, changed: str) -> str:
 
 
 def parts_of(text: str) -> Iterator[str]:
-    """Yield a whole text in parts that do not block the event loop."""
+    """Yield a text in parts that do not block the event loop."""
     return text.parts() if isinstance(text, LongText) else iter(_cut(text))
 
 
@@ -169,7 +169,7 @@ def _cut(text: str) -> list[str]:
 
 
 def _unescaped(part: str) -> str:
-    """Decode a part of a string; one that begins or ends in an escape sequence stays."""
+    """Decode a part of a string; one that begins or ends in an escape sequence is unchanged."""
     if "\\" not in part:
         return part
     try:
@@ -187,7 +187,7 @@ PARSED_CHARS: Final = 64 * 1024  # longer texts are searched at both ends only
 def peek_type(text: str) -> str:
     """Return a message's type from its beginning or end; "" if it is in neither.
 
-    No object before its type may have a type itself.
+    Assumes that no nested object with a type of its own precedes it.
     """
     found = TYPE.search(text, 0, WINDOW_CHARS)
     if found is None and len(text) > WINDOW_CHARS:
@@ -242,34 +242,36 @@ async def _disconnect(request: Request) -> None:
 
 # --- WebSocket frames. Source: RFC 6455, section 5.2 ---
 
-# Every fragment but the last. The mask begins anew at each, so this is a multiple of its length.
+# All fragments but the last. A multiple of the mask's length, which restarts in each fragment.
 FRAGMENT_BYTES: Final = 64 * 1024
 
-# Parts of a frame's head.
+# Parts of a frame's header.
 FIN: Final = 0x80
 OPCODE: Final = 0x0F
 MASKED: Final = 0x80
 LENGTH: Final = 0x7F
-LENGTH_BYTES: Final = (0,) * 126 + (2, 8)  # that follow, by what the first one says
+LENGTH_BYTES: Final = (0,) * 126 + (2, 8)  # of the extended length, by the 7-bit length
 MASK_BYTES: Final = 4
 HEAD_BYTES: Final = 2 + 8 + MASK_BYTES  # at most
 TEXT: Final = 1
-BINARY: Final = 2  # the last opcode of data; the others are of control frames
+BINARY: Final = 2  # the last data opcode; higher ones are control frames
 
 SHORTCUT_MARK: Final = "shortcut"  # key in a socket's scope
 
 Text = bytes | memoryview
-"""A text in UTF-8."""
+"""UTF-8 text."""
 
 Take = Callable[[Text], bool]
-"""Takes a text at once and returns whether it could."""
+"""Handles a text immediately, or returns False."""
 
 
 @dataclass
 class Shortcut:
+    """Forwards texts between two sockets without waking their tasks."""
+
     send: Take  # a text for the peer
-    take: Take | None = None  # a text of the peer; None sends all through the task
-    is_open: bool = False  # the task waits for the next text, and nothing is queued before it
+    take: Take | None = None  # a text of the peer; None: all go through the task
+    is_open: bool = False  # the task waits for a text and none is queued
 
     def offer(self, text: Text) -> bool:
         self.is_open = self.is_open and self.take is not None and self.take(text)
@@ -277,7 +279,7 @@ class Shortcut:
 
 
 class IncomingText:
-    """A text message that comes in fragments; each is decoded on its own."""
+    """A text message that arrives in fragments, decoded one by one."""
 
     def __init__(self) -> None:
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -298,29 +300,29 @@ class IncomingText:
 
 
 class FrameSplitter:
-    """Splits long frames of a client into fragments as the network delivers them."""
+    """Splits long frames into fragments as they arrive from the network."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """A frame longer than `limit_bytes` is not split, so that its head is refused."""
+        """A frame longer than `limit_bytes` is not split, so that the parser refuses it."""
         self._limit_bytes = limit_bytes
         self._head = b""
         self._mask = b""
         self._fin = 0
-        self._frame_bytes = 0  # of the current frame, after the current fragment
-        self._fragment_bytes = 0  # of the current fragment, still to come
+        self._frame_bytes = 0  # of the current frame, after this fragment
+        self._fragment_bytes = 0  # of the current fragment, still expected
 
     @property
     def is_inside(self) -> bool:
-        """What comes next belongs to a frame of which a part came already."""
+        """Whether the next bytes continue a frame."""
         return bool(self._head or self._fragment_bytes)
 
     @property
     def read_bytes(self) -> int:
-        """The rest of a fragment in one piece, but few short frames."""
+        """Read size: the rest of a fragment at once, but only a few short frames."""
         return max(READ_BYTES, min(self._fragment_bytes, 2 * FRAGMENT_BYTES))
 
     def split(self, block: bytes) -> bytes:
-        """Return the same frames, long ones as fragments; an incomplete head is kept back."""
+        """Return the frames, long ones as fragments; an incomplete header is held back."""
         if len(block) < self._fragment_bytes:
             self._fragment_bytes -= len(block)
             return block

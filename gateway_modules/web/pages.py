@@ -1,7 +1,7 @@
-"""The pages: where they and their libraries lie, their languages, and the page for a missing one.
+"""The pages: location of built files, sources and libraries, languages, and the 404 page.
 
-They are built by `scripts/build_pages.mjs`, or served as their sources. Built files are served only
-while they are up to date, so that nobody sees yesterday's page.
+Pages are built by `scripts/build_pages.mjs`, or served as sources. A build is served only while it
+matches the sources.
 """
 
 from __future__ import annotations
@@ -40,12 +40,7 @@ VOICE_DETECTOR_COMMAND: Final = "scripts/setup.sh worker"
 
 
 class Manifest(BaseModel):
-    """What a build was made from.
-
-    Attributes:
-        version: Stands in the addresses of its files.
-        sources: Path below the project's folder -> SHA-256.
-    """
+    """A build's version, which is part of its URLs, and the SHA-256 of each source by path."""
 
     version: str
     sources: dict[str, str]
@@ -53,16 +48,16 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Pages:
-    """HTML and files of `/static`: built, with a version, or as sources, which are not cached."""
+    """HTML and files of `/static`: a versioned build, or sources, which are not cached."""
 
     folder: Path
     libraries: Path
     version: str = ""
 
     def resolved(self, scope: Scope) -> Scope:
-        """Rewrite a versioned address, and mark the request if it is of this version.
+        """Rewrite a versioned URL, and mark the request as immutable if the version is current.
 
-        A page that was loaded before the server was updated still finds its libraries.
+        Pages loaded before an update of the server still find their libraries.
         """
         found = VERSIONED.match(scope["path"])
         if found is None:
@@ -111,7 +106,7 @@ def find_build(root: Path) -> Pages | None:
 def _builds(folder: Path) -> list[tuple[Path, Manifest]]:
     found = []
     for path in folder.glob("v-*/manifest.json"):
-        with suppress(OSError, ValueError):  # removed meanwhile, or broken: it counts as none
+        with suppress(OSError, ValueError):  # removed meanwhile, or damaged
             found.append((path.parent, Manifest.model_validate_json(path.read_bytes())))
     return sorted(found, key=lambda build: build[0].stat().st_mtime_ns)
 
@@ -131,17 +126,17 @@ def _sources(root: Path, manifest: Manifest) -> dict[str, str]:
 
 
 def _package_folder(package: str) -> Path:
-    """Return a package's folder; one that does not exist if it is not installed."""
+    """Return a package's folder; a path that does not exist if it is not installed."""
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(folders))) if folders else Path(package)
 
 
-NO_PAGES: Final = ("/api/", "/static/")  # read by programs
+NO_PAGES: Final = ("/api/", "/static/")  # requested by programs
 
 
 class Missing(StrEnum):
-    """What is not there."""
+    """What was not found."""
 
     PAGE = "page"
     RECORDING = "recording"
@@ -173,7 +168,7 @@ PAGE: Final = """<!doctype html>
 def missing_page(
     request: Request, missing: Missing, languages: Languages, default_lang: str | None
 ) -> HTMLResponse:
-    lang = languages.pick(_wishes(request, default_lang))
+    lang = languages.pick(_preferences(request, default_lang))
     texts = languages.texts(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
     shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
@@ -182,21 +177,21 @@ def missing_page(
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser navigates, rather than a program or a script fetching."""
+    """Whether a browser navigates, as opposed to a program or a script."""
     is_page = not request.url.path.startswith(NO_PAGES)
     return request.method == "GET" and is_page and "text/html" in request.headers.get("accept", "")
 
 
-def _wishes(request: Request, default_lang: str | None) -> Iterator[str | None]:
+def _preferences(request: Request, default_lang: str | None) -> Iterator[str | None]:
     yield request.query_params.get("lang")
     yield default_lang
     for part in request.headers.get("accept-language", "").split(","):
         yield part.partition(";")[0]
 
 
-ENGLISH: Final = "en"  # where no requested language is there
+ENGLISH: Final = "en"  # the fallback
 NAME: Final = "language.name"
-CODE: Final = re.compile(r"[a-z]{2,3}")  # the part of a language tag that counts
+CODE: Final = re.compile(r"[a-z]{2,3}")  # primary subtag of a language tag
 CATALOGUE: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, str])
 
 
@@ -218,10 +213,10 @@ class Languages:
             there = ", ".join(self._words)
             raise ValueError(f"service.default_lang = {code!r}: there are {there}")
 
-    def pick(self, wishes: Iterable[str | None]) -> str:
-        """Return the first known language of some codes such as "zh" or "zh-CN", else English."""
-        for wish in wishes:
-            code = (wish or "").strip().partition("-")[0].lower()
+    def pick(self, preferences: Iterable[str | None]) -> str:
+        """Return the first available language of tags such as "zh" or "zh-CN", else English."""
+        for preference in preferences:
+            code = (preference or "").strip().partition("-")[0].lower()
             if code in self._words:
                 return code
         return ENGLISH

@@ -1,4 +1,4 @@
-"""HTTP responses: errors, files of the pages, JSON, and the Content-Security-Policy.
+"""HTTP responses: errors, static files, JSON, and the Content-Security-Policy.
 
 Errors are `{"detail", "code"}`; below /v1 they are in OpenAI's format.
 """
@@ -62,23 +62,23 @@ def is_openai(path: str) -> bool:
 
 
 class Problem(WireModel):
-    """Every answer that is not a success."""
+    """Every response that is not a success."""
 
-    detail: str = Field(description="What went wrong, for a person to read.")
+    detail: str = Field(description="What went wrong, as text for people.")
     code: ErrorCode = Field(description="What went wrong, for a program.")
 
 
 KINDS: Final = tuple(
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OmniError)
 )
-# Of several errors with the same code, and status, the first represents all.
+# The first of several error classes with the same code and status represents all.
 REFUSALS: Final = {(kind.code, kind.http_status): kind for kind in reversed(KINDS)}
 ERROR_OF_CODE: Final = {kind.code: kind for kind in reversed(KINDS)}
-DETAIL_MAX_CHARS: Final = 300  # of a worker's explanation, to a client
+DETAIL_MAX_CHARS: Final = 300  # of a worker's explanation, passed to a client
 
 
 def refusal_of(status: int, body: bytes) -> OmniError:
-    """Return the error that another process answered with; see `problem_answer`."""
+    """Parse another process's `problem_answer` into the error it stands for."""
     try:
         problem = Problem.model_validate_json(body)
         kind = REFUSALS[problem.code, status]
@@ -99,13 +99,13 @@ def problem_answer(
 
 
 def error_answer(error: BaseException, path: str = "") -> Response:
-    """Build the response to an error; an unexpected one is not described."""
+    """Build the response to an error; unexpected errors are not described."""
     fields = describe_error(error)
     if not is_openai(path):
         return problem_answer(fields.http_status, fields.message, fields.code)
     is_busy = fields.http_status in RETRY_STATUSES
     headers = {"Retry-After": str(RETRY_AFTER_S)} if is_busy else {}
-    is_unfit = fields.http_status == HTTPStatus.UNPROCESSABLE_ENTITY  # which OpenAI never says
+    is_unfit = fields.http_status == HTTPStatus.UNPROCESSABLE_ENTITY  # not used by OpenAI
     status = HTTPStatus.BAD_REQUEST if is_unfit else fields.http_status
     return JSONResponse(openai_error(error), status_code=status, headers=headers)
 
@@ -159,7 +159,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """End a request whose client disconnected while it sent the body or waited for the answer."""
+    """End a request whose client disconnected before the response."""
     return Response(status_code=CLIENT_LEFT)
 
 
@@ -173,8 +173,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem} for status in statuses}
 
 
-NO_CACHE: Final = "no-cache"  # kept, but asked for again; an unchanged file costs one short answer
-
+NO_CACHE: Final = "no-cache"  # cached, but revalidated
 NO_STORE: Final = "no-store"
 
 TEXT_TYPES: Final = MappingProxyType(
@@ -190,7 +189,7 @@ TEXT_TYPES: Final = MappingProxyType(
         ".wasm": "application/wasm",
     }
 )
-"""What gets much smaller when compressed."""
+"""Types worth compressing."""
 
 OTHER_TYPES: Final = MappingProxyType(
     {
@@ -206,13 +205,12 @@ OTHER_TYPES: Final = MappingProxyType(
 ANY_BYTES: Final = "application/octet-stream"
 
 LEVEL: Final = 6  # of gzip: its own default
-GZIP_MARK: Final = "-gz"  # in the tag of a compressed file
+GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file
 WORTH_BYTES: Final = 512  # less is not worth compressing
-KEPT_BYTES: Final = 32 * MIB  # of compressed files; those used longest ago go first
+KEPT_BYTES: Final = 32 * MIB  # of compressed files, least recently used first out
 NONCE_BYTES: Final = 16
 NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
-"""A page with this gets a fresh nonce in it, for libraries that bring a style sheet of their own
-(wavesurfer.js writes one into each waveform)."""
+"""Replaced by a fresh nonce, for libraries that add style sheets at run time (wavesurfer.js)."""
 
 IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 8246
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
@@ -230,7 +228,7 @@ class _Version:
 
 
 class WebFiles:
-    """Serves files; an LRU cache holds at most `KEPT_BYTES` of compressed ones."""
+    """Serves files; an LRU cache holds at most `KEPT_BYTES` of compressed content."""
 
     def __init__(self) -> None:
         self._packed: OrderedDict[_Version, bytes] = OrderedDict()

@@ -1,6 +1,7 @@
-"""Who is asking: addresses behind proxies, pages of other sites, administrators, client secrets.
+"""Access control: addresses behind proxies, origins, administrators, client secrets.
 
-Decides from headers and addresses alone; never reads a body, never answers."""
+Decides from headers and addresses alone; never reads a body or sends a response.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ from core.errors import (
     UnauthorizedError,
 )
 from core.files import ensure_token
+from core.schemas.queue import SESSION_SECRET_BYTES
 from core.schemas.realtime_session import SessionPatch
 from gateway_modules.web.limits import AddressBuckets, network_of
 
@@ -40,12 +42,11 @@ SECURE_SCHEMES: Final = frozenset({"https", "wss"})
 ANY: Final = "*"
 LOCAL_NAME: Final = "localhost"
 
-ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
+ADMIN_MARK: Final = "authenticated as administrator"  # key in a request's scope
 
-TRIES_PER_MINUTE: Final = 10  # wrong tokens of one address
+TRIES_PER_MINUTE: Final = 10  # wrong tokens per address
 SECONDS_PER_MINUTE: Final = 60
-# Every field of an answer that names a conversation or a position in the queue, or that can only be
-# computed by those who know what was said.
+# Fields of responses that identify a conversation or a ticket, or are derived from what was said.
 MASKED_FIELDS: Final = frozenset(
     {"session_id", "current_session_id", "ticket_id", "cached_hash", "messages_hash"}
 )
@@ -56,11 +57,24 @@ Answer = TypeVar("Answer", bound=BaseModel)
 TOKEN_FILE: Final = "admin_token"
 TOKEN_BYTES: Final = 16
 SESSION_AGE_S: Final = 12 * 3_600  # a working day
-SESSIONS_MAX: Final = 64  # administrators who are logged in at once
+SESSIONS_MAX: Final = 64  # concurrent admin sessions
 SECRET_PREFIX: Final = "ek_"
 SECRET_BYTES: Final = 24
-SECRETS_MAX: Final = 1_000  # at once; one more is refused until one expires
+SECRETS_MAX: Final = 1_000  # more are refused until one expires
 SECRET_SESSION_MAX_CHARS: Final = 64 * 1024  # of a session as JSON
+
+
+def new_session_secret() -> str:
+    return secrets.token_hex(SESSION_SECRET_BYTES)
+
+
+def is_same_secret(shown: str, secret: str) -> bool:
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())
+
+
+def hash_of(secret: str) -> str:
+    """Identify a secret without revealing it; a lookup's duration depends on the hash alone."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class AccessPolicy:
@@ -71,8 +85,8 @@ class AccessPolicy:
         host_names: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`host_names` are this server's names beyond the settings: its certificate's."""
-        self._token = admin_token.encode()
+        """`host_names` are further names of this server: those of its certificate."""
+        self._token = admin_token
         self._is_admin_open = settings.insecure_admin and settings.admin_token is None
         self._origins = frozenset(map(origin_key, settings.allowed_origins)) - {""}
         names = {LOCAL_NAME, *host_names, *settings.allowed_hosts}
@@ -88,31 +102,29 @@ class AccessPolicy:
     def needs_token(self) -> bool:
         return not self._is_admin_open
 
-    # --- where a request comes from ---
-
     def client_address(self, connection: HTTPConnection) -> str:
-        """Return who asks: the peer, or what a trusted proxy says of it; "" if not known."""
+        """Return the address of the peer or that a trusted proxy reports; "" if unknown."""
         peer = _peer(connection)
         forwarded = connection.headers.getlist("x-forwarded-for")
         if not forwarded or not self._is_proxy(peer):
             return peer
         for hop in reversed([address.strip() for address in ",".join(forwarded).split(",")]):
             if _address(hop) is None:
-                return ""  # never the proxy's own address: that would be trusted more than others
+                return ""  # never the proxy's own address, which has more rights
             peer = hop
             if not self._is_proxy(hop):
                 break
         return peer
 
     def limited_peer(self, peer: str) -> str:
-        """Return the client that a peer's connections count for; "" if it may speak for many."""
+        """Return the client whose quota a peer's connections use; "" for proxies and loopback."""
         return "" if self._is_proxy(peer) or is_loopback(peer) else network_of(peer)
 
     def limited_client(self, connection: HTTPConnection) -> str:
-        """Return the client whose limits a request counts towards; "" for this machine itself.
+        """Return the client whose quota a request uses; "" for this machine, which has none.
 
-        A proxy of this machine speaks for others even where it is not configured: believing its
-        headers here can only limit, since this machine itself has no limits of its own.
+        The headers of a local proxy are believed even where it is not configured as trusted: here
+        they can only impose limits.
         """
         address = self.client_address(connection)
         if is_loopback(address):
@@ -133,8 +145,8 @@ class AccessPolicy:
         if _address(host) is not None or self._hosts & {ANY, host, parent}:
             return
         raise OriginRefusedError(
-            "This server is not known by the name it was called by. "
-            "Add the name to security.allowed_hosts if it is right."
+            "This server does not serve the requested host name. "
+            "If it should, add the name to security.allowed_hosts."
         )
 
     def check_origin(self, connection: HTTPConnection) -> None:
@@ -144,14 +156,12 @@ class AccessPolicy:
         hosts = [connection.headers.get("host", "")]
         if self._is_proxy(_peer(connection)):
             hosts += connection.headers.getlist("x-forwarded-host")
-        # The scheme is left out: a proxy that terminates TLS uses plain HTTP to us.
+        # Schemes are not compared: a proxy that terminates TLS sends plain HTTP.
         scheme, page_host = _split_origin(origin)
         port = DEFAULT_PORTS.get(scheme)
         if page_host[0] and page_host in [_split_host(host, port) for host in hosts]:
             return
         raise OriginRefusedError()
-
-    # --- administrators ---
 
     def check_admin(self, connection: HTTPConnection) -> None:
         shown = connection.headers.get(ADMIN_HEADER)
@@ -169,12 +179,12 @@ class AccessPolicy:
     def check_token(self, shown: str | None, address: str) -> None:
         """Raises UnauthorizedError, or RateLimitedError after too many wrong tokens of an address.
 
-        The right one is accepted however many wrong ones came before it: others of the same address
-        must not be able to lock an administrator out.
+        The right token is always accepted: nobody can lock an administrator of the same address
+        out.
         """
         if not shown:
             raise UnauthorizedError()
-        if hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), self._token):
+        if is_same_secret(shown, self._token):
             return
         if not self._wrong_tokens.take(address):
             raise RateLimitedError("Too many wrong tokens. Please try again in a minute.")
@@ -225,7 +235,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _split_host(netloc: str, default_port: int | None = None) -> tuple[str, int | None]:
-    """Split "host:port" as headers carry it; what cannot be read matches nothing real."""
+    """Split a header's "host:port"; ("", None) if it cannot be parsed."""
     try:
         parts = urlsplit(f"//{netloc}")
         return (parts.hostname or "").rstrip("."), parts.port or default_port
@@ -243,7 +253,7 @@ def _split_origin(origin: str) -> tuple[str, tuple[str, int | None]]:
 
 
 class Masks:
-    """Replaces each id by the same mask for as long as the gateway runs."""
+    """Replaces ids by masks that stay the same while the gateway runs."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(KEY_BYTES)
@@ -253,7 +263,7 @@ class Masks:
         return f"…{digest.hex()[:MASK_CHARS]}"
 
     def masked(self, answer: Answer, own: Collection[str] = ()) -> Answer:
-        """Mask a response's ids, also in its lists, except the caller's own sessions."""
+        """Mask a response's ids, also in nested models, except the caller's own sessions."""
         fields = dict(answer)
         if fields.get("session_id") in own:
             return answer
@@ -274,30 +284,30 @@ def ensure_admin_token(data_dir: Path) -> str:
 
 
 class AdminSessions:
-    """The administrators who are logged in; of more than `SESSIONS_MAX` the oldest is ended."""
+    """Admin sessions; with more than `SESSIONS_MAX` the oldest is ended."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._ends_s: OrderedDict[bytes, float] = OrderedDict()  # by the hash of the cookie
+        self._ends_s: OrderedDict[str, float] = OrderedDict()  # by the hash of the cookie
 
     def begin(self) -> str:
         cookie = secrets.token_urlsafe(TOKEN_BYTES)
-        self._ends_s[_hash(cookie)] = self._clock() + SESSION_AGE_S
+        self._ends_s[hash_of(cookie)] = self._clock() + SESSION_AGE_S
         if len(self._ends_s) > SESSIONS_MAX:
             self._ends_s.popitem(last=False)
         return cookie
 
     def is_open(self, cookie: str) -> bool:
-        end_s = self._ends_s.get(_hash(cookie))
+        end_s = self._ends_s.get(hash_of(cookie))
         return end_s is not None and self._clock() < end_s
 
     def end(self, cookie: str) -> None:
-        self._ends_s.pop(_hash(cookie), None)
+        self._ends_s.pop(hash_of(cookie), None)
 
 
 @dataclass(frozen=True)
 class ClientSecret:
-    """A key for programs that are not to know an API key; `expires_at` in Unix seconds."""
+    """A short-lived key in place of an API key; `expires_at` in Unix seconds."""
 
     value: str
     expires_at: int
@@ -306,7 +316,7 @@ class ClientSecret:
 @dataclass(frozen=True)
 class _KeptSecret:
     expires_at: int
-    session: str  # JSON: no object of a thousand values waits in memory
+    session: str  # JSON, which takes less memory than its objects
 
 
 class ClientSecrets:
@@ -317,7 +327,7 @@ class ClientSecrets:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._kept: dict[bytes, _KeptSecret] = {}
+        self._kept: dict[str, _KeptSecret] = {}
 
     def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
         text = settings.model_dump_json(exclude_unset=True)
@@ -330,18 +340,13 @@ class ClientSecrets:
         if len(self._kept) >= SECRETS_MAX:
             raise RateLimitedError(f"There are {SECRETS_MAX} client secrets; wait for one to end.")
         made = ClientSecret(SECRET_PREFIX + secrets.token_hex(SECRET_BYTES), int(now_s) + seconds)
-        self._kept[_hash(made.value)] = _KeptSecret(made.expires_at, text)
+        self._kept[hash_of(made.value)] = _KeptSecret(made.expires_at, text)
         return made
 
     # Any: a JSON object.
     def find(self, value: str) -> dict[str, Any] | None:
-        kept = self._kept.get(_hash(value)) if value.startswith(SECRET_PREFIX) else None
+        kept = self._kept.get(hash_of(value)) if value.startswith(SECRET_PREFIX) else None
         if kept is None or kept.expires_at <= self._clock():
             return None
         session: dict[str, Any] = json.loads(kept.session)
         return session
-
-
-def _hash(secret: str) -> bytes:
-    # Found by its hash: how long the search takes says nothing about the secrets there are.
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

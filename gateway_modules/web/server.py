@@ -1,7 +1,4 @@
-"""Runs the app under uvicorn: limits on time for HTTP, pings for sockets, and a drain.
-
-Requests and responses pass as uvicorn handles them.
-"""
+"""Runs the app under uvicorn: time limits for HTTP, pings for sockets, and draining."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ from core.stop_signals import StopSignals
 from gateway_modules.web.limits import BoundedReads, Connections, GatewayConfig, Peer
 from gateway_modules.web.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
-SLOWEST_BYTES_PER_S: Final = 4 * 1024  # a twentieth of what a call needs in one direction
+SLOWEST_BYTES_PER_S: Final = 4 * 1024  # a twentieth of one direction of a call
 
 
-class Owed(StrEnum):
-    """What a client has to do next."""
+class Expected(StrEnum):
+    """What the server is waiting for."""
 
     NOTHING = "nothing"
     HEAD = "send a request"
@@ -38,12 +35,14 @@ class Owed(StrEnum):
     READING = "take the answer"
 
 
-LIMITS_S: Final = MappingProxyType({Owed.HEAD: 10.0, Owed.BODY: 30.0, Owed.READING: 30.0})
-"""A head has to be complete after this; the others have to keep up the slowest rate over it."""
+LIMITS_S: Final = MappingProxyType(
+    {Expected.HEAD: 10.0, Expected.BODY: 30.0, Expected.READING: 30.0}
+)
+"""A head has to be complete by then; the others need `SLOWEST_BYTES_PER_S` over this time."""
 
 
 class GatewayHttpProtocol(BoundedReads, H11Protocol):
-    """One connection; TLS begins here, so that it is counted before its TLS handshake."""
+    """A connection; starts TLS itself, so that it is counted before the TLS handshake."""
 
     def __init__(
         self,
@@ -56,8 +55,8 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._limits = config.connections
         self._tls = config.tls
         self._peer: Peer | None = None
-        self._early = b""  # read between the end of the TLS handshake and our being notified
-        self._owed = Owed.NOTHING
+        self._early = b""  # received before `_begin`
+        self._expected = Expected.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._moved_bytes = 0
         self._is_write_paused = False
@@ -82,11 +81,10 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
                 self,
                 self._tls,
                 server_side=True,
-                ssl_handshake_timeout=LIMITS_S[Owed.HEAD],
+                ssl_handshake_timeout=LIMITS_S[Expected.HEAD],
             )
-        except OSError:  # TLS errors and time-outs are such errors too
-            self._limits.leave(self._peer)
-            return
+        except OSError:  # includes TLS errors and time-outs
+            transport = None
         if transport is None or transport.is_closing():
             self._limits.leave(self._peer)
             return
@@ -112,7 +110,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         if self.transport is None:
             self._early += data
             return
-        if self._owed is Owed.BODY:
+        if self._expected is Expected.BODY:
             self._moved_bytes += len(data)
         super().data_received(data)
         self._watch()
@@ -140,58 +138,58 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
 
     def _watch(self) -> None:
         assert self._peer is not None
-        owed = self._find_owed()
+        expected = self._find_expected()
         has_answered = self.cycle is None or self.cycle.response_complete
         is_waiting = self.conn.their_state is h11.IDLE and has_answered
         self._limits.note(self._peer, is_idle=is_waiting and not self._is_write_paused)
-        if owed is not self._owed:
-            self._owed = owed
-            self._measure()
+        if expected is not self._expected:
+            self._expected = expected
+            self._restart_timer()
 
-    def _find_owed(self) -> Owed:
+    def _find_expected(self) -> Expected:
         if self.transport.get_protocol() is not self:
-            return Owed.NOTHING  # a WebSocket by now
+            return Expected.NOTHING  # upgraded to a WebSocket
         if self._is_write_paused:
-            return Owed.READING
+            return Expected.READING
         if self.conn.their_state is h11.SEND_BODY:
-            return Owed.BODY
+            return Expected.BODY
         has_begun = self.cycle is None or bool(self.conn.trailing_data[0])
         if self.conn.their_state is h11.IDLE and has_begun:
-            return Owed.HEAD
-        return Owed.NOTHING
+            return Expected.HEAD
+        return Expected.NOTHING
 
-    def _measure(self) -> None:
+    def _restart_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._owed is Owed.NOTHING:
+        if self._expected is Expected.NOTHING:
             return
-        is_reading = self._owed is Owed.READING
+        is_reading = self._expected is Expected.READING
         self._moved_bytes = -self.transport.get_write_buffer_size() if is_reading else 0
-        self._timer = self.loop.call_later(LIMITS_S[self._owed], self._judge)
+        self._timer = self.loop.call_later(LIMITS_S[self._expected], self._check_progress)
 
-    def _judge(self) -> None:
+    def _check_progress(self) -> None:
         moved_bytes, is_held_back = self._moved_bytes, False
-        if self._owed is Owed.READING:
+        if self._expected is Expected.READING:
             moved_bytes = -self._moved_bytes - self.transport.get_write_buffer_size()
-        elif self._owed is Owed.BODY:
+        elif self._expected is Expected.BODY:
             is_held_back = self.flow.read_paused
-        wanted_bytes = SLOWEST_BYTES_PER_S * LIMITS_S[self._owed]
-        if is_held_back or (self._owed is not Owed.HEAD and moved_bytes >= wanted_bytes):
-            self._measure()
+        wanted_bytes = SLOWEST_BYTES_PER_S * LIMITS_S[self._expected]
+        if is_held_back or (self._expected is not Expected.HEAD and moved_bytes >= wanted_bytes):
+            self._restart_timer()
         else:
             self.transport.abort()
 
 
 HURRY_CHECK_S: Final = 0.1  # how soon a second signal is noticed
-GRACE_S: Final = 5  # for HTTP answers under way once everything else has ended
-KEEP_ALIVE_S: Final = 20  # for the next request of a connection
-# Also how many the loop accepts in one turn; each takes it about 0.1 ms.
+GRACE_S: Final = 5  # for pending HTTP responses once everything else has ended
+KEEP_ALIVE_S: Final = 20  # until the next request of a connection
+# Also how many connections the loop accepts in one turn, at about 0.1 ms each.
 BACKLOG: Final = 128
 
 
 class GatewayServer(uvicorn.Server):
-    """Lets running sessions finish before it closes sockets; a second signal ends the wait."""
+    """Lets sessions finish before it closes sockets; a second signal ends the wait."""
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
@@ -218,11 +216,11 @@ class GatewayServer(uvicorn.Server):
         if isinstance(failure, Exception):
             log.error("drain failed", exc_info=failure)
         await super().shutdown(sockets)
-        # Raised once more they would end the program as if it had not finished its work.
+        # Raised again, they would end the process with the signal's exit status.
         self._captured_signals.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at the first signal, whichever it is; hurry at a later one."""
+        """Drain at the first signal; stop at once at a later one."""
         is_hurry = self._signals.is_hurry(time.monotonic())
         if is_hurry or not self.should_exit:
             self.force_exit = self.should_exit
@@ -239,7 +237,7 @@ def server_config(
     certfile: Path | None = None,
     keyfile: Path | None = None,
 ) -> GatewayConfig:
-    """Port 0 takes a free one; `heartbeat_s` is the time between pings and for pongs."""
+    """Port 0 takes a free port; `heartbeat_s` is both ping interval and pong time-out."""
     tls = None
     if certfile is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -256,12 +254,12 @@ def server_config(
         ws_max_size=CHAT_BYTES,
         ws_ping_interval=heartbeat_s,
         ws_ping_timeout=heartbeat_s,
-        ws_per_message_deflate=False,  # speech does not get smaller, and units would wait
-        proxy_headers=False,  # `AccessPolicy` decides which to trust
+        ws_per_message_deflate=False,  # audio does not compress, and latency would grow
+        proxy_headers=False,  # handled by `AccessPolicy`
         server_header=False,
-        access_log=False,  # `HttpEdge` writes one line a request
+        access_log=False,  # `HttpEdge` logs requests
         log_config=None,
-        log_level="warning",  # its lines of information come with every socket
+        log_level="warning",  # its info lines come with every socket
         lifespan="on",
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,

@@ -1,4 +1,4 @@
-"""The web server's WebSocket side with the limits of our paths and an end for dead clients."""
+"""The server's WebSocket protocol: per-path limits, backpressure, and the end of dead clients."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from gateway_modules.web.limits import (
 )
 from gateway_modules.web.messages import PARTS_MARK
 
-# A client that stopped reading keeps what it was sent in our buffers; so long may that last.
+# How long data for a client that stopped reading may stay in our buffers.
 LINGER_S: Final = 5.0
 
-# One message a little too long is still collected, so that its sender gets the reason.
+# A message slightly too long is still received, so that its sender gets the reason.
 CHAT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
 LIVE_BYTES: Final = PREPARE_LIMIT_BYTES + MIB
 EVENT_BYTES: Final = EVENT_LIMIT_BYTES + MIB
@@ -43,8 +43,8 @@ LIMITS_BYTES: Final = MappingProxyType(
     | dict.fromkeys(("/v1/realtime", "/realtime", "/v1/live/", "/live/"), EVENT_BYTES)
 )
 
-# Reading stops only after whole messages, so frames that complete none are limited by their
-# number. An honest client sends a pong every few seconds, and fragments of many kilobytes.
+# Reading pauses only after whole messages, so frames that complete none are limited in number.
+# A normal client sends a pong every few seconds, and fragments of many kilobytes.
 SMALL_FRAME_BYTES: Final = 1024
 SMALL_FRAMES_AT_ONCE: Final = 256
 SMALL_FRAMES_PER_S: Final = 20
@@ -53,10 +53,10 @@ REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Leng
 
 
 class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
-    """One client's connection.
+    """A client's connection.
 
-    The longest message depends on the path; a long one is never handled as a whole; small frames
-    are limited in number; a client that reads nothing is disconnected.
+    The size limit depends on the path; long messages are handled in parts; small frames are
+    rate-limited; a client that does not read is disconnected.
     """
 
     config: GatewayConfig
@@ -64,17 +64,17 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._peer = peer_of(transport)
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
-        self._splitter: frames.FrameSplitter | None = None  # there is none before the handshake
+        self._splitter: frames.FrameSplitter | None = None  # None before the handshake
         self._message = frames.IncomingText()
-        self._is_partial = False  # the latest message still comes
+        self._is_partial = False  # the current message is incomplete
         self._shortcut = frames.Shortcut(self._send_now)
-        self._next_bytes = READ_BYTES  # how much may come with the next read
-        self._unparsed = b""  # what is left of that read for further turns of the loop
+        self._next_bytes = READ_BYTES  # size of the next read
+        self._unparsed = b""  # rest of a read, for later turns of the loop
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.config.connections.leave(self._peer)
-        if self.handshake_complete:  # uvicorn would say that the client closed without a code
+        if self.handshake_complete:  # uvicorn would report a close without a code
             self.queue.put_nowait({"type": "websocket.disconnect", "code": VANISHED})
         self._release()
         super().connection_lost(exc)
@@ -86,13 +86,13 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
 
     @property
     def read_bytes(self) -> int:
-        """More inside of a long frame, and after one, since another one is likely to follow."""
+        """More within a long frame, and after one, since another is likely to follow."""
         if self._splitter is None:
             return READ_BYTES
         return max(self._splitter.read_bytes, self._next_bytes)
 
     def data_received(self, data: bytes) -> None:
-        """Handle bytes of the client; the first are the whole handshake."""
+        """Handle received bytes; the first call has the whole handshake."""
         lease = self._lease()
         try:
             if lease is not None:
@@ -113,7 +113,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
                 self._parse(data)
 
     def _parse(self, data: bytes) -> None:
-        """Parse up to `READ_BYTES` of short frames, and leave the rest for the next turn."""
+        """Parse up to `READ_BYTES` of short frames; the rest is left for the next turn."""
         assert self._splitter is not None, "frames come after the handshake"
         limit_bytes = READ_BYTES
         while data and self.conn.parser_exc is None:
@@ -147,7 +147,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self.scope[frames.SHORTCUT_MARK] = self._shortcut  # type: ignore[typeddict-unknown-key]
 
     async def receive(self) -> Any:  # the server's type of an event is private
-        """Return the next message; from then on the app holds its bytes."""
+        """Return the next message; its bytes are then accounted for by the app."""
         self._shortcut.is_open = True
         try:
             event = await super().receive()
@@ -163,7 +163,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self._take(event)
 
     def handle_bytes(self, event: Frame) -> None:
-        """Only the end of a binary message matters."""
+        """Binary messages are refused later; only their end matters."""
         if self._may_come(event):
             self.curr_msg_data_type = "bytes"
             self._take(event)
@@ -180,7 +180,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         if self.curr_msg_data_type == "text":
             message |= self._message.fields(takes_parts=PARTS_MARK in self.scope)
         else:
-            message["bytes"] = b""  # no socket of ours takes any
+            message["bytes"] = b""  # none of our protocols accepts binary messages
         self._shortcut.is_open = False
         self.queue.put_nowait(message)
         if not self.read_paused:
@@ -196,7 +196,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             super().handle_pong(event)
 
     def keepalive_timeout(self) -> None:
-        """Abort without a closing handshake, which would not be answered either."""
+        """Abort without a closing handshake, which would not be answered."""
         super().keepalive_timeout()
         self.transport.abort()
 
@@ -216,7 +216,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     def _may_come(self, frame: Frame | None) -> bool:
-        """Count a frame; close the connection if too many are small. None is a control frame."""
+        """Count a frame, None for a control frame; close the connection if too many are small."""
         if self.transport.is_closing():
             return False
         brings_much = frame is not None and (frame.fin or len(frame.data) >= SMALL_FRAME_BYTES)
@@ -248,7 +248,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         try:
             bytes(text).decode()
         except UnicodeDecodeError:
-            return False  # and refused
+            return False  # refused by the regular path
         has_passed = self._shortcut.offer(text)
         if has_passed:
             self._release()

@@ -132,7 +132,7 @@ class PoolBench(RuleBasedStateMachine):
         assert all(number > last_served for number in model.queue), "somebody overtook"
         for worker, expected in zip(self.workers, model.workers, strict=True):
             self.compare_worker(worker, expected)
-            assert not (waiting and worker.room), "somebody waits for nothing"
+            assert not (waiting and worker.available_slots), "somebody waits for nothing"
         for number, index in model.served_by.items():
             assert self.tickets[number].worker is self.workers[index]
 
@@ -148,9 +148,9 @@ class PoolBench(RuleBasedStateMachine):
             for slot in expected.slots
         ]
         assert sorted(found, key=str) == sorted(wanted, key=str)
-        assert worker.room == len(expected.usable())
+        assert worker.available_slots == len(expected.usable())
         assert worker.is_in_service == (expected.is_up and not expected.is_draining)
-        assert worker.service.other_sessions == expected.others
+        assert worker.service.foreign_sessions == expected.others
 
     def ever_served(self) -> list[int]:
         return [number for number, ticket in enumerate(self.tickets) if ticket.assigned is not None]

@@ -87,7 +87,7 @@ def release(
 
 def freshest(worker: WorkerConnection) -> Slot:
     """Return the slot whose cache was used last."""
-    return max(worker.slots, key=lambda slot: slot.worth)
+    return max(worker.slots, key=lambda slot: slot.cache_value)
 
 
 def set_cache(worker: WorkerConnection, cached_hash: str, used_at: datetime | None = None) -> None:
@@ -99,7 +99,7 @@ def set_cache(worker: WorkerConnection, cached_hash: str, used_at: datetime | No
 
 def set_status(worker: WorkerConnection, status: WorkerStatus) -> None:
     if status is WorkerStatus.OFFLINE:
-        worker.suspect()
+        worker.mark_offline()
     else:
         hear(worker, status, slots=worker.service.announced_slots)
 
@@ -154,7 +154,7 @@ def status_of(pool: WorkerPool) -> ServiceStatus:
 def end_sessions(worker: WorkerConnection) -> None:
     """Take everything off a worker, unnoticed by the pool."""
     for slot in worker.slots:
-        worker.vacate(slot)
+        worker.release_slot(slot)
 
 
 def workers_of(pool: WorkerPool) -> list[WorkerConnection]:

@@ -15,7 +15,7 @@ from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
 from gateway_modules.queue.desk_client import DeskClient
-from gateway_modules.queue.desk_link import DOOR_PATH
+from gateway_modules.queue.desk_link import DOOR_PATH, Assigned
 from gateway_modules.service import Role
 from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.doors import SECURITY, House, in_house, play, units
@@ -47,7 +47,7 @@ async def test_the_order_is_kept_over_two_doors(house: House) -> None:
 
 
 @in_house()
-async def test_no_session_notices_that_the_desk_is_killed(house: House) -> None:
+async def test_sessions_continue_when_the_desk_is_killed(house: House) -> None:
     talk = await house.talk(0, "adx_talks")
     names = [f"adx_{number}" for number in range(4)]
     waiting = [await house.wait(number % 2, name) for number, name in enumerate(names)]
@@ -65,7 +65,7 @@ async def test_no_session_notices_that_the_desk_is_killed(house: House) -> None:
     await units(talk, 3)
     late = await house.wait(1, "adx_late")
     assert house.in_line() == [names[0], *names[2:], "adx_late"]
-    house.desk.gateway.pool._end_gathering()
+    house.desk.gateway.pool._end_hold()
     pool = house.desk.gateway.pool
     await until(lambda: pool.busy_count == 1)
     assert [task.session_id for worker in pool.workers.values() for task in worker.tasks] == [
@@ -79,8 +79,24 @@ async def test_no_session_notices_that_the_desk_is_killed(house: House) -> None:
     await until(lambda: pool.queue_length == 0 and not house.served())
 
 
+@in_house(doors=1)
+async def test_a_door_reconnects_after_an_unexpected_error(house: House) -> None:
+    talk = await house.talk(0, "adx_talks")
+    waiting = await house.wait(0, "adx_waits")
+    doors = house.desk.gateway.doors
+    assert doors is not None
+    [before] = doors._doors.values()
+    ticket_id = waiting.heard[-1]["ticket_id"]
+    before.send(Assigned(ticket_id=ticket_id, order=1, worker="nowhere:1", is_cache_hit=False))
+    await until(lambda: len(doors) == 1 and [*doors._doors.values()] != [before])
+    await units(talk)
+    talk.cut()
+    await waiting.hear("queue_done")
+    waiting.cut()
+
+
 @in_house()
-async def test_what_a_killed_door_had_is_released(house: House) -> None:
+async def test_tickets_and_slots_of_a_killed_door_are_released(house: House) -> None:
     talk = await house.talk(0, "adx_talks")
     lost = await house.wait(0, "adx_lost")
     kept = await house.wait(1, "adx_kept")
@@ -97,7 +113,7 @@ async def test_what_a_killed_door_had_is_released(house: House) -> None:
 
 
 @in_house(workers=2)
-async def test_sessions_keep_their_slots_while_a_door_connects_again(house: House) -> None:
+async def test_sessions_keep_their_slots_while_a_door_reconnects(house: House) -> None:
     talks = [await house.talk(door, f"adx_{door}") for door in (0, 1)]
     waiting = await house.wait(0, "adx_waits")
     for task in list(house.desk._servers[0][0].server_state.connections):
@@ -106,7 +122,7 @@ async def test_sessions_keep_their_slots_while_a_door_connects_again(house: Hous
     await until(lambda: house.in_line() == ["adx_waits"])
     pool = house.desk.gateway.pool
     await until(lambda: sum(len(worker.tasks) for worker in pool.workers.values()) == 2)
-    assert all(worker.service.other_sessions == 0 for worker in pool.workers.values())
+    assert all(worker.service.foreign_sessions == 0 for worker in pool.workers.values())
     for talk in talks:
         await units(talk)
     talks[0].cut()
@@ -117,7 +133,7 @@ async def test_sessions_keep_their_slots_while_a_door_connects_again(house: Hous
 
 
 @in_house(workers=3)
-async def test_histories_are_found_over_both_doors(house: House) -> None:
+async def test_cached_histories_are_found_through_both_doors(house: House) -> None:
     async def turn(door: int, messages: list[dict[str, str]]) -> str:
         async with house.doors[door].client(f"/ws/streaming/s_{door}") as client:
             await client.say("prefill", messages=messages)
@@ -139,7 +155,7 @@ async def test_histories_are_found_over_both_doors(house: House) -> None:
 
 
 @in_house()
-async def test_a_return_ticket_is_good_at_every_door_and_once(house: House) -> None:
+async def test_a_return_ticket_is_valid_at_every_door_and_once(house: House) -> None:
     talk = await house.talk(0, "adx_talks")
     first, second = [await house.wait(0, name) for name in ("adx_one", "adx_two")]
     ticket = quote(first.heard[-1]["return_ticket"])
@@ -159,7 +175,7 @@ async def test_a_return_ticket_is_good_at_every_door_and_once(house: House) -> N
     await until(lambda: not house.served())
 
 
-def test_a_session_goes_on_by_another_door(tmp_path: Path) -> None:
+def test_a_session_resumes_through_another_door(tmp_path: Path) -> None:
     limits = {"resume_grace_s": GRACE_S}
     served = settings_for(tmp_path / "worker", limits=limits, security=SECURITY)
 
@@ -190,7 +206,7 @@ def test_a_session_goes_on_by_another_door(tmp_path: Path) -> None:
 
 
 @in_house()
-async def test_http_is_answered_by_the_part_that_knows(house: House) -> None:
+async def test_http_requests_reach_the_part_that_can_answer(house: House) -> None:
     talk = await house.talk(0, "adx_talks")
     waiting = await house.wait(1, "adx_waits")
     for door in house.doors:
@@ -251,7 +267,7 @@ async def test_a_client_sees_and_stops_its_own_sessions_at_every_door(house: Hou
 
 
 @in_house()
-async def test_nobody_but_doors_asks_the_desk(house: House) -> None:
+async def test_the_desk_answers_doors_only(house: House) -> None:
     async with house.stranger(house.desk) as http:
         assert (await http.get("/status")).status_code == 401
         assert (await http.get("/health")).status_code == 200
@@ -263,7 +279,7 @@ async def test_nobody_but_doors_asks_the_desk(house: House) -> None:
 
 
 @in_house()
-async def test_one_reply_over_http_comes_by_a_door(house: House) -> None:
+async def test_a_chat_over_http_through_a_door(house: House) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}]}
     answer = await house.doors[0].http.post("/api/chat", json=body)
     assert answer.status_code == 200, answer.text
@@ -276,18 +292,15 @@ async def _nothing(house: House) -> None:
     """Never begins."""
 
 
-@pytest.mark.parametrize(
-    ("method", "problem"), [("start", "did not start"), ("_begin", "has lost its desk")]
-)
 def test_a_door_that_fails_at_its_start_ends_the_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(DeskClient, method, fail)
+    monkeypatch.setattr(DeskClient, "start", fail)
     house = House(settings_for(tmp_path, security=SECURITY), 1)
-    with pytest.raises((RuntimeError, AssertionError, KeyError), match=f"{problem}|a mistake"):
+    with pytest.raises((RuntimeError, AssertionError, KeyError), match="did not start|a mistake"):
         asyncio.run(play(house, 1, _nothing))
 
 
@@ -299,7 +312,7 @@ def test_a_door_that_fails_at_its_start_ends_the_test(
         (Role.DESK, {}, "security.worker_secret"),
     ],
 )
-def test_a_part_that_lacks_a_setting_does_not_start(
+def test_desk_and_door_require_their_settings(
     tmp_path: Path, role: Role, service: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):

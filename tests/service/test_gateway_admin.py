@@ -40,7 +40,7 @@ def record(stage: Stage, name: str, size_bytes: int) -> Path:
 
 
 @on_stage(workers=2)
-async def test_status_tells_which_model_is_loaded_and_how_loading_goes(stage: Stage) -> None:
+async def test_status_shows_the_model_and_the_progress_of_loading(stage: Stage) -> None:
     assert (await stage.http.get("/status")).json()["model"] is None
     stage.workers[0].script.health = {"model": MODEL, "vram_used_mb": 5, "uptime_s": 30}
     loading = {"load_stage": "loading weights", "load_progress": 0.5, "model_loaded": False}
@@ -68,7 +68,7 @@ async def test_status_tells_which_model_is_loaded_and_how_loading_goes(stage: St
 
 
 @on_stage(security={"admin_token": TOKEN})
-async def test_recordings_are_listed_in_parts(stage: Stage) -> None:
+async def test_recordings_are_listed_in_pages(stage: Stage) -> None:
     folders = [record(stage, "small", 10), record(stage, "large", 500)]
     described = sum((folder / "meta.json").stat().st_size for folder in folders)
     path = "/api/admin/recordings"
@@ -96,7 +96,7 @@ async def make_restartable(stage: Stage, boot_id: str = "one") -> None:
 
 
 @on_stage()
-async def test_a_restarted_worker_finishes_and_gets_nothing_new(stage: Stage) -> None:
+async def test_a_restarting_worker_finishes_and_gets_no_new_sessions(stage: Stage) -> None:
     await make_restartable(stage)
     path = "/api/admin/workers/worker_0/restart"
     async with stage.client("/ws/duplex/adx_1") as first:
@@ -114,7 +114,7 @@ async def test_a_restarted_worker_finishes_and_gets_nothing_new(stage: Stage) ->
 
 
 @on_stage()
-async def test_a_restart_that_fails_leaves_the_worker_as_it_was(stage: Stage) -> None:
+async def test_a_failed_restart_leaves_the_worker_unchanged(stage: Stage) -> None:
     await make_restartable(stage)
     path = "/api/admin/workers/worker_0/restart"
     for status, expected in ((409, 409), (500, 502), (503, 503)):
@@ -134,7 +134,7 @@ async def test_a_restart_that_fails_leaves_the_worker_as_it_was(stage: Stage) ->
 
 
 @on_stage(workers=2)
-async def test_a_worker_leaves_without_cutting_a_conversation_and_joins_again(stage: Stage) -> None:
+async def test_a_worker_leaves_without_cutting_a_session_and_rejoins(stage: Stage) -> None:
     path, pool = "/api/admin/workers", stage.gateway.pool
     both = (await stage.http.get(path)).json()["workers"]
     async with stage.client("/ws/duplex/adx_1") as client:
@@ -166,7 +166,7 @@ async def test_a_worker_leaves_without_cutting_a_conversation_and_joins_again(st
 
 
 @on_stage(security={"admin_token": TOKEN})
-async def test_logs_are_read_on_and_on(stage: Stage) -> None:
+async def test_logs_are_read_incrementally(stage: Stage) -> None:
     answer = await stage.http.get("/api/admin/logs", headers=ADMIN)
     assert answer.status_code == 404 and "not started by the launcher" in answer.json()["detail"]
     folder = stage.gateway.data_dir / LOGS_FOLDER
@@ -191,7 +191,7 @@ async def test_logs_are_read_on_and_on(stage: Stage) -> None:
 
 
 @on_stage(security={"admin_token": TOKEN})
-async def test_what_administrators_change_is_written_down_and_nothing_else(stage: Stage) -> None:
+async def test_only_changes_of_administrators_are_audited(stage: Stage) -> None:
     await stage.http.put("/api/admin/apps/omni", json={"enabled": False})  # nobody
     await stage.http.get("/api/admin/apps", headers=ADMIN)  # changes nothing
     await stage.http.post("/api/duplex/stop", json={"session_id": "x"})  # anybody may
@@ -221,7 +221,7 @@ async def test_what_administrators_change_is_written_down_and_nothing_else(stage
 
 
 @on_stage(security={"admin_token": TOKEN})
-async def test_the_last_hour_is_told_as_columns(stage: Stage) -> None:
+async def test_the_last_hour_is_returned_as_columns(stage: Stage) -> None:
     async with stage.client("/ws/duplex/omni_1") as client:
         await client.expect("queue_done")
         await client.say("prepare")
@@ -245,7 +245,7 @@ async def test_the_last_hour_is_told_as_columns(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/admin/audit", "/api/admin/recordings", "/api/admin/state"])
-def test_nothing_of_administration_is_kept_by_browsers(tmp_path: Path, path: str) -> None:
+def test_responses_of_administration_are_not_cached(tmp_path: Path, path: str) -> None:
     @on_stage()
     async def ask(stage: Stage) -> None:
         answer = await stage.http.get(path)

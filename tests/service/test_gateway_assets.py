@@ -43,7 +43,7 @@ def with_voice(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_every_mode_has_presets_without_their_sounds(stage: Stage) -> None:
+async def test_every_mode_has_presets_without_audio(stage: Stage) -> None:
     with_voice(stage)
     presets = (await stage.http.get("/api/presets")).json()
     assert list(presets) == MODES
@@ -63,7 +63,7 @@ async def test_every_mode_has_presets_without_their_sounds(stage: Stage) -> None
 
 
 @on_stage()
-async def test_sounds_of_presets_come_as_the_wire_has_them(stage: Stage) -> None:
+async def test_audio_of_presets_has_the_wire_format(stage: Stage) -> None:
     with_voice(stage)
     sounds = (await stage.http.get("/api/presets/turnbased/english_call/audio")).json()
     (sound,) = sounds["system_content_audio"]
@@ -78,7 +78,7 @@ async def test_sounds_of_presets_come_as_the_wire_has_them(stage: Stage) -> None
 
 
 @on_stage()
-async def test_without_a_voice_presets_speak_with_the_workers_own(stage: Stage) -> None:
+async def test_without_a_default_voice_presets_have_none(stage: Stage) -> None:
     presets = (await stage.http.get("/api/presets")).json()
     (preset,) = [one for one in presets["omni"] if one["id"] == "english_call"]
     assert preset["ref_audio"] is None and preset["ref_audio_path"] is None
@@ -121,7 +121,7 @@ async def test_voices_are_uploaded_listed_and_deleted(stage: Stage) -> None:
 
 
 @on_stage(limits={"reference_upload_bytes": 200_000})
-async def test_uploads_that_are_no_voice_are_refused(stage: Stage) -> None:
+async def test_invalid_voice_uploads_are_refused(stage: Stage) -> None:
     for audio, status, code in (
         ("not Base64!", 400, "bad_audio"),
         (encoded(b"no sound at all"), 400, "bad_audio"),

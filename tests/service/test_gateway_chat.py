@@ -17,7 +17,7 @@ REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
 @on_stage()
-async def test_a_reply_comes_with_what_it_waited(stage: Stage) -> None:
+async def test_a_reply_includes_its_wait(stage: Stage) -> None:
     answer = await stage.http.post("/api/chat", json=REQUEST)
     assert answer.status_code == 200
     body = answer.json()
@@ -29,7 +29,7 @@ async def test_a_reply_comes_with_what_it_waited(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_requests_wait_for_each_other(stage: Stage) -> None:
+async def test_requests_are_served_one_after_the_other(stage: Stage) -> None:
     gate = stage.worker.script.gate = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         replies = [group.create_task(stage.http.post("/api/chat", json=REQUEST)) for _ in range(3)]
@@ -53,7 +53,7 @@ async def test_requests_wait_for_each_other(stage: Stage) -> None:
     ],
 )
 @on_stage()
-async def test_failures_of_the_worker_are_told_as_what_they_are(
+async def test_failures_of_the_worker_have_specific_errors(
     stage: Stage, worker_status: int, status: int, code: str
 ) -> None:
     stage.worker.script.chat_status = worker_status
@@ -63,7 +63,7 @@ async def test_failures_of_the_worker_are_told_as_what_they_are(
 
 
 @on_stage(service={"request_timeout": 0.1})
-async def test_a_worker_that_takes_too_long_is_given_up(stage: Stage) -> None:
+async def test_a_slow_worker_times_out(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
     answer = await stage.http.post("/api/chat", json=REQUEST)
     assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
@@ -85,7 +85,7 @@ async def test_a_full_queue_refuses(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_who_hangs_up_frees_the_place_or_the_worker(stage: Stage) -> None:
+async def test_a_disconnect_frees_the_queue_position_or_the_worker(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
     served = asyncio.create_task(stage.http.post("/api/chat", json=REQUEST))
     await until(lambda: stage.worker.told)
@@ -101,7 +101,7 @@ async def test_who_hangs_up_frees_the_place_or_the_worker(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_place_taken_away_is_told(stage: Stage) -> None:
+async def test_a_cancelled_ticket_is_reported(stage: Stage) -> None:
     gate = stage.worker.script.gate = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(stage.http.post("/api/chat", json=REQUEST))
@@ -116,7 +116,7 @@ async def test_a_place_taken_away_is_told(stage: Stage) -> None:
 
 
 @on_stage(workers=2)
-async def test_a_worker_that_is_not_ready_makes_room_for_another(stage: Stage) -> None:
+async def test_a_worker_that_is_not_ready_is_replaced_by_another(stage: Stage) -> None:
     stage.worker.script.chat_status = 503
     answer = await stage.http.post("/api/chat", json=REQUEST)
     assert (answer.status_code, answer.json()["text"]) == (200, "Hello")
@@ -124,7 +124,7 @@ async def test_a_worker_that_is_not_ready_makes_room_for_another(stage: Stage) -
 
 
 @on_stage()
-async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
+async def test_without_any_worker_the_wait_ends(stage: Stage) -> None:
     stage.worker.script.status = "error"
     for worker in stage.gateway.pool.workers.values():
         stage.gateway.pool.directory.report_unreachable(worker)
@@ -142,7 +142,7 @@ async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
     ],
 )
 @on_stage()
-async def test_a_request_that_does_not_fit_is_refused_here(
+async def test_an_invalid_request_is_refused_by_the_gateway(
     stage: Stage, body: bytes, code: str
 ) -> None:
     answer = await stage.http.post("/api/chat", content=body)
@@ -174,7 +174,7 @@ async def test_paths_of_the_server_never_reach_a_worker(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_disabled_app_answers_nothing(stage: Stage) -> None:
+async def test_a_disabled_app_refuses_requests(stage: Stage) -> None:
     await stage.http.put("/api/admin/apps", json={"app_id": "turnbased", "enabled": False})
     answer = await stage.http.post("/api/chat", json=REQUEST)
     assert (answer.status_code, answer.json()["code"]) == (403, "app_disabled")
@@ -197,7 +197,7 @@ async def test_a_socket_gives_one_reply_and_closes(stage: Stage, message: object
 
 
 @on_stage()
-async def test_a_reply_that_ends_before_it_is_stopped_is_whole(stage: Stage) -> None:
+async def test_a_reply_that_ends_before_the_stop_is_complete(stage: Stage) -> None:
     body = json.dumps({**REQUEST, "streaming": True, "tts": {"enabled": False}})
     kinds = []
     async for message in reply(stage.gateway, body, "", lambda: True):

@@ -53,7 +53,7 @@ async def silent_client(stage: Stage, path: str) -> AsyncIterator[asyncio.Stream
 
 
 @on_stage(limits={"heartbeat_s": 0.5})
-async def test_who_answers_no_ping_is_cut_off(stage: Stage) -> None:
+async def test_a_client_that_answers_no_ping_is_disconnected(stage: Stage) -> None:
     async with silent_client(stage, "/ws/duplex/adx_1") as writer:
         writer.write(frame({"type": "prepare"}))
         await until(lambda: "prepare" in stage.worker.told_types())
@@ -62,7 +62,7 @@ async def test_who_answers_no_ping_is_cut_off(stage: Stage) -> None:
 
 
 @on_stage(limits={"heartbeat_s": 0.5})
-async def test_who_takes_nothing_any_more_is_cut_off(stage: Stage) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(stage: Stage) -> None:
     """With full buffers not even a goodbye can be sent, and nobody must wait for it."""
     stage.worker.script.extra = {"audio_data": SECOND_OF_SOUND * 40}
     async with silent_client(stage, "/ws/duplex/adx_1") as writer:
@@ -76,7 +76,7 @@ async def test_who_takes_nothing_any_more_is_cut_off(stage: Stage) -> None:
 
 
 @on_stage(limits={"heartbeat_s": 0.5})
-async def test_who_is_silent_in_the_queue_loses_the_place(stage: Stage) -> None:
+async def test_a_dead_client_in_the_queue_loses_its_position(stage: Stage) -> None:
     async with stage.client("/ws/duplex/adx_1") as first:
         await first.expect("queue_done")
         async with silent_client(stage, "/ws/duplex/adx_2"):

@@ -54,7 +54,7 @@ async def test_a_whole_session(stage: Stage) -> None:
 
 
 @on_stage(service={"https": True})
-async def test_a_long_frame_over_tls_comes_as_it_was_sent(stage: Stage) -> None:
+async def test_a_long_frame_over_tls_is_unchanged(stage: Stage) -> None:
     """It comes in several records, and in more than one turn of the loop."""
     sound = base64.b64encode(Random(0).randbytes(4 * 16_000)).decode()
     async with stage.client(DUPLEX) as client:
@@ -89,7 +89,7 @@ async def test_the_worker_is_told_which_variant_it_is(
 
 
 @on_stage()
-async def test_texts_pass_as_they_came(stage: Stage) -> None:
+async def test_texts_are_relayed_unchanged(stage: Stage) -> None:
     odd = '{ "audio" : "AAAA","type":"audio_chunk", "note":"\\u00e4 ä",  "seq": 1.0 }'
     async with stage.client(DUPLEX) as client:
         await prepare(client)
@@ -131,7 +131,7 @@ async def test_replies_larger_than_a_mebibyte_pass(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_pause_shows_in_the_workers_status(stage: Stage) -> None:
+async def test_a_pause_is_visible_in_the_workers_status(stage: Stage) -> None:
     async with stage.client(DUPLEX) as client:
         await prepare(client)
         await client.say("pause")
@@ -155,7 +155,7 @@ async def test_the_stop_button_ends_a_duplex_session(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_durations_of_real_sessions_only_are_learnt(stage: Stage) -> None:
+async def test_only_durations_of_started_sessions_count(stage: Stage) -> None:
     async with stage.client(DUPLEX) as client:
         await client.expect("queue_done")
     await stage.check_quiet()
@@ -172,7 +172,7 @@ async def test_durations_of_real_sessions_only_are_learnt(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_measurements_stay_at_the_gateway_within_limits(stage: Stage) -> None:
+async def test_client_diagnostics_are_stored_by_the_gateway_within_limits(stage: Stage) -> None:
     folder = recording_folder(stage.gateway.data_dir, "rec_duplex")
     folder.mkdir(parents=True)
     async with stage.client(DUPLEX) as client:
@@ -189,7 +189,7 @@ async def test_measurements_stay_at_the_gateway_within_limits(stage: Stage) -> N
 
 
 @on_stage()
-async def test_names_of_voices_become_sounds(stage: Stage) -> None:
+async def test_names_of_voices_are_replaced_by_audio(stage: Stage) -> None:
     audio = base64.b64encode(VOICE).decode()
     upload = {"name": "Ann", "audio_base64": audio}
     voice_id = (await stage.http.post("/api/assets/ref_audio", json=upload)).json()["id"]
@@ -204,7 +204,7 @@ async def test_names_of_voices_become_sounds(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_path_that_is_not_ours_is_left_out_with_a_warning_after_prepared(
+async def test_an_unknown_path_is_removed_with_a_warning(
     stage: Stage,
 ) -> None:
     for path in ("assets/ref_audio/somebody.wav", "../../../etc/passwd", "/etc/passwd"):
@@ -218,7 +218,7 @@ async def test_a_path_that_is_not_ours_is_left_out_with_a_warning_after_prepared
 
 
 @on_stage()
-async def test_a_voice_nobody_uploaded_ends_the_session(stage: Stage) -> None:
+async def test_an_unknown_voice_ends_the_session(stage: Stage) -> None:
     async with stage.client("/ws/half_duplex/h_1") as client:
         await client.expect("queue_done")
         await client.say("prepare", ref_audio_id="nobody")
@@ -230,7 +230,7 @@ async def test_a_voice_nobody_uploaded_ends_the_session(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_the_worker_is_free_when_the_client_just_leaves(stage: Stage) -> None:
+async def test_the_worker_is_free_when_the_client_disconnects(stage: Stage) -> None:
     async with stage.client(DUPLEX) as client:
         await prepare(client)
         client.connection.transport.abort()
@@ -239,7 +239,7 @@ async def test_the_worker_is_free_when_the_client_just_leaves(stage: Stage) -> N
 
 
 @on_stage()
-async def test_the_worker_is_free_when_the_client_leaves_as_soon_as_it_has_one(
+async def test_the_worker_is_free_when_the_client_leaves_upon_assignment(
     stage: Stage,
 ) -> None:
     for _ in range(5):
@@ -251,7 +251,7 @@ async def test_the_worker_is_free_when_the_client_leaves_as_soon_as_it_has_one(
 
 
 @on_stage()
-async def test_a_worker_that_dies_is_told_and_not_used_until_it_is_back(stage: Stage) -> None:
+async def test_a_dead_worker_is_reported_and_not_used_until_it_returns(stage: Stage) -> None:
     stage.worker.script.dies_on = {"audio_chunk"}
     async with stage.client(DUPLEX) as client:
         await prepare(client)
@@ -263,7 +263,7 @@ async def test_a_worker_that_dies_is_told_and_not_used_until_it_is_back(stage: S
 
 
 @on_stage()
-async def test_a_worker_that_closes_without_a_word_is_lost_too(stage: Stage) -> None:
+async def test_a_worker_that_closes_without_a_message_is_lost(stage: Stage) -> None:
     stage.worker.script.closes_on = {"audio_chunk"}
     async with stage.client("/ws/half_duplex/h_1") as client:
         await client.expect("queue_done")
@@ -275,7 +275,7 @@ async def test_a_worker_that_closes_without_a_word_is_lost_too(stage: Stage) -> 
 
 
 @on_stage(timing=replace(HURRY, connect_tries=2))
-async def test_a_worker_that_takes_nobody_is_unreachable(stage: Stage) -> None:
+async def test_a_worker_that_refuses_connections_is_unreachable(stage: Stage) -> None:
     stage.worker.script.refuses = True
     async with stage.client(DUPLEX) as client:
         await client.expect("queue_done")
@@ -284,7 +284,7 @@ async def test_a_worker_that_takes_nobody_is_unreachable(stage: Stage) -> None:
 
 
 @on_stage(workers=2)
-async def test_a_worker_that_takes_nobody_makes_room_for_another(stage: Stage) -> None:
+async def test_a_worker_that_refuses_connections_is_replaced_by_another(stage: Stage) -> None:
     stage.worker.script.refuses = True
     async with stage.client(DUPLEX) as client:
         assert (await client.expect("queue_done"))["worker_id"] == "worker_0"
@@ -296,7 +296,7 @@ async def test_a_worker_that_takes_nobody_makes_room_for_another(stage: Stage) -
 
 
 @on_stage(timing=replace(HURRY, connect_tries=5))
-async def test_a_client_that_leaves_while_the_worker_is_tried_frees_it(stage: Stage) -> None:
+async def test_a_client_that_leaves_during_the_connect_frees_the_worker(stage: Stage) -> None:
     stage.worker.script.refuses = True
     async with stage.client(DUPLEX) as client:
         await client.expect("queue_done")
@@ -304,7 +304,7 @@ async def test_a_client_that_leaves_while_the_worker_is_tried_frees_it(stage: St
 
 
 @on_stage()
-async def test_broken_json_is_the_workers_to_judge(stage: Stage) -> None:
+async def test_invalid_json_is_relayed_to_the_worker(stage: Stage) -> None:
     async with stage.client(DUPLEX) as client:
         await prepare(client)
         await client.connection.send('{"type": "audio_chunk", ')
@@ -315,7 +315,9 @@ async def test_broken_json_is_the_workers_to_judge(stage: Stage) -> None:
 
 @pytest.mark.parametrize("path", [DUPLEX, "/ws/streaming/s_1", "/ws/half_duplex/h_1", "/ws/chat"])
 @on_stage()
-async def test_broken_json_before_there_is_a_worker_ends_it_here(stage: Stage, path: str) -> None:
+async def test_invalid_json_before_a_worker_is_connected_ends_the_session(
+    stage: Stage, path: str
+) -> None:
     stage.worker.script.status = "loading"
     async with stage.client("/ws/duplex/adx_0") as first, stage.client(path) as client:
         await first.expect("queue_done")
@@ -350,7 +352,7 @@ async def test_only_the_first_message_may_be_long(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_what_no_message_may_be_is_not_even_collected(stage: Stage) -> None:
+async def test_oversized_messages_are_not_buffered(stage: Stage) -> None:
     async with stage.client(DUPLEX) as client:
         await prepare(client)
         with pytest.raises(ConnectionClosed) as closed:
@@ -376,7 +378,7 @@ async def test_an_administrator_ends_a_session(stage: Stage) -> None:
 
 
 @on_stage(timing=replace(HURRY, pace=Pace(messages_per_s=200.0, messages_at_once=2.0)))
-async def test_who_sends_too_fast_is_read_more_slowly_and_loses_nothing(stage: Stage) -> None:
+async def test_a_fast_sender_is_slowed_down_without_loss(stage: Stage) -> None:
     async with stage.client(DUPLEX) as client:
         await prepare(client)
         for number in range(20):

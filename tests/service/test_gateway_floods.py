@@ -111,7 +111,7 @@ async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
 
 @pytest.mark.parametrize("path", ["/ws/streaming/s_1", "/ws/chat", "/api/chat", V1])
 @on_stage()
-async def test_no_step_works_on_a_whole_long_message(
+async def test_no_step_handles_a_long_message_as_a_whole(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """Everything that reads, parses, writes and sends a message notes on how much it works."""
@@ -154,7 +154,7 @@ def noting(step: Callable[..., Any], steps_bytes: list[int]) -> Callable[..., An
 
 
 @on_stage(security={"allowed_origins": [ORIGIN]})
-async def test_an_allowed_page_can_read_why_it_was_refused(stage: Stage) -> None:
+async def test_an_allowed_origin_can_read_refusals(stage: Stage) -> None:
     body = json.dumps({"x": "y" * 2_000_000})
     headers = {"Origin": ORIGIN, "Host": HOST}
     answer = await stage.http.post("/api/streaming/stop", content=body, headers=headers)
@@ -163,7 +163,7 @@ async def test_an_allowed_page_can_read_why_it_was_refused(stage: Stage) -> None
 
 
 @on_stage()
-async def test_pages_come_while_every_decoder_is_busy(stage: Stage) -> None:
+async def test_pages_are_served_while_every_decoder_is_busy(stage: Stage) -> None:
     voices, may_go_on = stage.gateway.voices, threading.Event()
     try:
         waiting = [asyncio.create_task(voices.run(may_go_on.wait)) for _ in range(100)]
@@ -175,7 +175,7 @@ async def test_pages_come_while_every_decoder_is_busy(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_download_that_is_broken_off_closes_its_files(stage: Stage) -> None:
+async def test_an_aborted_download_closes_its_files(stage: Stage) -> None:
     blocks = endless()
     next(blocks)
 
@@ -206,7 +206,7 @@ async def test_a_multipart_request_has_few_parts(stage: Stage) -> None:
 
 
 @on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})
-async def test_what_a_client_has_waiting_is_bounded(stage: Stage) -> None:
+async def test_pending_bytes_are_limited_per_client(stage: Stage) -> None:
     held = stage.gateway.bytes_held
     message = {"messages": [{"role": "user", "content": "x" * 100_000}]}
     async with stage.client("/ws/duplex/adx_1") as served:
@@ -224,7 +224,7 @@ async def test_what_a_client_has_waiting_is_bounded(stage: Stage) -> None:
 
 
 @on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})
-async def test_messages_that_never_end_are_bounded_over_all_sockets(stage: Stage) -> None:
+async def test_unfinished_messages_are_limited_over_all_sockets(stage: Stage) -> None:
     held = stage.gateway.bytes_held
     other = held.lease("203.0.113.9")
     other.add(CHAT_SOCKET_LIMIT_BYTES - 100_000)
@@ -262,7 +262,7 @@ def test_no_validator_is_built_for_the_first_client(
 
 
 @pytest.mark.realtime
-def test_no_flood_stops_the_loop_for_long(tmp_path: Path) -> None:
+def test_no_flood_stalls_the_loop(tmp_path: Path) -> None:
     stalls_ms = asyncio.run(measured(tmp_path, list(FLOODS)))
     assert set(stalls_ms) == set(FLOODS)
     assert {name: ms for name, ms in stalls_ms.items() if ms > STALL_LIMIT_MS} == {}

@@ -22,7 +22,7 @@ TOKEN = "a long enough token"
 
 
 @on_stage(workers=2)
-async def test_health_tells_alive_from_ready(stage: Stage) -> None:
+async def test_health_distinguishes_alive_from_ready(stage: Stage) -> None:
     health = (await stage.http.get("/health")).json()
     assert health["status"] == "healthy"
     assert (health["ready"], health["workers_ready"]) == (True, 2)
@@ -36,7 +36,7 @@ async def test_health_tells_alive_from_ready(stage: Stage) -> None:
 
 
 @on_stage(workers=2)
-async def test_status_and_workers_count_what_there_is(stage: Stage) -> None:
+async def test_status_and_workers_counts(stage: Stage) -> None:
     status = (await stage.http.get("/status")).json()
     assert status["gateway_healthy"] is True
     assert (status["total_workers"], status["idle_workers"]) == (2, 2)
@@ -57,7 +57,7 @@ async def test_status_and_workers_count_what_there_is(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_status_tells_how_far_the_fetch_of_the_cascade_is(stage: Stage) -> None:
+async def test_status_shows_the_progress_of_the_cascades_download(stage: Stage) -> None:
     async def told(client: httpx.AsyncClient = stage.http) -> object:
         return (await client.get("/status")).json()["fetch"]
 
@@ -92,7 +92,7 @@ async def test_metrics_count_sessions_waits_bytes_and_requests(stage: Stage) -> 
     assert f'omni_gateway_requests_total{{method="GET",{route}}} 1.0' in text
 
 
-def test_before_it_runs_there_is_nothing_but_health(tmp_path: Path) -> None:
+def test_before_the_start_only_health_answers(tmp_path: Path) -> None:
     async def ask() -> None:
         transport = httpx.ASGITransport(create_app(settings_for(tmp_path)))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -146,7 +146,7 @@ async def test_expected_durations_change_at_once_and_are_kept(stage: Stage) -> N
 
 
 @on_stage(security={"insecure_admin": True})
-async def test_insecure_admin_lets_everybody(stage: Stage) -> None:
+async def test_insecure_admin_is_open_to_everybody(stage: Stage) -> None:
     elsewhere = {"X-Forwarded-For": "203.0.113.5"}
     assert (await stage.http.get("/api/admin/apps", headers=elsewhere)).status_code == 200
 
@@ -167,7 +167,7 @@ async def test_a_login_gives_a_cookie_that_is_not_the_token(stage: Stage) -> Non
 
 
 @on_stage(security={"admin_token": TOKEN})
-async def test_tokens_cannot_be_tried_for_ever(stage: Stage) -> None:
+async def test_wrong_tokens_are_rate_limited(stage: Stage) -> None:
     wrong = {"X-Admin-Token": "wrong"}
     codes = [
         (await stage.http.get("/api/admin/apps", headers=wrong)).status_code for _ in range(12)
@@ -198,7 +198,7 @@ async def test_apps_are_switched_and_the_switch_survives(stage: Stage) -> None:
 
 
 @on_stage(workers=2)
-async def test_a_drained_worker_gets_nothing_new(stage: Stage) -> None:
+async def test_a_drained_worker_gets_no_new_sessions(stage: Stage) -> None:
     path = "/api/admin/workers/worker_0"
     assert (await stage.http.put(path, json={"draining": True})).json()["is_draining"] is True
     async with stage.client("/ws/duplex/adx_1") as client:
@@ -225,7 +225,7 @@ async def test_recordings_are_cleaned_up_on_demand(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_answers_carry_what_keeps_browsers_careful(stage: Stage) -> None:
+async def test_responses_have_security_headers(stage: Stage) -> None:
     for path in ("/", "/health", "/nowhere", "/static/plain.css"):
         headers = (await stage.http.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -238,7 +238,7 @@ async def test_answers_carry_what_keeps_browsers_careful(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_problems_are_told_the_same_way_everywhere(stage: Stage) -> None:
+async def test_errors_have_one_format(stage: Stage) -> None:
     for method, path, status, code in (
         ("GET", "/nowhere", 404, "not_found"),
         ("POST", "/health", 405, "not_found"),
@@ -259,7 +259,7 @@ async def test_bodies_have_a_limit(stage: Stage) -> None:
 
 
 @on_stage(limits={"requests_per_minute": 3}, security={"trusted_proxies": ["127.0.0.0/8"]})
-async def test_one_address_may_not_ask_too_often(stage: Stage) -> None:
+async def test_requests_are_rate_limited_per_address(stage: Stage) -> None:
     for address, expected in (("203.0.113.1", [200, 200, 200, 429]), ("203.0.113.2", [200])):
         headers = {"X-Forwarded-For": address}
         codes = [(await stage.http.get("/api/apps", headers=headers)).status_code for _ in expected]
@@ -304,7 +304,7 @@ async def test_pages_answer(stage: Stage) -> None:
 
 
 @on_stage(service={"default_lang": "zh"}, duplex={"max_kv_tokens": 4096})
-async def test_pages_learn_what_they_start_from(stage: Stage) -> None:
+async def test_the_frontend_defaults(stage: Stage) -> None:
     defaults = (await stage.http.get("/api/frontend_defaults")).json()
     assert defaults["playback_delay_ms"] == 200
     assert (defaults["default_lang"], defaults["max_kv_tokens"]) == ("zh", 4096)
@@ -314,7 +314,7 @@ async def test_pages_learn_what_they_start_from(stage: Stage) -> None:
 
 
 @on_stage(security={"allowed_origins": ["https://friend.example"]})
-async def test_allowed_sites_may_use_it(stage: Stage) -> None:
+async def test_allowed_origins_may_use_the_interface(stage: Stage) -> None:
     friend = {"Origin": "https://friend.example"}
     answer = await stage.http.get("/api/apps", headers=friend)
     assert answer.headers["access-control-allow-origin"] == "https://friend.example"
@@ -325,7 +325,7 @@ async def test_allowed_sites_may_use_it(stage: Stage) -> None:
 
 
 @on_stage(security={"worker_secret": "between ourselves"})
-async def test_workers_are_shown_the_secret(stage: Stage) -> None:
+async def test_workers_receive_the_secret(stage: Stage) -> None:
     async with stage.client("/ws/duplex/adx_1", {"X-Worker-Secret": "guess"}) as client:
         await client.expect("queue_done")
         await until(lambda: stage.worker.headers)

@@ -61,7 +61,7 @@ async def test_pages_show_their_key_among_the_subprotocols(stage: Stage) -> None
     [("/v1/realtime", "session.update"), ("/v1/live/sessions", "session.start")],
 )
 @on_stage(openai={"max_wait_s": 3_600})
-async def test_a_waiting_client_is_told_nothing_and_loses_nothing(
+async def test_a_waiting_client_gets_no_messages_and_loses_none(
     stage: Stage, path: str, begin: str
 ) -> None:
     pong = {"type": "pong"}
@@ -104,7 +104,7 @@ async def test_a_wait_that_is_known_to_be_long_is_refused_before_the_upgrade(sta
 
 
 @on_stage()
-async def test_a_worker_that_is_lost_is_told_as_an_error_event(stage: Stage) -> None:
+async def test_a_lost_worker_is_reported_as_an_error_event(stage: Stage) -> None:
     async with stage.client("/v1/realtime") as client:
         await client.expect("session.created")
         await stage.worker.drop_sockets()

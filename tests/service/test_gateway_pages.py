@@ -58,7 +58,7 @@ def with_pages(
     asyncio.run(run())
 
 
-def test_files_of_a_page_are_kept_by_browsers_and_count_against_nobody(tmp_path: Path) -> None:
+def test_files_of_a_page_are_immutable_and_not_rate_limited(tmp_path: Path) -> None:
     async def visit(client: httpx.AsyncClient) -> None:
         peer = {"X-Forwarded-For": "203.0.113.9"}
         html = (await client.get("/", headers=peer)).text
@@ -134,7 +134,7 @@ def test_installed_libraries_are_served_with_their_kinds(tmp_path: Path) -> None
     with_pages(tmp_path, build_of(tmp_path / "built"), visit)
 
 
-def test_of_a_missing_library_a_page_learns_what_to_run(tmp_path: Path) -> None:
+def test_a_missing_librarys_error_names_the_command(tmp_path: Path) -> None:
     async def visit(client: httpx.AsyncClient) -> None:
         answer = await client.get("/static/vendor/uplot/index.js")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
@@ -157,7 +157,7 @@ async def test_pages_may_run_our_own_scripts_and_webassembly_and_nothing_else(st
     assert "unsafe-inline" not in policy and "'unsafe-eval'" not in policy and "http" not in policy
 
 
-def test_a_page_that_asks_for_it_gets_a_nonce_for_style_sheets(tmp_path: Path) -> None:
+def test_a_page_with_a_placeholder_gets_a_nonce_for_style_sheets(tmp_path: Path) -> None:
     async def visit(client: httpx.AsyncClient) -> None:
         answers = [await client.get("/") for _ in range(2)]
         nonces = [answer.text.split('content="')[1].split('"')[0] for answer in answers]
@@ -174,7 +174,7 @@ def test_a_page_that_asks_for_it_gets_a_nonce_for_style_sheets(tmp_path: Path) -
 
 
 @on_stage()
-async def test_people_get_a_page_in_their_language_and_programs_an_answer(stage: Stage) -> None:
+async def test_browsers_get_a_localized_404_page_and_programs_json(stage: Stage) -> None:
     for path in ("/nowhere", "/s/nobody", "/s/no.body"):
         answer = await stage.http.get(path, headers=BROWSER)
         assert answer.status_code == 404

@@ -73,7 +73,7 @@ def ask(url: str, trusted: ssl.SSLContext | bool = False) -> httpx.Response:
             time.sleep(POLL_S)
 
 
-def test_it_serves_and_ends_well(tmp_path: Path) -> None:
+def test_the_program_serves_and_exits_cleanly(tmp_path: Path) -> None:
     port = free_port()
     flags = ("--http", "--host", "127.0.0.1", "--port", str(port), "--workers", "127.0.0.1:1")
     with running(tmp_path, *flags, "--max-queue-size", "7", "--lang", "zh") as program:
@@ -88,7 +88,7 @@ def test_it_serves_and_ends_well(tmp_path: Path) -> None:
     assert "request" in events and "draining" in events
 
 
-def test_tls_comes_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+def test_tls_uses_a_self_signed_certificate(tmp_path: Path) -> None:
     port = free_port()
     with running(tmp_path, "--https", "--host", "127.0.0.1", "--port", str(port)) as program:
         deadline_s = time.monotonic() + LIMIT_S
@@ -103,7 +103,7 @@ def test_tls_comes_with_a_certificate_of_its_own(tmp_path: Path) -> None:
         assert program.returncode == 0 and "draining" in output
 
 
-def test_what_cannot_be_used_ends_the_program(tmp_path: Path) -> None:
+def test_invalid_settings_end_the_program(tmp_path: Path) -> None:
     done = subprocess.run(
         command(tmp_path, "--port", "99999"), cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -121,7 +121,7 @@ def test_what_cannot_be_used_ends_the_program(tmp_path: Path) -> None:
         (("--workers", "a:1,a:1"), "comes twice"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_invalid_settings_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], reason: str
 ) -> None:
     monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own

@@ -25,7 +25,7 @@ async def occupy(stage: Stage, client: Client) -> None:
 
 
 @on_stage()
-async def test_a_waiting_client_hears_where_it_stands(stage: Stage) -> None:
+async def test_a_waiting_client_is_sent_its_position(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first, stage.client(f"{LIVE}2") as second:
         await occupy(stage, first)
         queued = await second.expect("queued")
@@ -41,7 +41,7 @@ async def test_a_waiting_client_hears_where_it_stands(stage: Stage) -> None:
 
 
 @on_stage(timing=replace(HURRY, queueing=replace(HURRY.queueing, update_period_s=30.0)))
-async def test_every_change_of_place_is_told_at_once(stage: Stage) -> None:
+async def test_every_change_of_position_is_sent_at_once(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first:
         await occupy(stage, first)
         async with stage.client(f"{LIVE}2") as second, stage.client(f"{LIVE}3") as third:
@@ -56,7 +56,7 @@ async def test_every_change_of_place_is_told_at_once(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_who_leaves_the_queue_takes_no_worker(stage: Stage) -> None:
+async def test_a_client_that_leaves_the_queue_is_not_assigned(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first:
         await occupy(stage, first)
         async with stage.client(f"{LIVE}2") as second:
@@ -67,7 +67,7 @@ async def test_who_leaves_the_queue_takes_no_worker(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_first_come_first_served_over_all_kinds(stage: Stage) -> None:
+async def test_first_come_first_served_over_all_protocols(stage: Stage) -> None:
     async with (
         stage.client(f"{LIVE}1") as first,
         stage.client("/ws/half_duplex/h_1") as second,
@@ -88,7 +88,7 @@ async def test_first_come_first_served_over_all_kinds(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_an_early_prepare_is_kept_and_everything_else_is_not(stage: Stage) -> None:
+async def test_an_early_prepare_is_held_and_nothing_else(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first, stage.client(f"{LIVE}2") as second:
         await occupy(stage, first)
         await second.expect("queued")
@@ -108,7 +108,7 @@ async def test_an_early_prepare_is_kept_and_everything_else_is_not(stage: Stage)
 
 
 @on_stage()
-async def test_a_stop_ends_the_wait_of_a_turn_and_the_socket_goes_on(stage: Stage) -> None:
+async def test_a_stop_ends_the_wait_of_a_turn_and_the_socket_stays_open(stage: Stage) -> None:
     prefill = {"messages": [{"role": "user", "content": "Hi"}]}
     async with stage.client(f"{LIVE}1") as first, stage.client("/ws/streaming/s_1") as second:
         await occupy(stage, first)
@@ -127,7 +127,7 @@ async def test_a_stop_ends_the_wait_of_a_turn_and_the_socket_goes_on(stage: Stag
 
 
 @on_stage()
-async def test_messages_nobody_knows_or_expects_get_a_warning(stage: Stage) -> None:
+async def test_unknown_and_unexpected_messages_get_a_warning(stage: Stage) -> None:
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("dance")
         assert (await client.expect("warning"))["code"] == "unknown_type"
@@ -142,7 +142,7 @@ async def test_messages_nobody_knows_or_expects_get_a_warning(stage: Stage) -> N
 
 
 @on_stage(service={"max_queue_size": 1})
-async def test_a_full_queue_says_so_and_closes(stage: Stage) -> None:
+async def test_a_full_queue_refuses_and_closes(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first, stage.client(f"{LIVE}2") as second:
         await occupy(stage, first)
         await second.expect("queued")
@@ -155,7 +155,7 @@ async def test_a_full_queue_says_so_and_closes(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_place_taken_away_is_told(stage: Stage) -> None:
+async def test_a_cancelled_ticket_is_reported(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first, stage.client(f"{LIVE}2") as second:
         await occupy(stage, first)
         ticket_id = (await second.expect("queued"))["ticket_id"]
@@ -171,7 +171,7 @@ async def test_a_place_taken_away_is_told(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
+async def test_without_any_worker_the_wait_ends(stage: Stage) -> None:
     for worker in stage.gateway.pool.workers.values():
         stage.gateway.pool.directory.report_unreachable(worker)
     stage.worker.script.status = "error"
@@ -184,7 +184,7 @@ async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_paused_intake_refuses_and_what_runs_goes_on(stage: Stage) -> None:
+async def test_paused_intake_refuses_and_running_sessions_continue(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first:
         await occupy(stage, first)
         assert (await stage.http.put("/api/admin/intake", json={"paused": True})).is_success
@@ -225,7 +225,7 @@ async def test_one_id_has_one_socket_at_a_time(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_socket_opened_while_the_old_one_closes_is_let_in(stage: Stage) -> None:
+async def test_a_socket_opened_while_the_old_one_closes_is_accepted(stage: Stage) -> None:
     async with stage.client("/ws/streaming/s_1") as first:
         await first.say("close")
         async with stage.client("/ws/streaming/s_1") as second:
@@ -246,7 +246,7 @@ async def test_an_app_that_is_switched_off_is_refused_before_it_is_accepted(stag
 
 
 @on_stage()
-async def test_pages_of_other_sites_are_refused(stage: Stage) -> None:
+async def test_foreign_origins_are_refused(stage: Stage) -> None:
     path = f"{LIVE}1"
     for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
         with pytest.raises(InvalidStatus):
@@ -261,7 +261,7 @@ async def test_pages_of_other_sites_are_refused(stage: Stage) -> None:
 
 
 @on_stage(limits={"max_connections": 1})
-async def test_there_are_no_more_connections_than_allowed(stage: Stage) -> None:
+async def test_connections_are_limited(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first:
         await first.expect("queue_done")
         async with stage.client(f"{LIVE}2") as second:

@@ -246,7 +246,7 @@ async def scene(stage: Stage) -> AsyncIterator[Scene]:
 
 
 @on_stage(workers=7, security=PROXIED)
-async def test_each_route_is_open_to_its_callers_alone(stage: Stage) -> None:
+async def test_each_route_is_restricted_to_its_roles(stage: Stage) -> None:
     async with scene(stage) as people:
         for row in HTTP_ROWS:
             for caller in sorted(Caller, key=lambda one: one in OPEN_TO[row.access]):
@@ -261,7 +261,7 @@ async def test_each_route_is_open_to_its_callers_alone(stage: Stage) -> None:
 
 
 @on_stage(workers=6, security=PROXIED)
-async def test_a_page_of_another_site_changes_nothing_and_opens_no_socket(stage: Stage) -> None:
+async def test_a_foreign_origin_changes_nothing_and_opens_no_socket(stage: Stage) -> None:
     async with scene(stage) as people:
         for row in HTTP_ROWS:
             answer = await people.ask(row, Caller.ADMIN, Origin=EVIL)
@@ -279,7 +279,7 @@ async def test_a_page_of_another_site_changes_nothing_and_opens_no_socket(stage:
 
 
 @on_stage(workers=6, security=PROXIED)
-async def test_nobody_reads_the_ids_of_others(stage: Stage) -> None:
+async def test_ids_of_others_are_masked(stage: Stage) -> None:
     async with scene(stage) as people:
         waiting = await people.wait("adx_waits")
         secret = {*people.told_to_owners, waiting["ticket_id"], waiting["session_secret"]}

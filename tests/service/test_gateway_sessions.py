@@ -44,7 +44,7 @@ def record(stage: Stage, session_id: str = SID, *, is_live: bool = False) -> Pat
 
 
 @on_stage()
-async def test_what_a_recording_says_and_holds(stage: Stage) -> None:
+async def test_metadata_and_timeline_of_a_recording(stage: Stage) -> None:
     folder = record(stage)
     meta = (await stage.http.get(f"/api/sessions/{SID}")).json()
     assert (meta["session_id"], meta["app_type"]) == (SID, "audio_duplex")
@@ -55,7 +55,7 @@ async def test_what_a_recording_says_and_holds(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_recording_that_is_still_written_says_so(stage: Stage) -> None:
+async def test_a_running_recording_is_reported_as_such(stage: Stage) -> None:
     folder = record(stage, is_live=True)
     url = f"/api/sessions/{SID}"
     assert (await stage.http.get(f"{url}/recording")).status_code == 200  # as it is so far
@@ -73,7 +73,7 @@ async def test_a_recording_that_is_still_written_says_so(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_recordings_that_are_not_there(stage: Stage) -> None:
+async def test_missing_recordings(stage: Stage) -> None:
     for method, tail in (
         ("GET", ""),
         ("GET", "/recording"),
@@ -91,7 +91,7 @@ async def test_recordings_that_are_not_there(stage: Stage) -> None:
 
 
 @on_stage(recording={"enabled": False})
-async def test_without_recording_there_is_nothing(stage: Stage) -> None:
+async def test_without_recording_the_routes_answer_404(stage: Stage) -> None:
     record(stage)
     assert (await stage.http.get(f"/api/sessions/{SID}")).status_code == 404
     assert (await stage.http.get(f"/s/{SID}")).status_code == 404
@@ -101,7 +101,7 @@ async def test_without_recording_there_is_nothing(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_files_come_whole_or_in_ranges(stage: Stage) -> None:
+async def test_files_are_served_completely_or_in_ranges(stage: Stage) -> None:
     record(stage)
     url = f"/api/sessions/{SID}/assets/user_audio/000.wav"
     whole = await stage.http.get(url)
@@ -123,7 +123,7 @@ async def test_files_come_whole_or_in_ranges(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_what_is_no_medium_is_bytes_and_nothing_runs(stage: Stage) -> None:
+async def test_other_files_are_bytes_and_nothing_runs(stage: Stage) -> None:
     record(stage)
     answer = await stage.http.get(f"/api/sessions/{SID}/assets/page.html")
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -158,7 +158,7 @@ async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_whole_recording_comes_as_a_zip_file(stage: Stage) -> None:
+async def test_a_recording_is_downloaded_as_a_zip_file(stage: Stage) -> None:
     folder = record(stage)
     (folder / "big.wav").write_bytes(bytes(3_000_000))
     (folder / ".upload.part").write_bytes(b"half")
@@ -189,7 +189,7 @@ async def test_a_whole_recording_comes_as_a_zip_file(stage: Stage) -> None:
     ],
 )
 @on_stage()
-async def test_a_browsers_recording_is_kept(
+async def test_a_browsers_recording_is_stored(
     stage: Stage, media_type: str, content: bytes, name: str
 ) -> None:
     folder = record(stage)
@@ -206,7 +206,7 @@ async def test_a_browsers_recording_is_kept(
 
 
 @on_stage(limits={"recording_upload_bytes": 100_000})
-async def test_uploads_that_are_no_good_leave_nothing(stage: Stage) -> None:
+async def test_invalid_uploads_leave_nothing(stage: Stage) -> None:
     folder = record(stage)
     (folder / "frontend_replay.webm").write_bytes(b"before")
     url = f"/api/sessions/{SID}/upload-recording"
@@ -234,7 +234,7 @@ async def test_uploads_that_are_no_good_leave_nothing(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_an_upload_outlives_the_end_of_its_recording(stage: Stage) -> None:
+async def test_an_upload_survives_the_end_of_its_recording(stage: Stage) -> None:
     folder = record(stage)
     boundary = b"--b\r\n"
     head = b'Content-Disposition: form-data; name="file"; filename="x"\r\n'
@@ -269,7 +269,7 @@ async def test_a_recording_takes_one_upload_at_a_time_and_ten_in_all(stage: Stag
 
 
 @on_stage(limits={"comment_chars": 20})
-async def test_comments_are_kept_changed_and_deleted(stage: Stage) -> None:
+async def test_comments_are_stored_changed_and_deleted(stage: Stage) -> None:
     folder = record(stage)
     url = f"/api/sessions/{SID}/comment"
     assert (await stage.http.get(url)).json() == {"comment": ""}

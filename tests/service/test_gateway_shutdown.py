@@ -11,7 +11,7 @@ from tests.fakes.gateway_stage import Stage, on_stage, until
 
 
 @on_stage()
-async def test_what_runs_may_finish(stage: Stage) -> None:
+async def test_running_sessions_may_finish(stage: Stage) -> None:
     stage.drain_limit_s = 600.0
     async with stage.client("/ws/duplex/adx_1") as running:
         await running.expect("queue_done")
@@ -42,7 +42,7 @@ async def test_the_threads_that_decode_voices_end_with_the_gateway(stage: Stage)
 
 
 @on_stage()
-async def test_what_takes_too_long_is_sent_away(stage: Stage) -> None:
+async def test_sessions_beyond_the_drain_limit_are_closed(stage: Stage) -> None:
     stage.drain_limit_s = 0.1
     async with stage.client("/ws/duplex/adx_1") as running:
         await running.expect("queue_done")
@@ -55,7 +55,7 @@ async def test_what_takes_too_long_is_sent_away(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
+async def test_a_drain_does_not_wait_between_turns(stage: Stage) -> None:
     stage.drain_limit_s = 600.0
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("heartbeat")
@@ -66,7 +66,7 @@ async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_turn_may_finish_and_no_other_begins(stage: Stage) -> None:
+async def test_a_turn_may_finish_and_no_new_one_starts(stage: Stage) -> None:
     stage.drain_limit_s = 600.0
     gate = stage.worker.script.gate = asyncio.Event()
     async with stage.client("/ws/streaming/s_1") as client:

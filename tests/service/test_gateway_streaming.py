@@ -63,7 +63,7 @@ async def test_the_second_turn_sends_only_what_is_new(stage: Stage) -> None:
 
 
 @on_stage(workers=2)
-async def test_a_conversation_whose_worker_takes_nobody_goes_on_at_another(stage: Stage) -> None:
+async def test_a_conversation_continues_on_another_worker(stage: Stage) -> None:
     history = [user("Hi")]
     async with stage.client(PATH) as client:
         await turn(client, history)
@@ -80,7 +80,7 @@ async def test_a_conversation_whose_worker_takes_nobody_goes_on_at_another(stage
 
 
 @on_stage(workers=2, timing=replace(HURRY, connect_tries=3))
-async def test_a_message_that_is_left_out_does_not_take_a_turns_place(stage: Stage) -> None:
+async def test_an_ignored_message_does_not_replace_a_turn(stage: Stage) -> None:
     for worker in stage.workers:
         worker.script.refuses = True
     async with stage.client(PATH) as client:
@@ -96,7 +96,7 @@ async def test_a_message_that_is_left_out_does_not_take_a_turns_place(stage: Sta
 
 
 @on_stage()
-async def test_a_new_socket_finds_the_cache_too(stage: Stage) -> None:
+async def test_a_new_socket_hits_the_cache(stage: Stage) -> None:
     async with stage.client(PATH) as client:
         await turn(client, [user("Hi")])
     async with stage.client("/ws/streaming/s_2") as client:
@@ -133,7 +133,7 @@ async def test_another_history_or_other_options_miss(stage: Stage, changed: Raw)
 
 
 @on_stage()
-async def test_a_worker_that_lost_its_cache_gets_everything(stage: Stage) -> None:
+async def test_a_worker_that_lost_its_cache_gets_the_whole_history(stage: Stage) -> None:
     history = [user("Hi"), model("Hello"), user("More")]
     async with stage.client(PATH) as client:
         await turn(client, history[:1])
@@ -147,7 +147,7 @@ async def test_a_worker_that_lost_its_cache_gets_everything(stage: Stage) -> Non
 
 
 @on_stage(workers=2)
-async def test_each_conversation_finds_its_own_worker(stage: Stage) -> None:
+async def test_each_conversation_returns_to_its_own_worker(stage: Stage) -> None:
     async with stage.client(PATH) as one, stage.client("/ws/streaming/s_2") as two:
         talks = [(one, [user("one")]), (two, [user("two")])]
         for number in range(3):
@@ -159,7 +159,7 @@ async def test_each_conversation_finds_its_own_worker(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_stop_during_the_reply_ends_the_turn_and_keeps_what_was_said(
+async def test_a_stop_during_the_reply_ends_the_turn_and_retains_the_text(
     stage: Stage,
 ) -> None:
     stage.worker.script.gate = asyncio.Event()
@@ -198,7 +198,7 @@ async def test_the_stop_button_reaches_a_reply(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_stop_before_the_reply_leaves_nothing_to_be_found(stage: Stage) -> None:
+async def test_a_stop_before_the_reply_leaves_no_cache(stage: Stage) -> None:
     async with stage.client(PATH) as client:
         await client.say("prefill", messages=[user("Hi")])
         await client.expect("queue_done", "prefill_done")
@@ -226,7 +226,7 @@ async def test_a_client_that_leaves_in_a_turn_frees_the_worker_and_its_cache(
 
 
 @on_stage()
-async def test_a_worker_that_dies_in_a_turn_is_told(stage: Stage) -> None:
+async def test_a_worker_that_dies_in_a_turn_is_reported(stage: Stage) -> None:
     stage.worker.script.dies_on = {"generate"}
     async with stage.client(PATH) as client:
         await client.say("prefill", messages=[user("Hi")])
@@ -289,7 +289,7 @@ async def test_paths_of_the_server_never_reach_a_worker(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_long_histories_pass_whole(stage: Stage) -> None:
+async def test_long_histories_are_relayed_completely(stage: Stage) -> None:
     image = {"type": "image", "data": "iVBORw0KGgo=" * 40_000}
     history = [{"role": "user", "content": [image, {"type": "text", "text": "?"}]}]
     async with stage.client(PATH) as client:
@@ -299,7 +299,7 @@ async def test_long_histories_pass_whole(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_what_caches_hold_is_shown(stage: Stage) -> None:
+async def test_the_content_of_caches_is_shown(stage: Stage) -> None:
     async with stage.client(PATH) as client:
         await turn(client, [user("Hi")])
     expected = compute_history_hash([user("Hi"), model("Hello")])[:12] + "…"
@@ -313,7 +313,7 @@ async def test_what_caches_hold_is_shown(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_live_session_takes_the_cache_away(stage: Stage) -> None:
+async def test_a_live_session_evicts_the_cache(stage: Stage) -> None:
     async with stage.client(PATH) as client:
         await turn(client, [user("Hi")])
         assert cached(stage) != [None]

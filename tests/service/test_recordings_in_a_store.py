@@ -93,7 +93,7 @@ def in_loop(test: Callable[[Path], Coroutine[object, object, None]]) -> Callable
 
 
 @in_loop
-async def test_what_is_sealed_reads_as_it_does_on_the_disk(folder: Path) -> None:
+async def test_sealed_recordings_read_as_on_disk(folder: Path) -> None:
     async with site(folder, "a", "b") as here:
         http, local = here.stage.http, here.bench.folder("a")
         page = (await http.get("/api/admin/recordings")).json()
@@ -118,7 +118,7 @@ async def test_what_is_sealed_reads_as_it_does_on_the_disk(folder: Path) -> None
 
 
 @in_loop
-async def test_comments_uploads_and_deletion_stay_the_owners(folder: Path) -> None:
+async def test_only_owners_comment_upload_and_delete(folder: Path) -> None:
     async with site(folder, "a") as here:
         admin, stranger = here.stage.http, here.stage.http_client()
         url, file = "/api/sessions/a", {"file": ("x", WEBM, "video/webm")}
@@ -145,7 +145,7 @@ async def test_comments_uploads_and_deletion_stay_the_owners(folder: Path) -> No
 
 
 @in_loop
-async def test_a_running_talk_is_asked_from_its_worker(folder: Path) -> None:
+async def test_a_running_recording_is_read_from_its_worker(folder: Path) -> None:
     async with site(folder) as here:
         end(record_duplex(here.bench, "a", [listen()]))
         local, http, url = here.bench.folder("a"), here.stage.http, "/api/sessions/a"
@@ -181,7 +181,9 @@ async def test_a_running_talk_is_asked_from_its_worker(folder: Path) -> None:
 
 
 @in_loop
-async def test_clean_up_deletes_the_seal_first_and_finishes_what_it_finds(folder: Path) -> None:
+async def test_cleanup_deletes_the_seal_first_and_finishes_deletions(
+    folder: Path,
+) -> None:
     async with site(folder, "a", "b", "c", keep_local_h=0) as here:
         store, bucket = here.stage.gateway.recordings, here.bucket
         bucket.put(object_name("b", DELETING_FILE), b"")  # cut short after its seal
@@ -207,7 +209,7 @@ async def test_clean_up_deletes_the_seal_first_and_finishes_what_it_finds(folder
         assert here.seal_of(left)
 
 
-def test_media_are_fetched_from_the_store_by_signed_urls(
+def test_media_are_redirected_to_signed_urls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = "https://store.test/{}?signature=1"
@@ -236,7 +238,7 @@ def test_media_are_fetched_from_the_store_by_signed_urls(
     asyncio.run(check())
 
 
-def test_signed_urls_hold_for_an_hour_and_need_credentials(
+def test_signed_urls_are_valid_for_an_hour_and_need_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -260,7 +262,7 @@ def test_signed_urls_hold_for_an_hour_and_need_credentials(
 
 
 @pytest.mark.parametrize("url", ["", "file:///srv/recordings"])
-def test_signed_urls_need_a_store_that_makes_them(tmp_path: Path, url: str) -> None:
+def test_signed_urls_need_a_store_that_supports_them(tmp_path: Path, url: str) -> None:
     with pytest.raises(ValueError, match="direct needs a store that signs URLs"):
         settings_for(tmp_path, recording={"store": url, "direct": True})
 
@@ -271,7 +273,7 @@ def test_other_places_are_refused(tmp_path: Path, url: str) -> None:
         settings_for(tmp_path, recording={"store": url})
 
 
-def test_a_worker_that_hangs_holds_up_one_reader_alone() -> None:
+def test_a_hanging_worker_blocks_only_one_reader() -> None:
     now_s, is_asked, may_answer = [0.0], threading.Event(), threading.Event()
     one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=1, is_running=True)
     page = RecordingPage(total=1, total_bytes=1, recordings=(one,)).to_json()

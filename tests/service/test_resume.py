@@ -33,7 +33,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
         yield running
 
 
-def test_full_duplex_goes_on_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
+def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
         before = worker.runtime.slots.total_leases
         caller = Caller(stage, "/ws/duplex/adx_resume")
@@ -55,7 +55,7 @@ def test_full_duplex_goes_on_where_it_broke(worker: RunningWorker, tmp_path: Pat
     run(worker, tmp_path, test)
 
 
-def test_a_reply_is_whole_though_the_socket_breaks_in_it(
+def test_a_reply_is_complete_although_the_socket_breaks(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
     async def reply(stage: Stage, name: str, break_after: int | None) -> str:
@@ -85,7 +85,7 @@ def test_a_reply_is_whole_though_the_socket_breaks_in_it(
     run(worker, tmp_path, test)
 
 
-def test_a_session_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
+def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
         before = worker.runtime.slots.total_leases
         caller = Caller(stage, "/ws/duplex/adx_restart")
@@ -119,7 +119,7 @@ def test_a_session_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -
     ids=str,
 )
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_nobody_else_goes_on_with_a_session(
+def test_only_the_owner_resumes_a_session(
     worker: RunningWorker, tmp_path: Path, changed: Raw, is_restarted: bool
 ) -> None:
     async def refuse(stage: Stage, caller: Caller) -> None:
@@ -167,9 +167,7 @@ def test_the_later_of_two_sockets_wins(worker: RunningWorker, tmp_path: Path) ->
     run(worker, tmp_path, test)
 
 
-def test_a_client_that_says_goodbye_is_not_waited_for(
-    worker: RunningWorker, tmp_path: Path
-) -> None:
+def test_a_client_that_closes_is_not_awaited(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
         caller = Caller(stage, "/ws/duplex/adx_goodbye")
         await caller.open()
@@ -182,7 +180,7 @@ def test_a_client_that_says_goodbye_is_not_waited_for(
     run(worker, tmp_path, test)
 
 
-def test_a_place_in_the_queue_is_kept(worker: RunningWorker, tmp_path: Path) -> None:
+def test_a_position_in_the_queue_is_retained(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
         first = Caller(stage, "/ws/duplex/adx_first")
         await first.open()
@@ -212,7 +210,9 @@ def test_a_place_in_the_queue_is_kept(worker: RunningWorker, tmp_path: Path) -> 
     run(worker, tmp_path, test)
 
 
-def test_without_a_grace_time_a_lost_client_is_gone(worker: RunningWorker, tmp_path: Path) -> None:
+def test_without_a_grace_time_a_lost_clients_session_ends(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
     async def test(stage: Stage) -> None:
         caller = Caller(stage, "/ws/duplex/adx_never")
         await caller.dial("resumable=1")
@@ -224,9 +224,7 @@ def test_without_a_grace_time_a_lost_client_is_gone(worker: RunningWorker, tmp_p
     run(worker, tmp_path, test, limits={"resume_grace_s": 0})
 
 
-def test_who_has_what_was_never_sent_ends_the_session(
-    worker: RunningWorker, tmp_path: Path
-) -> None:
+def test_an_unknown_sequence_number_ends_the_session(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
         caller = Caller(stage, "/ws/duplex/adx_future")
         await caller.open()
@@ -238,7 +236,7 @@ def test_who_has_what_was_never_sent_ends_the_session(
     run(worker, tmp_path, test)
 
 
-def test_whom_nobody_comes_back_to_ends(tmp_path: Path) -> None:
+def test_a_session_that_is_not_resumed_ends(tmp_path: Path) -> None:
     limits = {"resume_grace_s": 0.05}
 
     async def test(stage: Stage) -> None:
@@ -255,7 +253,7 @@ def test_whom_nobody_comes_back_to_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/realtime", "/v1/live/sessions"])
-def test_openai_sessions_go_on(worker: RunningWorker, tmp_path: Path, path: str) -> None:
+def test_openai_sessions_resume(worker: RunningWorker, tmp_path: Path, path: str) -> None:
     async def test(stage: Stage) -> None:
         caller = Caller(stage, path)
         await caller.open()
@@ -281,7 +279,7 @@ def test_openai_sessions_go_on(worker: RunningWorker, tmp_path: Path, path: str)
     run(worker, tmp_path, test)
 
 
-def test_a_session_outlives_a_gateway_that_is_told_to_end(
+def test_a_session_survives_a_gateway_that_is_stopped(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
     async def test(stage: Stage) -> None:
@@ -303,10 +301,10 @@ def test_a_session_outlives_a_gateway_that_is_told_to_end(
 
 
 @pytest.mark.parametrize("path", ["/ws/duplex/adx_over", "/v1/live/sessions"])
-def test_a_conversation_that_ends_while_its_client_is_away_frees_its_place(
+def test_a_session_that_ends_while_detached_frees_its_slot(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "LOOK_S", 0.05)
+    monkeypatch.setattr(relay, "RETAINED_CHECK_S", 0.05)
     settings = settings_for(
         tmp_path / "worker", limits={"resume_grace_s": GRACE_S}, duplex={"max_session_s": 1}
     )

@@ -61,7 +61,7 @@ def in_line(stage: Stage) -> list[str | None]:
 
 
 @resumable
-async def test_places_are_kept_over_every_kind_of_socket(stage: Stage) -> None:
+async def test_positions_are_retained_for_every_protocol(stage: Stage) -> None:
     first = Caller(stage, "/ws/duplex/adx_first")
     await first.dial("")
     await prepare(first)
@@ -81,7 +81,7 @@ async def test_places_are_kept_over_every_kind_of_socket(stage: Stage) -> None:
             await come_back(caller, ticket)
         assert in_line(after) == [*waiting, "adx_new"]
         assert not after.worker.sockets, "nobody is assigned while it gathers"
-        after.gateway.pool._end_gathering()
+        after.gateway.pool._end_hold()
         await until(lambda: after.worker.sockets)
         assert list(after.worker.sockets) == [waiting[0]]
         for caller in (*callers, stranger):
@@ -93,24 +93,24 @@ async def test_places_are_kept_over_every_kind_of_socket(stage: Stage) -> None:
 
 
 @resumable
-async def test_only_an_end_with_nobody_waiting_spares_the_next_gateway_the_gathering(
+async def test_the_next_gateway_awaits_returns_unless_nobody_was_waiting(
     stage: Stage,
 ) -> None:
     file = stage.settings.service.data_dir / TICKET_FILE
-    assert not stage.gateway.pool.tickets.is_gathering, "there was no gateway before"
+    assert not stage.gateway.pool.tickets.awaits_returns, "there was no gateway before"
     key = file.read_text()
 
     async def restart(*, has_waiting: bool) -> bool:
         another = Stage(stage.settings, 1, HURRY)
         await another.start()
-        is_gathering = another.gateway.pool.tickets.is_gathering
-        another.gateway.pool._end_gathering()
+        awaits_returns = another.gateway.pool.tickets.awaits_returns
+        another.gateway.pool._end_hold()
         callers = [Caller(another, f"/ws/duplex/adx_{number}") for number in range(2)]
         for caller in callers if has_waiting else ():
             await caller.dial("")
             await caller.hear("queue_done", "queued")
         await another.stop()
-        return is_gathering
+        return awaits_returns
 
     assert await restart(has_waiting=False), "the gateway before has not ended"
     assert not file.exists()

@@ -25,14 +25,14 @@ BESIDE = {
     "queue/directory.py": "asks workers how they are now and then, whoever waits",
     "queue/models.py": "is what they answered",
     "relay/live_sessions.py": "counts sockets and finds sessions by their ids",
-    "relay/notes.py": "counts and logs; changes nothing that happens",
+    "relay/telemetry.py": "counts and logs; changes nothing that happens",
     "routes/http_edge.py": "checks origin and rate before the route",
     "service.py": "has the parts that the route takes",
 }
 
 
 @on_stage()
-async def test_a_ticket_passes_no_more_files_than_a_reader_may_have_to_open(stage: Stage) -> None:
+async def test_a_ticket_passes_few_files(stage: Stage) -> None:
     entered: dict[Path, None] = {}
 
     def trace(frame: FrameType, event: str, argument: object) -> None:

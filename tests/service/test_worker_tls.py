@@ -53,7 +53,10 @@ def meet(worker: Settings, gateway: Settings, refused: str | None = None) -> Non
                     return (found.service.last_error or ("", None))[0]
 
                 await until(lambda: problem() and refused in problem(), f"not {refused!r}")
-                assert found.status in {WorkerStatus.OFFLINE, WorkerStatus.ERROR} and not found.room
+                assert (
+                    found.status in {WorkerStatus.OFFLINE, WorkerStatus.ERROR}
+                    and not found.available_slots
+                )
                 return
             await until(lambda: pool.idle_count == 1, f"refused: {found.service.last_error}")
             async with stage.client("/ws/duplex/adx_1") as client:

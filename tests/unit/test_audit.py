@@ -31,7 +31,7 @@ def write(log: AuditLog, target: str) -> None:
     log.append(entry_of(NOW, "127.0.0.1", "PUT /x/{y}", target, body_of(b'{"a":1}'), 200))
 
 
-def test_the_newest_comes_first(tmp_path: Path) -> None:
+def test_the_audit_log_is_newest_first(tmp_path: Path) -> None:
     log = AuditLog(Store(tmp_path))
     assert log.newest(10) == []
     for number in range(5):
@@ -42,7 +42,7 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
     assert (entry.status, entry.time) == (200, NOW)
 
 
-def test_the_log_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "ENTRIES_MAX", 10)
     store = Store(tmp_path)
     for number in range(30):
@@ -52,7 +52,7 @@ def test_the_log_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert numbers == list(range(29, 19, -1))
 
 
-def test_damaged_entries_are_passed_over(tmp_path: Path) -> None:
+def test_damaged_entries_are_skipped(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.transaction() as state:
         state.execute("INSERT INTO audit (entry) VALUES ('{half')")
@@ -74,7 +74,7 @@ def test_damaged_entries_are_passed_over(tmp_path: Path) -> None:
         ("", ""),
     ],
 )
-def test_of_a_public_address_only_the_network_is_kept(told: str, kept: str) -> None:
+def test_public_addresses_are_truncated_to_their_network(told: str, kept: str) -> None:
     assert shown_address(told) == kept
 
 
@@ -89,16 +89,18 @@ def test_of_a_public_address_only_the_network_is_kept(told: str, kept: str) -> N
         ((b'{"file": "', b"A" * BODY_READ_BYTES, b'"}'), ""),
     ],
 )
-def test_of_a_body_only_short_plain_values_are_told(parts: tuple[bytes, ...], details: str) -> None:
+def test_only_short_scalar_values_of_a_body_are_logged(
+    parts: tuple[bytes, ...], details: str
+) -> None:
     assert body_of(*parts).details() == details
 
 
-def test_long_values_are_cut() -> None:
+def test_long_values_are_truncated() -> None:
     details = body_of(b'{"name": "' + b"n" * 500 + b'"}').details()
     assert len(details) < 100 and details.endswith("…")
 
 
-def test_what_no_file_can_hold_is_replaced_and_the_deed_is_kept(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced_in_the_log(tmp_path: Path) -> None:
     log = AuditLog(Store(tmp_path))
     body = body_of(rb'{"paused": true, "x\ud800": "\udfff"}')
     log.append(entry_of(NOW, "127.0.0.1", "PUT /x", "\ud800", body, 200))

@@ -8,7 +8,7 @@ from core.errors import RateLimitedError
 from gateway_modules.web.limits import ByteBudget
 
 
-def test_what_is_held_is_bounded_in_all_and_of_each_client() -> None:
+def test_held_bytes_are_limited_in_total_and_per_client() -> None:
     budget = ByteBudget(total_bytes=100, per_client_bytes=40)
     mine, also_mine, others, nobodys = map(budget.lease, ("a", "a", "b", ""))
     mine.add(30)

@@ -30,7 +30,7 @@ def read(certificate: Certificate) -> x509.Certificate:
     return x509.load_pem_x509_certificate(certificate.certfile.read_bytes())
 
 
-def test_it_names_the_machine_for_a_year(tmp_path: Path) -> None:
+def test_the_certificate_names_the_machine_for_a_year(tmp_path: Path) -> None:
     made = ensure_certificate(tmp_path / "certs", NAMES, NOW)
     assert made.is_new
     names = read(made).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -46,7 +46,7 @@ def test_it_names_the_machine_for_a_year(tmp_path: Path) -> None:
     assert len(made.fingerprint.split(":")) == 32
 
 
-def test_doors_that_start_together_make_it_once(tmp_path: Path) -> None:
+def test_doors_starting_together_create_one_certificate(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def make(_: int) -> Certificate:
@@ -68,7 +68,7 @@ def test_only_the_owner_reads_the_key(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cert.pem", "key.pem"]
 
 
-def test_it_is_kept_until_shortly_before_it_expires(tmp_path: Path) -> None:
+def test_the_certificate_is_reused_until_shortly_before_it_expires(tmp_path: Path) -> None:
     made = ensure_certificate(tmp_path, NAMES, NOW)
     late = timedelta(days=VALID_DAYS - RENEW_BEFORE_DAYS)
     kept = ensure_certificate(tmp_path, NAMES, NOW + late - timedelta(hours=1))
@@ -81,7 +81,7 @@ def test_it_is_kept_until_shortly_before_it_expires(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", ["cert.pem", "key.pem"])
 @pytest.mark.parametrize("content", [None, b"", b"nonsense"])
-def test_what_is_damaged_or_half_written_is_made_anew(
+def test_a_damaged_or_partial_pair_is_created_again(
     tmp_path: Path, damaged: str, content: bytes | None
 ) -> None:
     ensure_certificate(tmp_path, NAMES, NOW)
@@ -101,7 +101,7 @@ def test_a_key_of_another_certificate_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
-def test_a_client_that_trusts_it_gets_through(tmp_path: Path, name: str) -> None:
+def test_a_client_that_trusts_the_certificate_connects(tmp_path: Path, name: str) -> None:
     made = ensure_certificate(tmp_path, NAMES)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(made.certfile, made.keyfile)
@@ -119,7 +119,7 @@ def test_a_client_that_trusts_it_gets_through(tmp_path: Path, name: str) -> None
     thread.join()
 
 
-def test_every_name_of_this_machine_is_one_a_certificate_can_hold(tmp_path: Path) -> None:
+def test_every_host_name_fits_into_a_certificate(tmp_path: Path) -> None:
     names = host_names()
     assert names[:3] == ["localhost", "127.0.0.1", "::1"]
     assert socket.gethostname() in names

@@ -18,7 +18,7 @@ from tests.fakes.virtual_time import in_virtual_time
 
 
 @in_virtual_time
-async def test_who_takes_no_message_in_time_is_told_to_come_back_later() -> None:
+async def test_a_client_that_does_not_read_is_closed_with_try_later() -> None:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

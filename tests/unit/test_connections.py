@@ -20,7 +20,7 @@ from gateway_modules.web.limits import (
     connection_limit,
 )
 from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text
-from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
+from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Expected
 from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
@@ -32,7 +32,7 @@ HANDSHAKE = (
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%s\r\n"
 )
 UPGRADE = HANDSHAKE % (b"1.1", b"")
-PERIOD_S = LIMITS_S[Owed.BODY]
+PERIOD_S = LIMITS_S[Expected.BODY]
 TEXT, CONTINUATION, PING, PONG = 0x1, 0x0, 0x9, 0xA
 FINAL, MASKED = 0x80, 0x80
 POLICY = 1008
@@ -112,7 +112,7 @@ async def test_a_request_head_is_complete_in_ten_seconds(beginning: bytes) -> No
 
 @pytest.mark.parametrize(("share", "is_kept"), [(1.1, True), (0.9, False)])
 @in_virtual_time
-async def test_a_body_has_to_keep_up_the_slowest_rate(share: float, is_kept: bool) -> None:
+async def test_a_body_must_arrive_at_the_minimum_rate(share: float, is_kept: bool) -> None:
     connection = RawConnection(App())
     await connection.receive(UPLOAD)
     for _ in range(3 * int(PERIOD_S)):
@@ -123,7 +123,9 @@ async def test_a_body_has_to_keep_up_the_slowest_rate(share: float, is_kept: boo
 
 @pytest.mark.parametrize(("taken", "is_kept"), [(0, False), (SLOWEST_BYTES_PER_S * 31, True)])
 @in_virtual_time
-async def test_who_does_not_read_the_answer_is_cut_off(taken: int, is_kept: bool) -> None:
+async def test_a_client_that_does_not_read_the_response_is_disconnected(
+    taken: int, is_kept: bool
+) -> None:
     connection = RawConnection(App())
     await connection.receive(UPLOAD)
     connection.fill(10_000_000)
@@ -134,7 +136,7 @@ async def test_who_does_not_read_the_answer_is_cut_off(taken: int, is_kept: bool
 
 
 @in_virtual_time
-async def test_idle_connections_make_room_and_requests_do_not() -> None:
+async def test_idle_connections_are_closed_for_new_ones_and_busy_ones_are_not() -> None:
     connections = Connections(3, 3, lambda address: "")
     busy = RawConnection(App(), connections, ("192.0.2.1", 1))
     await busy.receive(UPLOAD)
@@ -150,7 +152,7 @@ async def test_idle_connections_make_room_and_requests_do_not() -> None:
 
 
 @in_virtual_time
-async def test_one_client_cannot_have_all_connections() -> None:
+async def test_connections_are_limited_per_client() -> None:
     connections = Connections(10, 2, lambda address: address)
     mine = [RawConnection(App(), connections, ("192.0.2.1", port)) for port in range(1, 5)]
     other = RawConnection(App(), connections, ("192.0.2.2", 1))
@@ -172,7 +174,7 @@ async def test_one_client_cannot_have_all_connections() -> None:
     ],
 )
 @in_virtual_time
-async def test_frames_that_bring_nothing_are_few(kind: bytes) -> None:
+async def test_small_frames_are_rate_limited(kind: bytes) -> None:
     app = App()
     connection = await socket_of(app)
     await connection.receive(frame(TEXT, b"{", is_final=False))
@@ -187,7 +189,7 @@ async def test_frames_that_bring_nothing_are_few(kind: bytes) -> None:
 
 
 @in_virtual_time
-async def test_a_shortcut_takes_what_comes_while_its_app_waits_and_keeps_the_order() -> None:
+async def test_a_shortcut_takes_texts_while_its_app_waits_in_order() -> None:
     app, passed = Waiter(), list[str]()
 
     def take(text: Text) -> bool:
@@ -228,7 +230,7 @@ def taking(passed: list[bytes]) -> Take:
 
 
 @in_virtual_time
-async def test_short_texts_after_a_long_one_are_read_at_once_and_parsed_in_turns() -> None:
+async def test_short_texts_after_a_long_one_are_read_at_once_and_parsed_turn_by_turn() -> None:
     """A flood of them must not use the room that another long text would have had."""
     app, passed = Waiter(), list[bytes]()
     connection = await socket_of(app)
@@ -246,7 +248,7 @@ async def test_short_texts_after_a_long_one_are_read_at_once_and_parsed_in_turns
 
 
 @in_virtual_time
-async def test_what_is_not_parsed_yet_is_not_lost_with_the_connection() -> None:
+async def test_unparsed_data_is_not_lost_with_the_connection() -> None:
     app, passed = Waiter(), list[bytes]()
     connection = await socket_of(app)
     app.shortcut.take = taking(passed)
@@ -257,7 +259,7 @@ async def test_what_is_not_parsed_yet_is_not_lost_with_the_connection() -> None:
 
 
 @in_virtual_time
-async def test_a_text_inside_of_another_text_is_refused_and_not_passed_on() -> None:
+async def test_a_text_within_a_fragmented_text_is_refused() -> None:
     app, passed = Waiter(), list[bytes]()
     connection = await socket_of(app)
     app.shortcut.take = taking(passed)
@@ -269,7 +271,7 @@ async def test_a_text_inside_of_another_text_is_refused_and_not_passed_on() -> N
 
 
 @in_virtual_time
-async def test_a_message_may_come_in_large_fragments() -> None:
+async def test_a_message_may_arrive_in_large_fragments() -> None:
     app = App()
     connection = await socket_of(app)
     await connection.receive(frame(TEXT, b"a" * 60_000, is_final=False))
@@ -281,7 +283,7 @@ async def test_a_message_may_come_in_large_fragments() -> None:
 
 
 @in_virtual_time
-async def test_one_turn_of_the_loop_takes_a_bounded_part_of_what_comes() -> None:
+async def test_each_turn_of_the_loop_reads_a_bounded_amount() -> None:
     connection = await socket_of(App())
     short = b"".join(frame(0 if at else TEXT, b"a" * 1_024, is_final=False) for at in range(60))
     assert await connection.receive(short) >= len(short) // READ_BYTES, "frames cost time each"
@@ -300,7 +302,7 @@ async def test_one_turn_of_the_loop_takes_a_bounded_part_of_what_comes() -> None
     ],
 )
 @in_virtual_time
-async def test_a_handshake_that_cannot_be_served_is_answered_and_closed(handshake: bytes) -> None:
+async def test_an_invalid_handshake_is_refused_and_closed(handshake: bytes) -> None:
     connection = RawConnection(App())
     await connection.receive(handshake)
     await let_others_run()
@@ -308,7 +310,7 @@ async def test_a_handshake_that_cannot_be_served_is_answered_and_closed(handshak
     assert not connection.is_open
 
 
-def test_a_flood_of_refusals_writes_one_line_a_second() -> None:
+def test_refusals_are_logged_once_a_second() -> None:
     now_s = 0.0
     log = RefusalLog(lambda: now_s)
     with capture_logs() as lines:
@@ -318,7 +320,7 @@ def test_a_flood_of_refusals_writes_one_line_a_second() -> None:
     assert [line["more"] for line in lines] == [0, 399, 399]
 
 
-def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_leave_file_descriptors_for_other_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"soft": 512, "hard": 900}
 
     def set_limit(kind: int, wanted: tuple[int, int]) -> None:
@@ -334,7 +336,7 @@ def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyP
     assert connection_limit(100) == 200
 
 
-def test_what_tls_writes_into_slices_of_the_buffer_is_read() -> None:
+def test_data_that_tls_writes_into_slices_is_read() -> None:
     """As asyncio does when it decrypts several records in one turn."""
     read: list[bytes] = []
 

@@ -56,7 +56,7 @@ def places(pool: WorkerPool) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_worker_joins_and_takes_who_waits() -> None:
+async def test_a_worker_that_joins_is_assigned_waiting_requests() -> None:
     pool = pool_of(Network("a", "b"), "a")
     await pool.start()
     await asyncio.sleep(1)
@@ -69,7 +69,7 @@ async def test_a_worker_joins_and_takes_who_waits() -> None:
 
 
 @in_virtual_time
-async def test_a_worker_that_leaves_serves_its_conversations_to_their_end() -> None:
+async def test_a_removed_worker_finishes_its_sessions() -> None:
     pool = pool_of(Network("a", "b"), "a", "b")
     await pool.start()
     await asyncio.sleep(1)
@@ -87,7 +87,7 @@ async def test_a_worker_that_leaves_serves_its_conversations_to_their_end() -> N
 
 
 @in_virtual_time
-async def test_a_worker_that_comes_back_before_it_has_left_is_the_same() -> None:
+async def test_a_worker_listed_again_before_it_left_is_retained() -> None:
     pool = pool_of(Network("a"), "a")
     await pool.start()
     await asyncio.sleep(1)
@@ -116,7 +116,7 @@ async def test_another_process_at_the_address_has_no_caches() -> None:
 
 
 @in_virtual_time
-async def test_workers_follow_what_dns_says() -> None:
+async def test_workers_follow_dns() -> None:
     network = Network("10.0.0.1", "10.0.0.2", "10.0.0.3")
     pool = pool_of(network, f"dns:worker:{PORT}")
     await pool.start()
@@ -136,7 +136,7 @@ async def test_workers_follow_what_dns_says() -> None:
 
 
 @in_virtual_time
-async def test_a_worker_is_called_what_it_calls_itself() -> None:
+async def test_a_worker_takes_the_name_it_reports() -> None:
     network = Network("a", "b", "c")
     network.told |= {"a": ("worker_1", "x"), "b": ("gpu-7", "x"), "c": ("gpu-7", "x")}
     pool = pool_of(network, "a", "b", "c")
@@ -166,17 +166,17 @@ async def test_a_worker_is_called_what_it_calls_itself() -> None:
         ("dns:7", WorkerPlace("dns", 7)),
     ],
 )
-def test_places_are_read(text: str, place: WorkerPlace) -> None:
+def test_worker_addresses_are_parsed(text: str, place: WorkerPlace) -> None:
     assert worker_place(text) == place
 
 
 @pytest.mark.parametrize("text", ["", "a b", "http://a", "a:0", "a:65536", "dns:a:", "::1", "u@a"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_invalid_worker_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a worker address"):
         worker_place(text)
 
 
-def test_of_two_kinds_of_addresses_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_address_family_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
 
@@ -214,7 +214,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=25))
-def test_whatever_comes_and_goes_each_request_is_served_once_and_in_order(
+def test_with_changing_workers_each_request_is_served_once_in_order(
     script: list[tuple[str, object]],
 ) -> None:
     """Random directories, names, deaths and requests; a talk keeps its worker to its end."""
@@ -265,4 +265,4 @@ def _check(
         assert sorted(task.ticket_id for task in worker.tasks) == sorted(served)
         assert len(served) <= 1
     assert all(worker in pool.workers.values() for worker in held.values()), "a talk was cut"
-    assert not (any(waits) and any(worker.room for worker in pool.workers.values()))
+    assert not (any(waits) and any(worker.available_slots for worker in pool.workers.values()))

@@ -21,7 +21,7 @@ def test_streaming_without_a_hit_spares_every_cache() -> None:
     assert route("mine", [NEW, OLD, EMPTY]) is EMPTY
 
 
-def test_streaming_evicts_the_cache_used_longest_ago() -> None:
+def test_streaming_evicts_the_least_recently_used_cache() -> None:
     assert route("mine", [NEW, OLD]) is OLD
 
 
@@ -31,7 +31,7 @@ def test_a_cache_never_used_counts_as_oldest() -> None:
     assert route("mine", [never, EMPTY]) is EMPTY
 
 
-def test_without_a_free_slot_everybody_waits() -> None:
+def test_without_a_free_slot_requests_wait() -> None:
     assert route("mine", []) is None
 
 
@@ -45,7 +45,7 @@ def test_an_empty_history_never_hits() -> None:
     assert route("", [odd, EMPTY]) is EMPTY
 
 
-def test_of_several_hits_the_freshest_wins() -> None:
+def test_of_several_hits_the_most_recent_wins() -> None:
     stale = FreeSlot("stale", cached_hash="mine", last_cache_used_s=0.5)
     assert route("mine", [stale, MINE]) is MINE
 
@@ -69,7 +69,7 @@ slots = st.lists(
 
 
 @given(hashes, slots)
-def test_a_hit_goes_first_then_an_empty_cache_then_the_oldest(
+def test_a_hit_precedes_an_empty_cache_which_precedes_the_oldest(
     history_hash: str, free: list[FreeSlot]
 ) -> None:
     before = list(free)

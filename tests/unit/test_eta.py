@@ -41,7 +41,7 @@ CONFIG = EtaConfig(
         ("something else", UNKNOWN_ETA_S),
     ],
 )
-def test_settings_count_before_there_is_experience(name: str, expected: float) -> None:
+def test_settings_apply_until_there_are_measurements(name: str, expected: float) -> None:
     assert EtaTracker(CONFIG).get_eta(name) == expected
 
 
@@ -81,7 +81,7 @@ def test_the_first_duration_sets_the_average_and_later_ones_move_it() -> None:
     assert tracker.get_status().ema_chat_samples == 2
 
 
-def test_experience_counts_from_the_third_duration() -> None:
+def test_measurements_apply_from_the_third_duration() -> None:
     tracker = EtaTracker(CONFIG)
     for _ in range(2):
         tracker.record_duration("chat", 5.0)
@@ -91,7 +91,7 @@ def test_experience_counts_from_the_third_duration() -> None:
     assert tracker.get_eta("streaming") == 11.0
 
 
-def test_senseless_durations_and_types_are_left_out() -> None:
+def test_invalid_durations_and_types_are_ignored() -> None:
     tracker = EtaTracker(CONFIG)
     for duration_s in (0.0, -1.0, float("nan"), float("inf")):
         tracker.record_duration("chat", duration_s)
@@ -100,7 +100,7 @@ def test_senseless_durations_and_types_are_left_out() -> None:
     assert (status.ema_chat_s, status.ema_chat_samples) == (None, 0)
 
 
-def test_a_patch_changes_only_what_it_names() -> None:
+def test_a_patch_changes_only_its_fields() -> None:
     tracker = EtaTracker(CONFIG, ema_alpha=0.5)
     tracker.record_duration("chat", 5.0)
     tracker.update_config(EtaConfig(eta_chat_s=99))
@@ -113,7 +113,7 @@ def test_a_patch_changes_only_what_it_names() -> None:
     assert tracker.get_eta("chat") == 99
 
 
-def test_duplex_of_unnamed_kind_counts_as_omni_unless_set() -> None:
+def test_unspecified_duplex_counts_as_omni_unless_set() -> None:
     tracker = EtaTracker(CONFIG)
     tracker.update_config(EtaConfig(eta_duplex_s=None))
     assert tracker.get_eta("duplex") == 14
@@ -143,7 +143,7 @@ def test_alpha_is_at_most_one() -> None:
         EtaConfig(ema_alpha=1.01)
 
 
-def test_a_task_that_overran_is_given_a_floor() -> None:
+def test_an_overrun_task_has_a_minimum_remaining_time() -> None:
     assert remaining_s(15.0, 5.0) == 10.0
     assert remaining_s(15.0, 14.9) == pytest.approx(0.1)
     assert remaining_s(15.0, 15.0) == OVERRUN_FLOOR_S
@@ -159,11 +159,11 @@ def test_two_workers_and_three_waiting() -> None:
     assert waits_of([15.0, 10.0], [20.0, 20.0, 20.0]) == [10.0, 15.0, 30.0]
 
 
-def test_without_an_occupied_slot_nobody_waits() -> None:
+def test_without_an_occupied_slot_the_estimate_is_zero() -> None:
     assert waits_of([], [20.0, 20.0]) == [0.0, 0.0]
 
 
-def test_estimates_are_told_to_a_tenth() -> None:
+def test_estimates_are_rounded_to_a_tenth() -> None:
     assert waits_of([1.26], [1.0]) == [1.3]
 
 

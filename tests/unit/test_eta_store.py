@@ -10,7 +10,7 @@ from gateway_modules.administration import EtaStore
 from gateway_modules.queue.models import EtaConfig
 
 
-def test_each_change_is_kept_beside_those_before(tmp_path: Path) -> None:
+def test_each_change_is_stored_in_addition_to_earlier_ones(tmp_path: Path) -> None:
     settings = ServiceSettings()
     eta = EtaStore(Store(tmp_path), settings)
     assert eta.load().eta_chat_s == settings.eta_chat_s
@@ -20,7 +20,7 @@ def test_each_change_is_kept_beside_those_before(tmp_path: Path) -> None:
     assert (kept.eta_chat_s, kept.eta_streaming_s) == (5, 7)
 
 
-def test_values_that_make_no_sense_leave_the_first_guesses(tmp_path: Path) -> None:
+def test_invalid_stored_values_leave_the_configured_ones(tmp_path: Path) -> None:
     store, settings = Store(tmp_path), ServiceSettings()
     with store.transaction() as state:
         state.execute("INSERT INTO estimates VALUES ('eta_chat_s', -1.0)")

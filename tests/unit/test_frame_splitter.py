@@ -33,7 +33,7 @@ def frames_of(parser: Protocol) -> list[Frame]:
 
 
 @pytest.mark.parametrize("block_bytes", [4_096, 65_537, 1_000_000])
-def test_no_fragment_is_long_and_the_message_stays(block_bytes: int) -> None:
+def test_long_frames_are_split_and_the_message_is_unchanged(block_bytes: int) -> None:
     payloads = [(b"%07d" % at * (size // 7 + 1))[:size] for at, size in enumerate(SIZES)]
     stream = masked(Opcode.TEXT, payloads[0], fin=False)
     for payload in payloads[1:]:
@@ -48,7 +48,7 @@ def test_no_fragment_is_long_and_the_message_stays(block_bytes: int) -> None:
     assert len(frames) - len(parts) == len(SIZES) - 1
 
 
-def test_heads_that_come_byte_by_byte_are_understood() -> None:
+def test_headers_may_arrive_byte_by_byte() -> None:
     stream = masked(Opcode.TEXT, b"x" * 200_000) + masked(Opcode.PING, b"")
     assert [frame.opcode for frame in frames_of(received(stream, 1))] == [
         Opcode.TEXT,
@@ -58,19 +58,19 @@ def test_heads_that_come_byte_by_byte_are_understood() -> None:
     ]
 
 
-def test_a_frame_beyond_the_limit_is_refused_by_its_head() -> None:
+def test_a_frame_beyond_the_limit_is_not_split() -> None:
     parser = received(masked(Opcode.TEXT, bytes(LIMIT_BYTES + 1))[:14], 5)
     assert isinstance(parser.parser_exc, PayloadTooBig)
 
 
 @pytest.mark.parametrize("head", [b"\x81\x01x", b"\xf1\x80" + MASK, b"\x8f\x80" + MASK])
-def test_a_wrong_frame_reaches_the_parser(head: bytes) -> None:
+def test_an_invalid_frame_reaches_the_parser(head: bytes) -> None:
     """One without a mask, one with a reserved bit, one of an unknown kind."""
     assert received(head, 1).parser_exc is not None
 
 
 @pytest.mark.parametrize("size", [10, 100_000, 2 * FRAGMENT_BYTES + 9, 2**62])
-def test_more_is_read_at_once_only_inside_of_one_fragment(size: int) -> None:
+def test_larger_reads_occur_only_within_a_fragment(size: int) -> None:
     """So that one read brings few frames to parse, and no head makes us take much memory."""
     splitter = FrameSplitter(LIMIT_BYTES)
     assert splitter.read_bytes == READ_BYTES
@@ -80,7 +80,7 @@ def test_more_is_read_at_once_only_inside_of_one_fragment(size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("is_masked", [True, False])
-def test_only_a_whole_text_is_read_without_a_parser(size: int, is_masked: bool) -> None:
+def test_only_a_complete_text_bypasses_the_parser(size: int, is_masked: bool) -> None:
     text = b"x" * size
     block = Frame(Opcode.TEXT, text).serialize(mask=is_masked)
     found = whole_text(block, is_masked=is_masked)

@@ -11,14 +11,14 @@ from core.errors import WorkerUnreachableError
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.directory import (
     CONFIRM_PERIOD_S,
-    IMPATIENT_PERIOD_S,
+    FAST_PERIOD_S,
     POLL_PERIOD_S,
     SILENT_PERIOD_S,
-    HealthMonitor,
+    Directory,
     poll_delay_s,
 )
 from gateway_modules.queue.worker_client import HEALTH_TIMEOUT_S, WorkerClient
-from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import WorkerPool
 from settings.workers import WorkerPlace
 from tests.fakes.pools import answer, ask, assigned, hear
@@ -50,7 +50,7 @@ def make(script: Script) -> tuple[WorkerPool, WorkerConnection, ScriptedClient]:
 
 
 @in_virtual_time
-async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_five() -> None:
+async def test_a_worker_is_polled_every_two_seconds_until_idle_then_every_five() -> None:
     pool, worker, client = make([None, WorkerStatus.LOADING, WorkerStatus.IDLE])
     _, future = ask(pool, "chat")
     await pool.start()
@@ -65,7 +65,7 @@ async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_five() 
 
 
 @in_virtual_time
-async def test_a_lost_worker_is_asked_often_and_returns() -> None:
+async def test_a_lost_worker_is_polled_often_and_returns() -> None:
     pool, worker, client = make([WorkerStatus.IDLE, None, None, WorkerStatus.IDLE])
     await pool.start()
     await asyncio.sleep(6)
@@ -92,7 +92,7 @@ class StoppableWorker(httpx.AsyncBaseTransport):
 
 
 @in_virtual_time
-async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds() -> None:
+async def test_a_busy_worker_that_is_suspended_is_offline_within_fifteen_seconds() -> None:
     """It gets nothing new from the first miss on, and its session is not taken from it."""
     stopped = StoppableWorker()
     pool = WorkerPool(["localhost:1"], client=WorkerClient(transport=stopped))
@@ -102,7 +102,7 @@ async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds()
     async with assigned(pool, "omni_duplex"):
         stopped.sessions = 1
         await asyncio.sleep(POLL_PERIOD_S + 0.5)
-        assert worker.room == 1
+        assert worker.available_slots == 1
         stopped.may_answer.clear()
         await asyncio.sleep(POLL_PERIOD_S + HEALTH_TIMEOUT_S)
         _, waiting = ask(pool, "chat")
@@ -112,14 +112,14 @@ async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds()
         assert [task.request_type for task in worker.tasks] == ["omni_duplex"]
         assert not waiting.done()
         stopped.may_answer.set()
-        await asyncio.sleep(IMPATIENT_PERIOD_S + 0.5)
+        await asyncio.sleep(FAST_PERIOD_S + 0.5)
         assert worker.status is WorkerStatus.DUPLEX_ACTIVE
         assert waiting.done()
     await pool.stop()
 
 
 @in_virtual_time
-async def test_a_busy_worker_that_is_stopped_for_a_moment_stays_in_service() -> None:
+async def test_a_busy_worker_that_is_suspended_briefly_stays_in_service() -> None:
     stopped = StoppableWorker()
     pool = WorkerPool(["localhost:1"], client=WorkerClient(transport=stopped))
     worker = pool.workers["worker_0"]
@@ -129,16 +129,16 @@ async def test_a_busy_worker_that_is_stopped_for_a_moment_stays_in_service() -> 
         stopped.sessions = 1
         stopped.may_answer.clear()
         await asyncio.sleep(POLL_PERIOD_S + HEALTH_TIMEOUT_S + SILENT_PERIOD_S)
-        assert worker.room == 0
+        assert worker.available_slots == 0
         stopped.may_answer.set()
         await asyncio.sleep(SILENT_PERIOD_S)
-        assert worker.room == 1
+        assert worker.available_slots == 1
         assert worker.service.last_error is None
     await pool.stop()
 
 
 @in_virtual_time
-async def test_after_a_long_session_the_worker_is_asked_until_it_is_idle() -> None:
+async def test_after_a_long_session_the_worker_is_polled_until_it_is_idle() -> None:
     busy = WorkerStatus.DUPLEX_ACTIVE
     pool, worker, client = make([WorkerStatus.IDLE, busy, busy, WorkerStatus.IDLE])
     await pool.start()
@@ -156,7 +156,7 @@ async def test_after_a_long_session_the_worker_is_asked_until_it_is_idle() -> No
 
 
 @in_virtual_time
-async def test_patience_with_a_session_that_does_not_end_wears_off() -> None:
+async def test_confirmation_polling_slows_down_after_its_limit() -> None:
     pool, worker, client = make([WorkerStatus.IDLE, WorkerStatus.DUPLEX_ACTIVE])
     await pool.start()
     await let_others_run()
@@ -168,7 +168,7 @@ async def test_patience_with_a_session_that_does_not_end_wears_off() -> None:
     ]
     assert gaps[-2:] == [2.0, 2.0]
     assert gaps.count(CONFIRM_PERIOD_S) == 20
-    assert not worker.room
+    assert not worker.available_slots
     await pool.stop()
 
 
@@ -184,7 +184,7 @@ async def test_after_a_short_request_the_worker_is_free_at_once() -> None:
 
 
 @in_virtual_time
-async def test_an_unreachable_worker_is_asked_at_once() -> None:
+async def test_an_unreachable_worker_is_polled_at_once() -> None:
     pool, worker, client = make([WorkerStatus.IDLE])
     await pool.start()
     await let_others_run()
@@ -197,23 +197,23 @@ async def test_an_unreachable_worker_is_asked_at_once() -> None:
 
 
 @in_virtual_time
-async def test_stop_ends_polling_and_tells_of_a_broken_poller() -> None:
+async def test_stop_ends_polling_and_reports_failed_pollers() -> None:
     async def broken(worker: WorkerConnection) -> WorkerHealth:
         raise ZeroDivisionError
 
-    monitor = HealthMonitor(broken, lambda worker: None)
-    assert not monitor.is_running
-    monitor.start([WorkerConnection(name, WorkerPlace("h", 1)) for name in ("w", "v")])
+    directory = Directory(["h:1", "h:2"], broken, lambda: None, utc_now)
+    assert not directory.is_running
+    directory.start()
     await let_others_run()
-    with pytest.raises(BaseExceptionGroup) as caught:
-        await monitor.stop()
+    with pytest.raises(ExceptionGroup) as caught:
+        await directory.stop()
     assert len(caught.value.exceptions) == 2
-    assert not monitor.is_running
-    await monitor.stop()
+    assert not directory.is_running
+    await directory.stop()
 
 
 @in_virtual_time
-async def test_workers_are_asked_independently() -> None:
+async def test_workers_are_polled_independently() -> None:
     """One that takes long to answer delays nobody."""
 
     async def slow_first(worker: WorkerConnection) -> WorkerHealth:
@@ -233,9 +233,9 @@ async def test_workers_are_asked_independently() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-def test_a_worker_that_could_take_more_any_moment_is_asked_more_often() -> None:
+def test_a_worker_whose_capacity_may_grow_is_polled_more_often() -> None:
     worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
     hear(worker, slots=4, capacity=4)
     assert poll_delay_s(worker, None) == POLL_PERIOD_S
     hear(worker, slots=4, capacity=2)
-    assert poll_delay_s(worker, None) == IMPATIENT_PERIOD_S
+    assert poll_delay_s(worker, None) == FAST_PERIOD_S

@@ -21,7 +21,7 @@ ENGLISH = {"language.name": "English", "missing.home": "Home", "missing.page.tit
 FRENCH = {"language.name": "Français", "missing.home": "Accueil"}
 
 
-def test_a_file_is_all_a_language_needs(tmp_path: Path) -> None:
+def test_a_language_needs_only_a_file(tmp_path: Path) -> None:
     languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
     assert languages.names == {"en": "English", "fr": "Français"}
     assert languages.texts("fr")["missing.home"] == "Accueil"
@@ -45,20 +45,20 @@ def test_the_pages_offer_every_catalogue() -> None:
         ([], "en"),
     ],
 )
-def test_the_first_wish_that_can_be_met(
+def test_the_first_available_language_is_chosen(
     tmp_path: Path, wishes: list[str | None], picked: str
 ) -> None:
     assert Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH)).pick(wishes) == picked
 
 
-def test_a_configured_language_must_be_there(tmp_path: Path) -> None:
+def test_a_configured_language_must_exist(tmp_path: Path) -> None:
     languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
     with pytest.raises(ValueError, match=r"service.default_lang = 'de': there are en, fr"):
         languages.check("de")
 
 
 @pytest.mark.parametrize("broken", [["a list"], {"language.name": 1}, {"other": "words"}])
-def test_a_catalogue_that_cannot_be_used_is_named(tmp_path: Path, broken: object) -> None:
+def test_an_invalid_catalogue_is_named_in_the_error(tmp_path: Path, broken: object) -> None:
     with pytest.raises(ValueError, match="fr.json"):
         Languages(folder_with(tmp_path, en=ENGLISH, fr=broken))
 

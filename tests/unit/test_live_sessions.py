@@ -54,7 +54,7 @@ def test_sockets_are_counted_in_all_and_by_address() -> None:
 
 
 @in_virtual_time
-async def test_an_id_is_waited_for_and_then_refused() -> None:
+async def test_an_id_in_use_is_awaited_and_then_refused() -> None:
     live = LiveSessions(10, 10, grace_s=1.0)
     first, second = somebody("s"), somebody("s")
     async with live.entered(first):
@@ -77,7 +77,7 @@ async def enter_and_leave(live: LiveSessions, relay: Relay) -> None:
 
 
 @in_virtual_time
-async def test_everybody_is_told_and_the_last_one_waited_for() -> None:
+async def test_events_reach_all_relays_and_the_last_one_is_awaited() -> None:
     live = LiveSessions(10, 10)
     assert await live.wait_until_empty(1.0)
     relay = Somebody("s")

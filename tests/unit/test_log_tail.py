@@ -30,7 +30,7 @@ def texts(part: LogPart) -> list[str]:
     return [line.text for line in part.lines]
 
 
-def test_the_end_and_what_comes_after_it(tmp_path: Path, log: Path) -> None:
+def test_the_end_of_a_log_and_what_follows(tmp_path: Path, log: Path) -> None:
     tail = LogTail(tmp_path)
     write(log, *(f"line {number}" for number in range(10)))
     first = tail.read("gateway", None, 3)
@@ -44,7 +44,7 @@ def test_the_end_and_what_comes_after_it(tmp_path: Path, log: Path) -> None:
     assert tail.read("gateway", after.cursor).lines == []
 
 
-def test_an_unfinished_line_waits_until_it_is_whole(tmp_path: Path, log: Path) -> None:
+def test_an_unfinished_line_is_held_back(tmp_path: Path, log: Path) -> None:
     tail = LogTail(tmp_path)
     log.write_text("whole\nhal")
     first = tail.read("gateway", None)
@@ -54,7 +54,7 @@ def test_an_unfinished_line_waits_until_it_is_whole(tmp_path: Path, log: Path) -
     assert texts(tail.read("gateway", first.cursor)) == ["half"]
 
 
-def test_much_at_once_comes_in_parts(tmp_path: Path, log: Path) -> None:
+def test_long_logs_are_returned_in_parts(tmp_path: Path, log: Path) -> None:
     tail = LogTail(tmp_path)
     write(log, "begin")
     part = tail.read("gateway", None)
@@ -67,7 +67,7 @@ def test_much_at_once_comes_in_parts(tmp_path: Path, log: Path) -> None:
     assert seen == [str(number) for number in range(1_200)] and not part.has_more
 
 
-def test_nothing_is_lost_when_a_file_is_turned_over(tmp_path: Path, log: Path) -> None:
+def test_nothing_is_lost_by_a_rotation(tmp_path: Path, log: Path) -> None:
     tail, turning = LogTail(tmp_path), LogFile(log, max_bytes=100, kept=2)
     write(log, *(f"old line {number}" for number in range(20)))
     first = tail.read("gateway", None)
@@ -80,7 +80,7 @@ def test_nothing_is_lost_when_a_file_is_turned_over(tmp_path: Path, log: Path) -
     assert tail.read("gateway", after.cursor).lines == []
 
 
-def test_a_long_rest_of_a_turned_file_comes_in_parts(
+def test_a_long_rest_of_a_rotated_file_is_returned_in_parts(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "READ_MAX_BYTES", 1_000)
@@ -98,9 +98,7 @@ def test_a_long_rest_of_a_turned_file_comes_in_parts(
     assert seen == [*lines, "new"] and not part.has_more
 
 
-def test_a_file_that_was_turned_over_twice_goes_on_with_the_new_one(
-    tmp_path: Path, log: Path
-) -> None:
+def test_after_two_rotations_reading_continues_with_the_new_file(tmp_path: Path, log: Path) -> None:
     tail, turning = LogTail(tmp_path), LogFile(log, max_bytes=10, kept=2)
     write(log, "the first of all lines")
     first = tail.read("gateway", None)
@@ -118,7 +116,7 @@ def test_a_new_file_that_is_longer_than_the_old_is_recognised(tmp_path: Path, lo
     assert texts(tail.read("gateway", first.cursor)) == ["a much longer line", "and another"]
 
 
-def test_one_answer_has_a_bound(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_is_bounded(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "READ_MAX_BYTES", 1_000)
     tail = LogTail(tmp_path)
     write(log, *("x" * 90 for _ in range(100)))
@@ -146,7 +144,7 @@ def test_desk_and_doors_have_logs(tmp_path: Path, log: Path) -> None:
         assert name in LogTail(tmp_path).sources()
 
 
-def test_links_lead_nowhere(tmp_path: Path, log: Path) -> None:
+def test_symlinks_are_not_followed(tmp_path: Path, log: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("no\n")
     (log.parent / "worker_0.log").symlink_to(secret)
@@ -154,14 +152,14 @@ def test_links_lead_nowhere(tmp_path: Path, log: Path) -> None:
         LogTail(tmp_path).read("worker_0", None)
 
 
-def test_without_logs_it_says_why(tmp_path: Path, log: Path) -> None:
+def test_without_logs_the_error_explains_why(tmp_path: Path, log: Path) -> None:
     shutil.rmtree(log.parent)
     with pytest.raises(NotFoundError, match="not started by the launcher"):
         LogTail(tmp_path).read("gateway", None)
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "1-2", "-1-0-0", "1-2-zz", "9" * 40])
-def test_a_cursor_that_is_none_is_refused(tmp_path: Path, log: Path, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(tmp_path: Path, log: Path, cursor: str) -> None:
     with pytest.raises(BadRequestError):
         LogTail(tmp_path).read("gateway", cursor)
 
@@ -185,6 +183,6 @@ def test_a_cursor_that_is_none_is_refused(tmp_path: Path, log: Path, cursor: str
         ("{no json", None, None, "{no json"),
     ],
 )
-def test_lines_are_taken_apart(line: str, time: str | None, level: str | None, text: str) -> None:
+def test_lines_are_parsed(line: str, time: str | None, level: str | None, text: str) -> None:
     got = parse_line(line.encode())
     assert (got.time, got.level, got.text) == (time, level, text)

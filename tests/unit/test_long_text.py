@@ -47,7 +47,7 @@ def conversation(*media: str) -> list[dict[str, object]]:
     at=st.lists(st.integers(0, 200_000), max_size=6),
     are_escaped=st.booleans(),
 )
-def test_any_text_comes_out_as_it_went_in(
+def test_any_text_round_trips(
     texts: list[tuple[str, int]], at: list[int], are_escaped: bool
 ) -> None:
     strings = [text * (times * LONG_CHARS // 10) or text for text, times in texts]
@@ -58,7 +58,7 @@ def test_any_text_comes_out_as_it_went_in(
     assert [a if len(a) <= 2 * LONG_CHARS else "" for a in shown] == shown
 
 
-def test_escapes_may_be_cut_anywhere() -> None:
+def test_parts_may_split_escape_sequences() -> None:
     whole = json.dumps({"a": 1}) + '"' + ESCAPES * LONG_CHARS + '"'
     for size in (1_023, 1_024):
         read = read_long(cut(whole, list(range(0, len(whole), size))))
@@ -71,14 +71,14 @@ def test_a_text_without_long_strings_is_a_plain_one() -> None:
     assert type(read_long(['{"a": ', '"b"}'])) is str
 
 
-def test_no_part_is_long() -> None:
+def test_parts_are_bounded() -> None:
     whole = json.dumps(["A" * 3 * PART_CHARS, "short", "B" * LONG_CHARS * 2])
     read = read_long(cut(whole, list(range(0, len(whole), PART))))
     assert max(map(len, parts_of(read))) < PART_CHARS + PART
     assert size_chars(read) == pytest.approx(len(whole), abs=200)
 
 
-def test_a_changed_text_keeps_what_was_taken_out() -> None:
+def test_a_changed_text_retains_the_extracted_strings() -> None:
     read = read_long([json.dumps({"a": MEDIA, "b": MEDIA[::-1]})])
     changed = with_strings_of(read, json.dumps({"c": json.loads(read)["b"]}))
     assert json.loads("".join(parts_of(changed))) == {"c": MEDIA[::-1]}
@@ -87,7 +87,7 @@ def test_a_changed_text_keeps_what_was_taken_out() -> None:
 @pytest.mark.parametrize(
     "spelled", [MEDIA, MEDIA.replace("/", "\\/"), "\\r\\n".join(cut(MEDIA, [76]))]
 )
-def test_media_count_by_their_bytes_however_they_are_cut_and_spelled(spelled: str) -> None:
+def test_media_are_hashed_independently_of_parts_and_escapes(spelled: str) -> None:
     whole = json.dumps(conversation("@")).replace("@", spelled)
     read = read_long(cut(whole, list(range(0, len(whole), PART))))
     assert isinstance(read, LongText)
@@ -104,7 +104,7 @@ def test_other_media_have_another_hash() -> None:
     )
 
 
-def test_a_client_cannot_name_a_string() -> None:
+def test_a_client_cannot_forge_a_placeholder() -> None:
     """Names are drawn anew for each text."""
     first, second = (read_long([json.dumps([MEDIA])]) for _ in range(2))
     assert first != second
@@ -118,7 +118,7 @@ def test_a_client_cannot_name_a_string() -> None:
         ('""' * (STRINGS_MAX + 1), BadPayloadError),
     ],
 )
-def test_what_is_left_to_parse_is_bounded(part: str, error: type[Exception]) -> None:
+def test_the_remaining_text_is_bounded(part: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         read_long([part])
     assert long_text.JOINED_CHARS < SHORT_TEXT_CHARS

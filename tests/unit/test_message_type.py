@@ -31,7 +31,7 @@ SERVER_MESSAGES: list[WireModel] = [
 
 
 @pytest.mark.parametrize("message", SERVER_MESSAGES, ids=lambda message: message.type)
-def test_every_message_of_a_worker_tells_its_type(message: WireModel) -> None:
+def test_the_type_of_every_worker_message_is_found(message: WireModel) -> None:
     text = message.to_json()
     assert peek_type(text) == parse_type(text) == json.loads(text)["type"]
 
@@ -43,14 +43,12 @@ def test_a_type_in_the_middle_is_found_if_the_message_is_not_too_long() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"type"', '{"type": 5}', "{}", "[" * 100_000])
-def test_what_has_no_type_has_none(text: str) -> None:
+def test_messages_without_a_type_have_none(text: str) -> None:
     assert peek_type(text) == parse_type(text) == ""
 
 
 @given(st.text(), st.sampled_from(["done", "error"]), st.booleans())
-def test_no_text_inside_a_message_is_mistaken_for_a_type(
-    said: str, kind: str, is_first: bool
-) -> None:
+def test_no_nested_text_is_mistaken_for_a_type(said: str, kind: str, is_first: bool) -> None:
     hidden = f'{said}"type":"stopped"{said}'
     fields = {"text": hidden}
     message = {"type": kind, **fields} if is_first else {**fields, "type": kind}

@@ -29,7 +29,7 @@ def library(folder: Path, default_voice: Path | None = None) -> PresetLibrary:
     return PresetLibrary(folder / "presets", voices)
 
 
-def test_our_own_presets_are_whole() -> None:
+def test_the_shipped_presets_are_complete() -> None:
     decoder, none = QuickDecoder(), PROJECT_ROOT / "none"
     voices = VoiceLibrary(
         RefAudioRegistry(none, Store(none)), decoder, folders=[], root=PROJECT_ROOT
@@ -42,7 +42,7 @@ def test_our_own_presets_are_whole() -> None:
     assert {"video_analyst_zh", "video_analyst_en"} <= {p.id for p in presets["turnbased"]}
 
 
-def test_bad_files_are_left_out(tmp_path: Path) -> None:
+def test_invalid_presets_are_skipped(tmp_path: Path) -> None:
     presets = library(tmp_path)
     folder = tmp_path / "presets" / "omni"
     for name, text in {
@@ -63,7 +63,7 @@ def test_bad_files_are_left_out(tmp_path: Path) -> None:
     assert presets.list_all()["omni"][2].order == 999
 
 
-def test_changes_are_seen(tmp_path: Path) -> None:
+def test_changed_presets_are_read_again(tmp_path: Path) -> None:
     presets = library(tmp_path)
     path = tmp_path / "presets" / "omni" / "x.yaml"
     assert presets.list_all()["omni"] == []
@@ -76,7 +76,7 @@ def test_changes_are_seen(tmp_path: Path) -> None:
     assert presets.list_all()["omni"] == []
 
 
-def test_sounds_lie_below_the_assets_folder(tmp_path: Path) -> None:
+def test_audio_is_confined_to_the_assets_folder(tmp_path: Path) -> None:
     assets = tmp_path / "assets"
     presets = library(assets)
     (assets / "ref_audio").mkdir()
@@ -104,7 +104,7 @@ def test_sounds_lie_below_the_assets_folder(tmp_path: Path) -> None:
             presets.sounds_of(mode, name)
 
 
-def test_the_default_voice_may_come_later(tmp_path: Path) -> None:
+def test_the_default_voice_may_appear_later(tmp_path: Path) -> None:
     voice = tmp_path / "own.wav"
     presets = library(tmp_path, voice)
     (tmp_path / "presets" / "omni" / "x.yaml").write_text("id: x\nref_audio_path: default")
@@ -117,7 +117,7 @@ def test_the_default_voice_may_come_later(tmp_path: Path) -> None:
 # Where the default voice is.
 
 
-def test_the_configured_voice_goes_before_the_checkpoints(tmp_path: Path) -> None:
+def test_the_configured_voice_precedes_the_checkpoints(tmp_path: Path) -> None:
     own = tmp_path / "own.wav"
     service = {"data_dir": tmp_path}
     settings = Settings.model_validate({"audio": {"ref_audio_path": own}, "service": service})
@@ -128,7 +128,7 @@ def test_the_configured_voice_goes_before_the_checkpoints(tmp_path: Path) -> Non
     assert find_default_voice(settings) == tmp_path / "assets" / "system_ref_audio.wav"
 
 
-def test_a_checkpoint_of_a_hub_is_found_where_it_was_fetched_to(tmp_path: Path) -> None:
+def test_the_voice_of_a_hub_checkpoint_is_found_in_the_cache(tmp_path: Path) -> None:
     settings = Settings.model_validate({"model": {"model_path": "somebody/model"}})
     assert find_default_voice(settings, {"HF_HOME": str(tmp_path)}) is None
     snapshot = tmp_path / "hub" / "models--somebody--model" / "snapshots" / "abc" / "assets"

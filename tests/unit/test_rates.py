@@ -17,7 +17,7 @@ class Clock:
         return self.now_s
 
 
-def test_so_many_at_once_and_so_many_a_second() -> None:
+def test_a_bucket_limits_bursts_and_the_sustained_rate() -> None:
     clock = Clock()
     bucket = TokenBucket(3, 2.0, clock)
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
@@ -27,7 +27,7 @@ def test_so_many_at_once_and_so_many_a_second() -> None:
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
 
 
-def test_what_is_borrowed_is_waited_for() -> None:
+def test_borrowing_returns_the_delay() -> None:
     clock = Clock()
     bucket = TokenBucket(10, 4.0, clock)
     assert bucket.borrow_s(10) == 0.0
@@ -37,7 +37,7 @@ def test_what_is_borrowed_is_waited_for() -> None:
     assert bucket.borrow_s(0) == 0.0
 
 
-def test_each_address_has_its_own() -> None:
+def test_each_address_has_its_own_bucket() -> None:
     clock = Clock()
     buckets = AddressBuckets(1, 1.0, clock)
     assert [buckets.take("a"), buckets.take("a"), buckets.take("b")] == [True, False, True]
@@ -45,7 +45,7 @@ def test_each_address_has_its_own() -> None:
     assert [buckets.take("a"), buckets.take("a")] == [True, False]
 
 
-def test_only_so_many_addresses_are_remembered() -> None:
+def test_the_number_of_buckets_is_bounded() -> None:
     buckets = AddressBuckets(1, 1.0, Clock())
     for number in range(ADDRESSES_MAX + 1):
         buckets.take(str(number))

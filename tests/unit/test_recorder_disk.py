@@ -74,7 +74,7 @@ def test_a_full_disk_stops_the_recording_and_warns_once(
     assert not list(bench.folder("dx").rglob("*.tmp"))
 
 
-def test_a_disk_that_stays_full_leaves_what_can_be_recovered(
+def test_a_recording_on_a_full_disk_can_be_recovered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = record_duplex(bench, "dx", [listen(), speak("kept")])
@@ -90,9 +90,7 @@ def test_a_disk_that_stays_full_leaves_what_can_be_recovered(
     assert b"kept" in timeline_bytes(bench.folder("dx"))
 
 
-def test_a_disk_that_is_nearly_full_is_left_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nearly_full_disk_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(tmp_path, min_free_gb=2.0)
     free = [3 * 10**9]
     usage = shutil.disk_usage(tmp_path)
@@ -135,7 +133,7 @@ class FailingDisk:
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_a_disk_that_fails_at_any_write_harms_no_talk_and_tears_nothing(
+def test_a_failure_of_any_write_affects_no_session_and_tears_no_file(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds would take seconds
@@ -164,7 +162,7 @@ def test_a_disk_that_fails_at_any_write_harms_no_talk_and_tears_nothing(
     assert len(bench.warnings) > 10, "most of the calls come while the talk goes on"
 
 
-def test_a_slow_disk_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_delays_no_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(os.write)
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", gate)
@@ -181,7 +179,7 @@ def test_a_slow_disk_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.Monk
     assert texts == [str(i) for i in range(9)]
 
 
-def test_what_a_slow_disk_cannot_take_is_left_out_and_counted(
+def test_files_a_slow_disk_cannot_take_are_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Three seconds of sound as arrays and some lines fit.
@@ -219,7 +217,7 @@ def test_a_timeline_that_does_not_fit_stops_the_recording(
     bench.threads.close()
 
 
-def test_a_folder_that_exists_is_never_written_to(bench: Bench) -> None:
+def test_an_existing_folder_is_not_overwritten(bench: Bench) -> None:
     end(record_duplex(bench, "dx", [speak("first")]))
     before = {path: path.read_bytes() for path in bench.folder("dx").rglob("*") if path.is_file()}
     second = record_duplex(bench, "dx", [speak("second")])
@@ -229,7 +227,7 @@ def test_a_folder_that_exists_is_never_written_to(bench: Bench) -> None:
     assert after == before
 
 
-def test_a_warning_nobody_can_hear_harms_nothing(tmp_path: Path) -> None:
+def test_a_failing_warning_callback_is_harmless(tmp_path: Path) -> None:
     (tmp_path / "sessions").write_text("not a folder")
 
     def closed(_: Exception) -> None:
@@ -259,7 +257,7 @@ def test_many_recorders_share_the_threads(bench: Bench, count: int) -> None:
         assert not is_live(folder)
 
 
-def test_a_recorder_alone_has_threads_of_its_own_until_it_ends(tmp_path: Path) -> None:
+def test_a_single_recorder_has_its_own_threads(tmp_path: Path) -> None:
     recorder = DuplexSessionRecorder("own", "audio_duplex", "0", None, tmp_path)
     recorder.record_input(0, level(0.1, 1_600))
     meta = end(recorder)
@@ -269,7 +267,7 @@ def test_a_recorder_alone_has_threads_of_its_own_until_it_ends(tmp_path: Path) -
     assert not recorder.is_recording
 
 
-def test_closing_the_threads_ends_what_was_told_to_end(tmp_path: Path) -> None:
+def test_closing_the_threads_finishes_pending_finalizations(tmp_path: Path) -> None:
     class Never:
         """Makes replays that are given up."""
 

@@ -68,7 +68,7 @@ def test_an_empty_or_missing_folder_lists_nothing(tmp_path: Path) -> None:
         (Order.LONGEST, ["a", "c", "b"]),
     ],
 )
-def test_the_order_is_as_asked_for(tmp_path: Path, order: Order, names: list[str]) -> None:
+def test_lists_are_sorted_as_requested(tmp_path: Path, order: Order, names: list[str]) -> None:
     record(tmp_path, "a", day=0, size=200, duration_s=9)
     record(tmp_path, "b", day=1, size=300, duration_s=1)
     record(tmp_path, "c", day=2, size=100, duration_s=5)
@@ -80,7 +80,7 @@ def test_the_order_is_as_asked_for(tmp_path: Path, order: Order, names: list[str
     assert listed.page(5, 1).recordings == ()
 
 
-def test_comments_and_uploads_show_when_they_come(tmp_path: Path) -> None:
+def test_new_comments_and_uploads_are_listed(tmp_path: Path) -> None:
     folder = record(tmp_path, "a")
     listed = Folders(tmp_path, Store(tmp_path))
     (one,) = listed.page(0, 1).recordings
@@ -92,7 +92,7 @@ def test_comments_and_uploads_show_when_they_come(tmp_path: Path) -> None:
     assert one.bytes == folder_size_bytes(folder)
 
 
-def test_one_that_is_still_written_is_measured_each_time(tmp_path: Path) -> None:
+def test_a_running_recording_is_measured_each_time(tmp_path: Path) -> None:
     folder = record(tmp_path, "a", size=100)
     lock = RecordingLock(folder)
     listed = Folders(tmp_path, Store(tmp_path))
@@ -105,7 +105,7 @@ def test_one_that_is_still_written_is_measured_each_time(tmp_path: Path) -> None
     assert not listed.page(0, 1).recordings[0].is_running
 
 
-def test_what_says_nothing_about_itself_is_listed_all_the_same(tmp_path: Path) -> None:
+def test_a_recording_without_metadata_is_listed(tmp_path: Path) -> None:
     folder = recording_folder(tmp_path, "lost")
     folder.mkdir(parents=True)
     (folder / "events.jsonl").write_bytes(b"x" * 10)
@@ -113,7 +113,7 @@ def test_what_says_nothing_about_itself_is_listed_all_the_same(tmp_path: Path) -
     assert (one.id, one.app_type, one.bytes, one.status) == ("lost", None, 10, None)
 
 
-def test_deleted_ones_are_forgotten(tmp_path: Path) -> None:
+def test_deleted_recordings_leave_the_cache(tmp_path: Path) -> None:
     folder = record(tmp_path, "a")
     listed = Folders(tmp_path, Store(tmp_path))
     assert listed.page(0, 1).total == 1
@@ -121,7 +121,7 @@ def test_deleted_ones_are_forgotten(tmp_path: Path) -> None:
     assert listed.page(0, 1).total == 0
 
 
-def test_what_did_not_change_is_not_read_again(
+def test_unchanged_recordings_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = record(tmp_path, "a")
@@ -138,7 +138,7 @@ def test_what_did_not_change_is_not_read_again(
     assert store.rows("SELECT * FROM recordings") == []
 
 
-def test_a_list_needs_no_store_that_can_be_written(
+def test_listing_works_with_a_read_only_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(tmp_path, "a")
@@ -153,7 +153,9 @@ def test_a_list_needs_no_store_that_can_be_written(
     forget_accesses(store, {"a"})
 
 
-def test_an_access_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_access_is_recorded_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, noted = Store(tmp_path), []
     for at_s in (100.0, 130.0, 161.0):
         monkeypatch.setattr(time, "time", lambda at_s=at_s: at_s)

@@ -20,7 +20,7 @@ from tests.unit.recordings import (
 )
 
 
-def test_ids_cannot_be_guessed_and_name_what_they_are_for() -> None:
+def test_ids_are_unguessable_and_have_a_prefix() -> None:
     ids = {generate_session_id("stm") for _ in range(100)} | {generate_session_id("chat_")}
     assert len(ids) == 101
     assert all(re.fullmatch(r"(stm|chat)_[a-z0-9]{10}", one) for one in ids)
@@ -32,14 +32,14 @@ def test_ids_cannot_be_guessed_and_name_what_they_are_for() -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "..", "a/b", "a\\b", "a b", "x" * 97, "é", "a\n", ".hidden"])
-def test_no_other_id_becomes_a_path(bad: str) -> None:
+def test_invalid_ids_never_become_paths(bad: str) -> None:
     with pytest.raises(InvalidSessionIdError):
         names.recording_folder("data", bad)
     with pytest.raises(InvalidSessionIdError):
         generate_recording_id(bad * 2, START)
 
 
-def test_an_asset_lies_in_the_folder_and_is_not_hidden(tmp_path: Path) -> None:
+def test_assets_are_confined_to_the_folder_and_not_hidden(tmp_path: Path) -> None:
     folder = tmp_path / "one"
     (folder / "user_audio").mkdir(parents=True)
     (folder / "user_audio" / "000.wav").write_bytes(b"x")
@@ -69,7 +69,7 @@ def test_an_asset_lies_in_the_folder_and_is_not_hidden(tmp_path: Path) -> None:
     assert [names.asset_path(folder, one) for one in outside + odd] == [None] * len(outside + odd)
 
 
-def test_what_a_gateway_needs_leaves_numpy_and_pictures_out() -> None:
+def test_the_gateways_modules_import_neither_numpy_nor_pictures() -> None:
     modules = "recording.recovery, recording.listing, recording.folder, recording.names"
     program = f"import sys, {modules}; print({{'numpy', 'torch', 'PIL', 'av'}} & set(sys.modules))"
     done = subprocess.run(
@@ -78,7 +78,7 @@ def test_what_a_gateway_needs_leaves_numpy_and_pictures_out() -> None:
     assert done.stdout.strip() == "set()", done.stderr
 
 
-def test_a_picture_file_is_what_it_says(tmp_path: Path) -> None:
+def test_picture_formats_are_detected(tmp_path: Path) -> None:
     for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"):
         path = tmp_path / kind
         whole = picture((5, 6, 7), kind)

@@ -131,7 +131,7 @@ def check_readable(folder: Path) -> Recording:
 
 
 @given(st.data())
-def test_a_timeline_cut_anywhere_gives_the_chunks_before(
+def test_a_truncated_timeline_yields_the_complete_chunks(
     finished: dict[str, Path], data: st.DataObject
 ) -> None:
     folder = as_if_killed(finished["dx"])
@@ -154,7 +154,7 @@ def test_a_timeline_cut_anywhere_gives_the_chunks_before(
 
 
 @given(st.data())
-def test_files_cut_anywhere_leave_a_readable_recording(
+def test_truncated_files_leave_a_readable_recording(
     finished: dict[str, Path], data: st.DataObject
 ) -> None:
     folder = finished[data.draw(st.sampled_from(["dx", "hdx"]))]
@@ -168,7 +168,7 @@ def test_files_cut_anywhere_leave_a_readable_recording(
 
 
 @given(st.data())
-def test_any_damage_to_a_timeline_is_survived(
+def test_any_damage_to_a_timeline_is_tolerated(
     finished: dict[str, Path], data: st.DataObject
 ) -> None:
     folder = as_if_killed(finished["hdx"])
@@ -181,7 +181,7 @@ def test_any_damage_to_a_timeline_is_survived(
     shutil.rmtree(folder.parents[1])
 
 
-def test_sound_cut_short_is_mended_and_keeps_what_there_is(finished: dict[str, Path]) -> None:
+def test_truncated_audio_is_repaired(finished: dict[str, Path]) -> None:
     folder = as_if_killed(finished["hdx"])
     path = folder / "ai_audio/turn_1.wav"
     cut(path, 44 + 2 * 9_000 + 1)
@@ -196,7 +196,7 @@ def turns_of_recovered(folder: Path) -> TurnRecording:
     return turns_of(folder)
 
 
-def test_sound_being_added_to_is_as_long_as_what_arrived(tmp_path: Path) -> None:
+def test_audio_being_appended_has_its_current_length(tmp_path: Path) -> None:
     path = tmp_path / "turn.wav"
     path.write_bytes(wav_header(24_000, 1, 400) + b"\1\2" * 300)  # 200 told, 300 there
     shape = readable_wav(path)
@@ -207,7 +207,7 @@ def test_sound_being_added_to_is_as_long_as_what_arrived(tmp_path: Path) -> None
     assert readable_wav(tmp_path / "none.wav") is None
 
 
-def test_a_turn_cut_off_keeps_the_text_that_was_sent(finished: dict[str, Path]) -> None:
+def test_a_cut_off_turn_retains_the_streamed_text(finished: dict[str, Path]) -> None:
     folder = as_if_killed(finished["hdx"])
     timeline = folder / names.TIMELINE_FILE
     lines = timeline.read_bytes().splitlines(keepends=True)
@@ -234,7 +234,7 @@ def test_without_timeline_and_meta_the_files_are_still_found(finished: dict[str,
         assert list(files_named_in(recording_of(folder)))
 
 
-def test_a_good_recording_is_not_replaced_by_a_worse_one(finished: dict[str, Path]) -> None:
+def test_a_complete_recording_is_not_replaced_by_a_worse_one(finished: dict[str, Path]) -> None:
     folder = as_if_killed(finished["dx"], keeps_results=True)
     (folder / names.META_FILE).unlink()
     cut(folder / names.TIMELINE_FILE, 0)
@@ -249,7 +249,7 @@ def test_a_good_recording_is_not_replaced_by_a_worse_one(finished: dict[str, Pat
     assert after == before.model_copy(update={"size_bytes": after.size_bytes})
 
 
-def test_an_end_that_the_timeline_has_lost_is_the_one_written_before(
+def test_an_end_lost_from_the_timeline_is_taken_from_meta_json(
     finished: dict[str, Path],
 ) -> None:
     folder = as_if_killed(finished["dx"], keeps_results=True)
@@ -270,7 +270,7 @@ def test_an_empty_folder_becomes_a_failed_recording(tmp_path: Path) -> None:
     assert not needs_recovery(folder)
 
 
-def test_replays_that_are_whole_are_named_again(finished: dict[str, Path]) -> None:
+def test_complete_replays_are_named_again(finished: dict[str, Path]) -> None:
     film = finished["dx"] / names.REPLAY_VIDEO_FILE
     assert is_whole_mp4(film)
     folder = as_if_killed(finished["dx"], keeps_results=True)
@@ -284,7 +284,7 @@ def test_replays_that_are_whole_are_named_again(finished: dict[str, Path]) -> No
     assert recording_of(folder).merged_replay_video is None
 
 
-def test_a_comment_on_its_way_in_is_not_taken_for_a_leftover(finished: dict[str, Path]) -> None:
+def test_a_comment_being_written_is_not_removed(finished: dict[str, Path]) -> None:
     folder = as_if_killed(finished["dx"])
     (folder / ".comment.txt.x1.tmp").write_text("Good.")
     (folder / ".recording.json.x2.tmp").write_text("{")
@@ -296,7 +296,7 @@ def test_a_comment_on_its_way_in_is_not_taken_for_a_leftover(finished: dict[str,
 # Locks
 
 
-def test_a_lock_counts_as_long_as_it_is_held(tmp_path: Path) -> None:
+def test_a_recording_is_live_while_its_lock_is_held(tmp_path: Path) -> None:
     assert not is_live(tmp_path)
     lock = RecordingLock(tmp_path)
     assert is_live(tmp_path) and is_live(tmp_path), "two that look do not disturb each other"
@@ -308,7 +308,7 @@ def test_a_lock_counts_as_long_as_it_is_held(tmp_path: Path) -> None:
     assert not is_live(tmp_path), "a file alone, without its process, is no lock"
 
 
-def test_a_lock_counts_where_its_process_cannot_be_seen(
+def test_a_lock_is_valid_across_process_namespaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_such_process(pid: int, _: int) -> None:
@@ -321,7 +321,7 @@ def test_a_lock_counts_where_its_process_cannot_be_seen(
     lock.release()
 
 
-def test_all_that_a_killed_process_left_is_recovered_at_once(finished: dict[str, Path]) -> None:
+def test_all_recordings_of_a_killed_process_are_recovered(finished: dict[str, Path]) -> None:
     folder = as_if_killed(finished["dx"])
     root = folder.parent
     shutil.copytree(as_if_killed(finished["hdx"]), root / "hdx")

@@ -90,7 +90,7 @@ def test_a_recording_is_sealed_last_and_only_once(tmp_path: Path) -> None:
     assert uploader(bucket, tmp_path).scan() and len(bucket.puts) == count
 
 
-def test_what_is_being_written_or_needs_recovery_is_not_sealed(tmp_path: Path) -> None:
+def test_running_and_unfinished_recordings_are_not_sealed(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a", "b", "c"), FlakyBucket()
     lock = RecordingLock(bench.folder("a"))
     (bench.folder("b") / "meta.json").unlink()
@@ -102,7 +102,7 @@ def test_what_is_being_written_or_needs_recovery_is_not_sealed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 6])
-def test_an_upload_cut_short_anywhere_is_repeated(tmp_path: Path, cut: int) -> None:
+def test_an_interrupted_upload_is_repeated(tmp_path: Path, cut: int) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
     bucket.fails_from = cut
     assert not uploader(bucket, tmp_path).scan()
@@ -112,7 +112,7 @@ def test_an_upload_cut_short_anywhere_is_repeated(tmp_path: Path, cut: int) -> N
     check_equal(bucket, bench.folder("a"))
 
 
-def test_a_store_that_is_away_for_a_minute_costs_nothing_but_time(tmp_path: Path) -> None:
+def test_an_outage_of_the_store_only_delays_uploads(tmp_path: Path) -> None:
     bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
     pauses: list[float] = []
     bucket.is_away = True
@@ -139,7 +139,7 @@ def test_a_store_that_is_away_for_a_minute_costs_nothing_but_time(tmp_path: Path
     assert seen.unsealed == uploads.Unsealed()
 
 
-def test_the_backlog_is_counted(tmp_path: Path) -> None:
+def test_unsealed_recordings_are_counted(tmp_path: Path) -> None:
     make(tmp_path, "a", "b")
     bucket = FlakyBucket()
     bucket.is_away = True
@@ -149,7 +149,7 @@ def test_the_backlog_is_counted(tmp_path: Path) -> None:
     assert late.unsealed.age_s > 0
 
 
-def test_one_recording_that_cannot_be_read_holds_up_no_other(
+def test_an_unreadable_recording_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, bucket = make(tmp_path, "a", "b"), FlakyBucket()
@@ -165,7 +165,7 @@ def test_one_recording_that_cannot_be_read_holds_up_no_other(
     check_equal(bucket, bench.folder("b"))
 
 
-def test_local_folders_go_when_the_store_has_everything(tmp_path: Path) -> None:
+def test_local_folders_are_removed_once_the_store_is_complete(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a", "b", "c", "d"), FlakyBucket()
     uploader(bucket, tmp_path).scan()
     lost = sealed(bucket, "b").files[0].name
@@ -181,14 +181,14 @@ def test_local_folders_go_when_the_store_has_everything(tmp_path: Path) -> None:
     check_equal(bucket, bench.folder("b"))
 
 
-def test_another_store_gets_everything_too(tmp_path: Path) -> None:
+def test_another_store_receives_all_recordings(tmp_path: Path) -> None:
     bench, first, second = make(tmp_path, "a"), FlakyBucket(), FlakyBucket()
     second.url = "memory:other"
     assert uploader(first, tmp_path).scan() and uploader(second, tmp_path).scan()
     check_equal(second, bench.folder("a"))
 
 
-def test_a_running_talk_is_uploaded_now_and_then_without_a_seal(tmp_path: Path) -> None:
+def test_running_recordings_are_uploaded_without_a_seal(tmp_path: Path) -> None:
     bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
     lock = RecordingLock(bench.folder("a"))
     seen = Uploader(bucket, tmp_path, UploadRules(checkpoint_s=30), clock=lambda: now)
@@ -223,7 +223,7 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
     assert [one.name for one in recording_folders(tmp_path)] == ["b"]
 
 
-def test_workers_of_one_folder_have_one_uploader(tmp_path: Path) -> None:
+def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     make(tmp_path, "a")
     with uploads._only_one(tmp_path / "lock") as first, uploads._only_one(tmp_path / "lock") as no:
         assert first and not no
@@ -231,7 +231,7 @@ def test_workers_of_one_folder_have_one_uploader(tmp_path: Path) -> None:
         assert again
 
 
-def test_a_folder_may_be_the_store(tmp_path: Path) -> None:
+def test_a_folder_can_be_the_store(tmp_path: Path) -> None:
     bench = make(tmp_path / "data", "a")
     url = (tmp_path / "store").as_uri()
     bucket = Bucket(open_store(url), url)
@@ -241,7 +241,7 @@ def test_a_folder_may_be_the_store(tmp_path: Path) -> None:
     assert json.loads((stored / SEAL_FILE).read_text())["meta"]["session_id"] == "a"
 
 
-def test_what_is_no_store_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_store_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="recording.store: "):
         open_store("nope://x")
     monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)

@@ -53,7 +53,7 @@ def encoded(length: int) -> str:
     return base64.b64encode(bytes(length)).decode()
 
 
-def test_a_voice_is_kept_and_found_again(tmp_path: Path) -> None:
+def test_an_uploaded_voice_is_found_again(tmp_path: Path) -> None:
     registry = RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     voice = registry.upload(" Ann \n B " + "x" * 100, encoded(10))
     assert voice.name == ("Ann B " + "x" * 100)[:80]
@@ -79,7 +79,7 @@ def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.wav")] == [voice.filename]
 
 
-def test_what_is_too_short_too_large_or_too_much_is_refused(
+def test_voices_too_short_too_large_or_too_many_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = RefAudioRegistry(tmp_path, Store(tmp_path), max_bytes=100, decoder=QuickDecoder())
@@ -96,9 +96,7 @@ def test_what_is_too_short_too_large_or_too_much_is_refused(
         registry.upload("two", encoded(10))
 
 
-def test_an_upload_that_cannot_be_noted_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_upload_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = RefAudioRegistry(tmp_path, Store(tmp_path / "state"), decoder=QuickDecoder())
 
     def full(_: Store) -> None:
@@ -128,7 +126,7 @@ def test_an_entry_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:
 # The library over it.
 
 
-def test_clients_choose_among_files_of_the_folders_only(tmp_path: Path) -> None:
+def test_clients_paths_are_confined_to_the_voice_folders(tmp_path: Path) -> None:
     folder = tmp_path / "assets" / "ref_audio"
     folder.mkdir(parents=True)
     (folder / "ann.wav").write_bytes(wav(1.0))
@@ -164,7 +162,7 @@ def test_clients_choose_among_files_of_the_folders_only(tmp_path: Path) -> None:
         library.default()
 
 
-def test_a_changed_file_is_read_again_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+def test_a_changed_voice_is_read_again_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
     decoder = QuickDecoder()
     path = tmp_path / "default.wav"
     library = VoiceLibrary(
@@ -183,7 +181,7 @@ def test_a_changed_file_is_read_again_and_a_damaged_one_is_an_error(tmp_path: Pa
         library.default()
 
 
-def test_lengths_come_from_heads(tmp_path: Path) -> None:
+def test_durations_come_from_wav_headers(tmp_path: Path) -> None:
     path = tmp_path / "x.wav"
     path.write_bytes(wav(1.5))
     assert wav_duration_s(path) == 1.5

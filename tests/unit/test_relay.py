@@ -28,8 +28,8 @@ from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
+from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
@@ -151,7 +151,7 @@ class Scene:
             self._traffic(),
             self.pool,
             Request(self.kind, request_type, "adx_1", "client", "", "0" * 32, 10_000),
-            RelayNotes(metrics, request_type.value),
+            RelayTelemetry(metrics, request_type.value),
         )
 
     def _traffic(self) -> Traffic:
@@ -302,7 +302,7 @@ def test_whatever_happens_at_any_await_leaves_nothing(
         play(kind, tmp_path, at, HAPPENINGS[speech_event])
 
 
-def test_a_mistake_of_our_own_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_internal_error_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     def break_it(scene: Scene) -> None:
         def fail(*args: object) -> None:
             raise ZeroDivisionError

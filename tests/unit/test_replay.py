@@ -115,7 +115,7 @@ def test_a_turn_waits_until_the_one_before_is_over(bench: Bench) -> None:
     assert np.abs(inside - 8_192).max() <= 1
 
 
-def test_a_turn_broken_off_is_heard_only_until_then(bench: Bench) -> None:
+def test_an_interrupted_turn_is_played_until_the_interruption(bench: Bench) -> None:
     results = [
         speak("a", level(0.5, 80_000)),
         listen(barge_in=True),
@@ -202,7 +202,7 @@ def test_half_duplex_turns_stand_on_the_sessions_clock(bench: Bench) -> None:
     assert len(replay) == 6 * UNIT + 24_000
 
 
-def test_nothing_to_hear_or_too_much_makes_no_replay(bench: Bench) -> None:
+def test_without_audio_or_with_too_much_there_is_no_replay(bench: Bench) -> None:
     recorder = bench.turns("txt", "half_duplex_audio")
     recorder.start_turn(0, 1_000.0, TextInput(text="Hi"))
     end(recorder)

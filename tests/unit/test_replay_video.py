@@ -86,7 +86,7 @@ def film(bench: Bench) -> Path:
     return made.video
 
 
-def test_the_film_is_as_long_as_the_session(film: Path) -> None:
+def test_the_video_is_as_long_as_the_session(film: Path) -> None:
     with av.open(str(film)) as file:
         video, voice = file.streams.video[0], file.streams.audio[0]
         assert (video.width, video.height) == (1_280, 720)
@@ -110,7 +110,7 @@ def test_each_picture_is_shown_for_its_chunk(film: Path) -> None:
             assert pixels[:, :150].max() < 24 and pixels[:, 1_130:].max() < 24
 
 
-def test_words_appear_with_their_chunk_and_go_after_their_turn(film: Path) -> None:
+def test_subtitles_appear_with_their_chunk_and_end_after_their_turn(film: Path) -> None:
     folder = film.parent
     assert (folder / names.REPLAY_SUBTITLES_FILE).read_text() == (
         "WEBVTT\n\n00:00:01.000 --> 00:00:03.500\nHello there 你好 &amp; &lt;b&gt;\n"
@@ -125,7 +125,7 @@ def test_words_appear_with_their_chunk_and_go_after_their_turn(film: Path) -> No
     assert bytes(sample)[2:].decode() == "Hello there 你好 & <b>"
 
 
-def test_subtitles_grow_and_begin_anew_before_they_cover_the_picture() -> None:
+def test_subtitles_accumulate_and_restart_before_they_cover_the_picture() -> None:
     first = CaptionTurn([(0, "one "), (16_000, "two\n\x00"), (32_000, "x" * 500)], end=80_000)
     second = CaptionTurn([(64_000, "three")], end=999_000)
     cues = cues_of(ReplayPlan(captions=[first, second], least=80_000))
@@ -139,7 +139,7 @@ def test_subtitles_grow_and_begin_anew_before_they_cover_the_picture() -> None:
 
 
 @pytest.mark.parametrize(("timing", "said_at_ms"), [("session", 2_250), ("logical", 2_750)])
-def test_what_the_user_said_stands_above_what_the_model_says(
+def test_the_users_words_are_above_the_models(
     bench: Bench, timing: ReplayTiming, said_at_ms: int
 ) -> None:
     recorder = bench.duplex(timing)
@@ -159,7 +159,7 @@ def test_what_the_user_said_stands_above_what_the_model_says(
     assert spoken[-1].end_ms == min(said_at_ms + 2_500, cues[-1].end_ms)
 
 
-def test_the_film_has_the_replays_sound_on_both_sides(film: Path) -> None:
+def test_the_video_has_both_channels_of_the_replay(film: Path) -> None:
     with av.open(str(film)) as file:
         planes = [frame.to_ndarray() for frame in file.decode(audio=0)]
     samples = np.concatenate(planes, axis=1).astype(np.float32)  # [2, T]
@@ -177,7 +177,7 @@ def test_the_film_has_the_replays_sound_on_both_sides(film: Path) -> None:
     assert model == [None, pytest.approx(3_000, abs=10), None, None]
 
 
-def test_without_h264_the_film_is_mpeg4_and_a_bad_picture_is_passed_over(bench: Bench) -> None:
+def test_without_h264_the_video_is_mpeg4_and_bad_pictures_are_skipped(bench: Bench) -> None:
     folder = record(bench, "plain", damaged=True)
     made = build_replay(folder, video=VideoOptions(codec="mpeg4"))
     assert made.video is not None
@@ -189,7 +189,7 @@ def test_without_h264_the_film_is_mpeg4_and_a_bad_picture_is_passed_over(bench: 
     assert np.abs(colour_of(seen_at(shown, 3.5)) - COLOURS[3]).max() < 12
 
 
-def test_a_film_that_takes_too_long_or_cannot_be_made_is_left_out(bench: Bench) -> None:
+def test_a_video_that_is_too_slow_or_fails_is_left_out(bench: Bench) -> None:
     folder = record(bench, "slow")
     clock = itertools.count(0.0, 50.0)
     for options in (VideoOptions(monotonic_s=lambda: next(clock)), VideoOptions(codec="libnone")):

@@ -17,9 +17,9 @@ GATHERING_S = 5.0
 KIND = "duplex"
 
 
-def gateway(clock: FakeClock, *, is_gathering: bool, slots: int = 1) -> WorkerPool:
-    pool = make_pool(are_busy=not is_gathering, clock=clock, slots=slots)
-    pool.tickets = ReturnTickets(KEY, clock, is_gathering=is_gathering)
+def gateway(clock: FakeClock, *, awaits_returns: bool, slots: int = 1) -> WorkerPool:
+    pool = make_pool(are_busy=not awaits_returns, clock=clock, slots=slots)
+    pool.tickets = ReturnTickets(KEY, clock, awaits_returns=awaits_returns)
     return pool
 
 
@@ -29,17 +29,17 @@ def enter(pool: WorkerPool, session_id: str, shown: str = "") -> Ticket:
 
 
 @in_virtual_time
-async def test_a_killed_gateway_loses_no_place_and_lets_nobody_overtake() -> None:
+async def test_a_killed_gateway_loses_no_position_and_lets_nobody_overtake() -> None:
     clock = FakeClock()
-    before = gateway(clock, is_gathering=False)
+    before = gateway(clock, awaits_returns=False)
     waiting = [enter(before, f"old_{number}") for number in range(60)]
     held = {
         f"old_{number}": before.tickets.issue(ticket.order, f"old_{number}", KIND)
         for number, ticket in enumerate(waiting)
     }
     clock.advance(2)  # it is killed, and another one starts
-    after = gateway(clock, is_gathering=True)
-    after.gather(GATHERING_S)
+    after = gateway(clock, awaits_returns=True)
+    after.hold_for_returns(GATHERING_S)
     arrivals = [*held, *(f"new_{number}" for number in range(40))]
     random.Random(17).shuffle(arrivals)
     tickets = [enter(after, session_id, held.get(session_id, "")) for session_id in arrivals]
@@ -57,13 +57,31 @@ async def test_a_killed_gateway_loses_no_place_and_lets_nobody_overtake() -> Non
 
 
 @in_virtual_time
-async def test_who_comes_back_after_the_gathering_goes_before_those_who_came_later() -> None:
+async def test_estimates_include_the_time_in_which_nobody_is_assigned() -> None:
     clock = FakeClock()
-    before, after = gateway(clock, is_gathering=False), gateway(clock, is_gathering=True)
+    pool = gateway(clock, awaits_returns=True)
+    pool.hold_for_returns(GATHERING_S)
+    first, second = enter(pool, "first"), enter(pool, "second")
+    duration_s = pool.eta_tracker.get_eta("audio_duplex")
+    assert first.estimated_wait_s == GATHERING_S
+    assert second.estimated_wait_s == GATHERING_S + duration_s
+    clock.advance(2)
+    pool.refresh_estimates()
+    assert first.estimated_wait_s == GATHERING_S - 2
+    for worker in workers_of(pool):  # as right after a restart, before any has answered
+        worker.mark_offline()
+    pool.refresh_estimates(is_forced=True)
+    assert first.estimated_wait_s == GATHERING_S - 2
+
+
+@in_virtual_time
+async def test_a_late_return_precedes_newer_requests() -> None:
+    clock = FakeClock()
+    before, after = gateway(clock, awaits_returns=False), gateway(clock, awaits_returns=True)
     ticket = enter(before, "old")
     held = before.tickets.issue(ticket.order, "old", KIND)
     clock.advance(1)
-    after.gather(0.0)
+    after.hold_for_returns(0.0)
     await asyncio.sleep(1)
     served, newcomer = enter(after, "first"), enter(after, "second")
     late = enter(after, "old", held)
@@ -71,7 +89,7 @@ async def test_who_comes_back_after_the_gathering_goes_before_those_who_came_lat
     assert newcomer.estimated_wait_s > late.estimated_wait_s
 
 
-def test_a_ticket_is_of_one_session_and_lasts_a_minute() -> None:
+def test_a_return_ticket_is_for_one_session_and_lasts_a_minute() -> None:
     clock = FakeClock()
     tickets = ReturnTickets(KEY, clock)
     order = tickets.draw()
@@ -88,7 +106,7 @@ def test_a_ticket_is_of_one_session_and_lasts_a_minute() -> None:
 
 
 @pytest.mark.parametrize("shown", ["", ".", "..", "1.2.3", "a.b.c", "-1.0.", "\ud800", "1" * 5_000])
-def test_what_is_no_ticket_is_a_newcomers(shown: str) -> None:
+def test_an_invalid_return_ticket_is_ignored(shown: str) -> None:
     assert ReturnTickets(KEY).read(shown, "mine", KIND) is None
 
 
@@ -105,7 +123,7 @@ async def test_a_ticket_is_spent_once_a_worker_is_assigned() -> None:
     assert len(pool.tickets._spent) == 2
 
 
-def test_places_grow_strictly_though_the_clock_stands_still_or_goes_back() -> None:
+def test_positions_increase_strictly_even_if_the_clock_goes_back() -> None:
     clock = FakeClock()
     tickets = ReturnTickets(KEY, clock)
     first, second = tickets.draw(), tickets.draw()

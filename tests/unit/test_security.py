@@ -55,7 +55,7 @@ def access_policy(clock: Callable[[], float] = lambda: 0.0, **settings: object) 
         ("::ffff:10.0.0.1", "1.1.1.1", "1.1.1.1"),
     ],
 )
-def test_only_trusted_proxies_speak_for_others(
+def test_only_trusted_proxies_headers_are_believed(
     peer: str, forwarded: str | None, expected: str
 ) -> None:
     door = access_policy(trusted_proxies=["10.0.0.0/8"])
@@ -81,7 +81,7 @@ def test_only_trusted_proxies_speak_for_others(
         ("[::1", False),
     ],
 )
-def test_only_a_name_of_this_server_or_an_address_may_be_called(host: str, is_known: bool) -> None:
+def test_only_configured_host_names_and_addresses_are_accepted(host: str, is_known: bool) -> None:
     door = access_policy(allowed_hosts=["Talk.lan", "*.parts.lan"])
     if is_known:
         door.check_host(connection(headers={"host": host}))
@@ -110,7 +110,7 @@ def test_only_a_name_of_this_server_or_an_address_may_be_called(host: str, is_kn
         ("http://[nonsense]", False),
     ],
 )
-def test_pages_of_other_sites_are_refused(origin: str, is_allowed: bool) -> None:
+def test_foreign_origins_are_refused(origin: str, is_allowed: bool) -> None:
     door = access_policy(allowed_origins=["https://Friend.example"])
     if is_allowed:
         door.check_origin(connection(headers={"Origin": origin}))
@@ -119,11 +119,11 @@ def test_pages_of_other_sites_are_refused(origin: str, is_allowed: bool) -> None
             door.check_origin(connection(headers={"Origin": origin}))
 
 
-def test_what_no_browser_sent_has_no_origin() -> None:
+def test_requests_without_origin_are_accepted() -> None:
     access_policy().check_origin(connection())
 
 
-def test_a_trusted_proxy_says_what_the_host_was_called() -> None:
+def test_a_trusted_proxy_forwards_the_host_name() -> None:
     headers = {"Origin": "https://shown.example", "X-Forwarded-Host": "shown.example"}
     access_policy(trusted_proxies=["10.0.0.1"]).check_origin(connection("10.0.0.1", headers))
     with pytest.raises(OriginRefusedError):
@@ -139,7 +139,7 @@ def test_an_allowed_origin_needs_scheme_and_host(origin: str) -> None:
         SecuritySettings.model_validate({"allowed_origins": [origin]})
 
 
-def test_an_administrator_shows_the_token_or_a_cookie_of_a_session() -> None:
+def test_an_administrator_presents_a_token_or_a_session_cookie() -> None:
     door = access_policy()
     cookie = door.sessions.begin()
     assert cookie != door.sessions.begin() and TOKEN not in cookie
@@ -159,7 +159,7 @@ def test_a_session_ends_with_logout_and_with_age() -> None:
     assert not door.sessions.is_open(second)
 
 
-def test_behind_tls_only_a_cookie_that_is_bound_to_it_counts() -> None:
+def test_with_tls_only_a_host_bound_cookie_is_accepted() -> None:
     door = access_policy(trusted_proxies=["10.0.0.1"])
     told = {"X-Forwarded-Proto": "https"}
     cookie = door.sessions.begin()
@@ -170,12 +170,12 @@ def test_behind_tls_only_a_cookie_that_is_bound_to_it_counts() -> None:
     assert not door.is_admin(connection(headers=planted, scheme="https"))
 
 
-def test_only_insecure_admin_without_a_token_lets_everybody() -> None:
+def test_only_insecure_admin_without_a_token_is_open() -> None:
     assert access_policy(insecure_admin=True).is_admin(connection())
     assert not access_policy(insecure_admin=True, admin_token=TOKEN).is_admin(connection())
 
 
-def test_wrong_tokens_run_out_and_never_lock_out_the_right_one() -> None:
+def test_wrong_tokens_are_rate_limited_and_the_right_one_never_is() -> None:
     door = access_policy()
     for _ in range(10):
         with pytest.raises(UnauthorizedError):
@@ -187,7 +187,7 @@ def test_wrong_tokens_run_out_and_never_lock_out_the_right_one() -> None:
     door.check_token(TOKEN, "1.1.1.1")
 
 
-def test_the_first_start_makes_a_token_that_others_cannot_read(tmp_path: Path) -> None:
+def test_the_first_start_creates_a_private_token(tmp_path: Path) -> None:
     token = ensure_admin_token(tmp_path / "data")
     file = tmp_path / "data" / TOKEN_FILE
     assert len(token) >= 22 and stat.S_IMODE(file.stat().st_mode) == 0o600

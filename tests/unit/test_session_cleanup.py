@@ -91,7 +91,7 @@ def gone(report: CleanupReport) -> list[tuple[str, str]]:
     return [(session.session_id, session.reason) for session in report.sessions]
 
 
-def test_without_a_limit_nothing_is_even_looked_at(tmp_path: Path) -> None:
+def test_without_limits_only_recovery_is_done(tmp_path: Path) -> None:
     make(tmp_path, "old", created=9_999)
     for days, gib in ((-1, -1), (0, 0), (-1, 0)):
         assert clean(tmp_path, days, gib) == CleanupReport(status="skipped")
@@ -99,7 +99,7 @@ def test_without_a_limit_nothing_is_even_looked_at(tmp_path: Path) -> None:
     assert clean(tmp_path / "none", 1).scanned == 0
 
 
-def test_recordings_older_than_the_limit_go(tmp_path: Path) -> None:
+def test_recordings_older_than_the_limit_are_deleted(tmp_path: Path) -> None:
     make(tmp_path, "a_old", created=31, seen=0)  # looking at it does not make it younger
     make(tmp_path, "b_young", created=29)
     report = clean(tmp_path, days=30)
@@ -110,7 +110,7 @@ def test_recordings_older_than_the_limit_go(tmp_path: Path) -> None:
     assert (report.remaining, report.remaining_size_mb, report.errors) == (1, 0.1, ())
 
 
-def test_the_least_recently_used_go_until_the_rest_fits(tmp_path: Path) -> None:
+def test_the_least_recently_used_are_deleted_until_the_rest_fits(tmp_path: Path) -> None:
     make(tmp_path, "a", created=50, seen=1)  # old, but somebody looked at it
     make(tmp_path, "b", created=40, ended=5)  # a long one that ended lately
     make(tmp_path, "c", created=30)
@@ -123,7 +123,7 @@ def test_the_least_recently_used_go_until_the_rest_fits(tmp_path: Path) -> None:
     assert clean(tmp_path, gib=room_for(tmp_path, 3.1)).deleted == 0
 
 
-def test_age_comes_before_size(tmp_path: Path) -> None:
+def test_age_is_applied_before_size(tmp_path: Path) -> None:
     make(tmp_path, "used_but_old", created=31, seen=0)
     make(tmp_path, "unused", created=29)
     make(tmp_path, "used", created=29, seen=1)
@@ -131,7 +131,7 @@ def test_age_comes_before_size(tmp_path: Path) -> None:
     assert gone(report) == [("used_but_old", "expired"), ("unused", "capacity")]
 
 
-def test_touching_a_recording_saves_it(tmp_path: Path) -> None:
+def test_an_accessed_recording_is_retained(tmp_path: Path) -> None:
     folders = [make(tmp_path, name, created=days) for name, days in (("a", 9), ("b", 8), ("c", 7))]
     before = (folders[0] / names.META_FILE).read_bytes()
     look_at(tmp_path, folders[0].name, 1)
@@ -139,7 +139,7 @@ def test_touching_a_recording_saves_it(tmp_path: Path) -> None:
     assert gone(clean(tmp_path, gib=room_for(tmp_path, 2.1))) == [("b", "capacity")]
 
 
-def test_a_recording_being_written_stays_whatever_the_limits(tmp_path: Path) -> None:
+def test_a_recording_being_written_is_never_deleted(tmp_path: Path) -> None:
     folder = make(tmp_path, "live", created=999)
     age(folder, 999)
     lock = RecordingLock(folder)
@@ -169,7 +169,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(tmp_path: Path) -> None:
     assert dry.model_copy(update={"dry_run": False}) == wet
 
 
-def test_folders_that_are_no_recordings_are_dealt_with_after_a_day(tmp_path: Path) -> None:
+def test_other_folders_are_deleted_after_a_day(tmp_path: Path) -> None:
     root = tmp_path / names.SESSIONS_FOLDER
     for name, days in (("empty_old", 2.0), ("empty_new", 0.5)):
         folder = root / name
@@ -198,7 +198,7 @@ def test_a_recording_whose_meta_is_damaged_is_recovered(tmp_path: Path) -> None:
     assert meta is not None and meta.created_at == ago(5)
 
 
-def test_links_and_foreign_names_are_left_alone(tmp_path: Path) -> None:
+def test_symlinks_and_foreign_names_are_ignored(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     shutil.copytree(make(tmp_path, "mine", created=1), outside)
     age(outside, 99)
@@ -210,7 +210,7 @@ def test_links_and_foreign_names_are_left_alone(tmp_path: Path) -> None:
     assert outside.exists() and (root / "link").exists() and (root / "not a recording").exists()
 
 
-def test_what_cannot_be_deleted_is_told_and_the_rest_goes_on(
+def test_a_failed_deletion_is_reported_and_the_cleanup_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
@@ -230,7 +230,7 @@ def test_what_cannot_be_deleted_is_told_and_the_rest_goes_on(
     assert left(tmp_path) == ["b"] and (report.deleted, report.remaining) == (2, 1)
 
 
-def test_a_deletion_cut_off_is_completed_next_time(
+def test_an_interrupted_deletion_is_completed_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(tmp_path, "half", created=99)
@@ -247,7 +247,7 @@ def test_a_deletion_cut_off_is_completed_next_time(
     assert list((tmp_path / names.SESSIONS_FOLDER).iterdir()) == []
 
 
-def test_what_a_full_disk_left_unfinished_is_finished_first(tmp_path: Path) -> None:
+def test_unfinished_recordings_are_recovered_first(tmp_path: Path) -> None:
     folder = names.recording_folder(tmp_path, "left")
     folder.mkdir(parents=True)
     line = SessionLine(session_id="left", app_type="chat", start_ts=ago(0.01))
@@ -302,7 +302,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_command_line_deletes_and_tells(tmp_path: Path) -> None:
+def test_the_command_line_deletes_and_reports(tmp_path: Path) -> None:
     make(tmp_path, "ancient", created=99_999)
     where = ("--data-dir", str(tmp_path))
     code, text = run(*where, "--dry-run")

@@ -134,7 +134,7 @@ def test_the_duplex_timeline_has_each_documented_field(bench: Bench) -> None:
     assert "你好" in text and '\n  "mode"' in text  # UTF-8, indent 2
 
 
-def test_turns_count_up_when_one_ends_or_is_broken_off(bench: Bench) -> None:
+def test_turns_are_counted_when_they_end_or_are_interrupted(bench: Bench) -> None:
     sound = level(0.1, 24_000)
     results = [speak("a", sound), speak("b", sound, ends=True), speak("c", sound)]
     results += [listen(barge_in=True), listen(barge_in=True), speak("d", sound)]
@@ -147,7 +147,7 @@ def test_turns_count_up_when_one_ends_or_is_broken_off(bench: Bench) -> None:
     assert spoken == [f"ai_audio/turn_{turn}_chunk_00{index}.wav" for turn, index in numbers]
 
 
-def test_chunks_never_answered_are_kept(bench: Bench) -> None:
+def test_unanswered_chunks_are_recorded(bench: Bench) -> None:
     recorder = bench.duplex()
     for index in range(70):  # more than may wait
         frames = [picture((1, 2, 3))] if index == 66 else []
@@ -179,7 +179,7 @@ def test_the_calls_of_the_specification_do_the_same(bench: Bench) -> None:
     assert recorder.turn_index == 1
 
 
-def test_sound_is_clipped_and_junk_is_silence_or_left_out(bench: Bench) -> None:
+def test_audio_is_clipped_and_invalid_audio_is_silent_or_left_out(bench: Bench) -> None:
     recorder = bench.duplex()
     recorder.save_user_audio(0, np.array([2.0, -2.0, np.nan, np.inf, 0.5], np.float32))
     recorder.save_user_audio(1, "no base64!")
@@ -195,7 +195,7 @@ def test_sound_is_clipped_and_junk_is_silence_or_left_out(bench: Bench) -> None:
     assert [chunk.index for chunk in duplex_of(folder).chunks] == [0, 4]
 
 
-def test_settings_are_kept_without_the_sound_in_them(bench: Bench) -> None:
+def test_settings_are_stored_without_their_audio(bench: Bench) -> None:
     voice = encode_wire_audio(level(0.1, 32_000))
     config = {
         "ref_audio_base64": voice,
@@ -286,7 +286,7 @@ def test_a_chat_reply_may_come_as_a_wav_file(bench: Bench) -> None:
     assert turns_of(bench.folder("chat_1")).turns[0].output.audio_duration_ms == 1_000
 
 
-def test_voice_and_text_inputs_are_told_apart_when_read_back(bench: Bench) -> None:
+def test_voice_and_text_inputs_are_distinguished_when_read(bench: Bench) -> None:
     recorder = bench.turns("mix", "half_duplex_audio")
     recorder.start_turn(0, 0.0, VoiceInput(duration_ms=0))
     recorder.start_turn(1, 0.0, TextInput())
@@ -295,7 +295,7 @@ def test_voice_and_text_inputs_are_told_apart_when_read_back(bench: Bench) -> No
     assert kinds == [VoiceInput, TextInput]
 
 
-def test_a_checkpoint_can_be_read_while_the_session_goes_on(bench: Bench) -> None:
+def test_a_checkpoint_is_readable_while_the_session_continues(bench: Bench) -> None:
     recorder = record_turns(bench, "live", 1)
     recorder.checkpoint()
     folder = bench.folder("live")

@@ -36,7 +36,7 @@ class Server:
         return StarletteSocket(websocket)
 
 
-def test_messages_are_received_until_the_socket_closes() -> None:
+def test_messages_are_received_until_the_end() -> None:
     async def test() -> None:
         server = Server(
             {"type": "websocket.receive", "text": "{}"},
@@ -55,7 +55,7 @@ def test_messages_are_received_until_the_socket_closes() -> None:
     asyncio.run(test())
 
 
-def test_messages_are_sent_until_the_socket_closes() -> None:
+def test_messages_are_sent_until_closed() -> None:
     async def test() -> None:
         server = Server()
         socket = await server.accept()

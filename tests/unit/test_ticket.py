@@ -18,7 +18,7 @@ MAX_TURNS = 30  # far more turns of the loop than any scenario here takes
 
 
 @in_virtual_time
-async def test_the_worker_is_ours_for_the_block() -> None:
+async def test_the_slot_is_held_for_the_block() -> None:
     pool = make_pool()
     async with assigned(pool, "chat", "someone") as ticket:
         assert ticket.assigned
@@ -28,7 +28,7 @@ async def test_the_worker_is_ours_for_the_block() -> None:
 
 
 @in_virtual_time
-async def test_an_error_in_the_block_gives_the_worker_back() -> None:
+async def test_an_error_in_the_block_releases_the_slot() -> None:
     pool = make_pool()
     with pytest.raises(ZeroDivisionError):
         async with assigned(pool, "chat"):
@@ -37,7 +37,7 @@ async def test_an_error_in_the_block_gives_the_worker_back() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_is_told_at_once_then_at_changes_and_every_three_seconds() -> None:
+async def test_a_waiting_client_is_notified_at_once_at_changes_and_every_three_seconds() -> None:
     clock = FakeClock()
     pool = make_pool(are_busy=True, clock=clock)
     (worker,) = workers_of(pool)
@@ -63,7 +63,7 @@ async def test_who_waits_is_told_at_once_then_at_changes_and_every_three_seconds
 
 
 @in_virtual_time
-async def test_who_is_served_at_once_is_told_nothing() -> None:
+async def test_a_client_served_at_once_is_not_notified() -> None:
     async def tell(ticket: Ticket) -> None:
         raise AssertionError(ticket)
 
@@ -91,7 +91,7 @@ async def test_a_cancelled_ticket_is_an_error_not_a_cancellation(kind: str) -> N
 
 
 @in_virtual_time
-async def test_only_sessions_that_began_teach_the_estimates() -> None:
+async def test_only_started_sessions_update_the_estimates() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)
     async with assigned(pool, "chat"):
@@ -104,7 +104,7 @@ async def test_only_sessions_that_began_teach_the_estimates() -> None:
 
 
 @in_virtual_time
-async def test_the_cache_is_kept_only_if_the_holder_says_so() -> None:
+async def test_the_cache_is_retained_only_on_request() -> None:
     pool = make_pool()
     (worker,) = workers_of(pool)
     async with assigned(pool, "streaming", history_hash="A") as ticket:

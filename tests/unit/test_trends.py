@@ -11,13 +11,13 @@ from core.errors import ErrorCode
 from core.metrics import GatewayMetrics
 from core.schemas.duplex import Result
 from gateway_modules.administration import POINTS, Trends, quantile
-from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.telemetry import RelayTelemetry
 from tests.fakes.pools import ask, make_pool
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 
 @in_virtual_time
-async def test_a_point_tells_sessions_queue_units_and_refusals() -> None:
+async def test_a_sample_has_sessions_queue_units_and_refusals() -> None:
     clock, metrics = FakeClock(), GatewayMetrics(CollectorRegistry())
     pool = make_pool(clock=clock)
     trends = Trends(pool, metrics, clock=lambda: 1_000.0)
@@ -45,7 +45,7 @@ async def test_a_point_tells_sessions_queue_units_and_refusals() -> None:
 
 
 @in_virtual_time
-async def test_an_hour_is_kept_and_no_more() -> None:
+async def test_one_hour_is_kept() -> None:
     times = iter(range(10_000))
     trends = Trends(make_pool(), GatewayMetrics(CollectorRegistry()), lambda: next(times))
     for _ in range(POINTS + 5):
@@ -56,7 +56,7 @@ async def test_an_hour_is_kept_and_no_more() -> None:
 
 
 @in_virtual_time
-async def test_points_are_taken_by_one_task_until_it_is_cancelled() -> None:
+async def test_samples_are_taken_until_the_task_is_cancelled() -> None:
     trends = Trends(make_pool(), GatewayMetrics(CollectorRegistry()), lambda: 0.0, period_s=10)
     task = asyncio.create_task(trends.run())
     await asyncio.sleep(35)
@@ -77,9 +77,9 @@ def test_the_nearest_rank_is_taken(
 
 
 @in_virtual_time
-async def test_units_are_read_off_the_end_of_results() -> None:
+async def test_unit_times_are_read_from_the_end_of_results() -> None:
     metrics = GatewayMetrics(CollectorRegistry())
-    notes = RelayNotes(metrics, "omni_duplex")
+    notes = RelayTelemetry(metrics, "omni_duplex")
     listening = Result(is_listen=True, wall_clock_ms=87.25)
     speaking = Result(is_listen=False, audio_data="A" * 130_000, wall_clock_ms=412.5)
     for message in (listening, speaking):

@@ -38,7 +38,7 @@ def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:
     return turn
 
 
-def test_a_hit_sends_the_last_message_and_what_is_expected(voices: VoiceLibrary) -> None:
+def test_a_cache_hit_sends_the_last_message_and_the_expected_hash(voices: VoiceLibrary) -> None:
     turn = turn_of(voices, max_slice_nums=4, nobody_knows="this")
     assert turn.history_hash and not turn.is_heavy
     hit = json.loads(turn.for_worker(is_cache_hit=True))
@@ -56,7 +56,7 @@ def test_a_hit_sends_the_last_message_and_what_is_expected(voices: VoiceLibrary)
         WorkerPrefill.model_validate_json(text)
 
 
-def test_the_next_turn_presents_what_is_kept_now(voices: VoiceLibrary) -> None:
+def test_the_next_turn_presents_the_retained_hash(voices: VoiceLibrary) -> None:
     done = '{"type": "done", "session_id": "s", "text": "Sure", "stopped": %s}'
     turn = turn_of(voices)
     kept = turn.hash_after(done % "false")
@@ -68,7 +68,7 @@ def test_the_next_turn_presents_what_is_kept_now(voices: VoiceLibrary) -> None:
     assert compute_history_hash(following[:-1]) == kept
 
 
-def test_what_is_uncertain_is_not_kept(voices: VoiceLibrary) -> None:
+def test_an_uncertain_cache_is_not_retained(voices: VoiceLibrary) -> None:
     turn = turn_of(voices)
     assert turn.hash_after('{"type": "done", "session_id": "s", "stopped": true}') == ""
     assert turn.hash_after('{"type": "done"}') == ""
@@ -85,7 +85,7 @@ def test_other_messages_have_a_type_only(voices: VoiceLibrary) -> None:
             read_streaming(text, voices)
 
 
-def test_a_chat_passes_as_it_came_unless_it_names_files(voices: VoiceLibrary) -> None:
+def test_a_chat_is_unchanged_unless_it_names_files(voices: VoiceLibrary) -> None:
     request = '{"messages":[{"role":"user","content":"Hi"}], "note": 1}'
     assert read_chat(request, voices) == ("prefill", request)
     assert read_chat('{"type": "stop"}', voices) == ("stop", None)
@@ -96,7 +96,7 @@ def test_a_chat_passes_as_it_came_unless_it_names_files(voices: VoiceLibrary) ->
         read_chat('{"type": "dance"}', voices)
 
 
-def test_long_texts_and_names_of_files_are_for_a_thread() -> None:
+def test_long_texts_and_file_names_are_handled_in_a_thread() -> None:
     assert not is_heavy('{"type": "stop"}')
     assert is_heavy("x" * 200_000)
     assert is_heavy('{"ref_audio_path": "x"}')

@@ -69,7 +69,7 @@ def parameters(kind: type, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("ours", "name"), list(overrides()))
-def test_every_override_is_a_method_that_uvicorn_calls_so(ours: type, name: str) -> None:
+def test_every_overridden_uvicorn_method_exists(ours: type, name: str) -> None:
     theirs = SUBCLASSES[ours]
     if (ours, name) == (GatewayServer, "__init__"):
         assert parameters(theirs, name) == ["self", "config"]
@@ -79,11 +79,11 @@ def test_every_override_is_a_method_that_uvicorn_calls_so(ours: type, name: str)
 
 
 @pytest.mark.parametrize(("theirs", "name", "expected"), CALLED)
-def test_what_we_call_of_uvicorn_is_there(theirs: type, name: str, expected: list[str]) -> None:
+def test_the_uvicorn_methods_we_call_exist(theirs: type, name: str, expected: list[str]) -> None:
     assert parameters(theirs, name) == expected, f"uvicorn {uvicorn.__version__} has changed it"
 
 
-def test_what_we_read_of_uvicorn_is_there() -> None:
+def test_the_uvicorn_attributes_we_read_exist() -> None:
     async def make() -> dict[str, set[str]]:
         config = uvicorn.Config(no_app, log_config=None)
         config.load()
@@ -101,7 +101,7 @@ def test_what_we_read_of_uvicorn_is_there() -> None:
     assert missing == {"socket": set(), "http": set(), "server": set()}, uvicorn.__version__
 
 
-def test_what_we_use_of_websockets_is_there() -> None:
+def test_the_websockets_internals_we_use_exist() -> None:
     assert parameters(ClientConnection, "process_event") == ["self", "event"]
     assert parameters(ClientConnection, "send_data") == ["self"]
     assert parameters(ClientProtocol, "send_text") == ["self", "data", "fin"]

@@ -42,7 +42,7 @@ def ask(files: WebFiles, path: Path, **headers: str) -> Response:
         ("a.unheard-of", "application/octet-stream"),
     ],
 )
-def test_the_kind_of_a_file_does_not_depend_on_the_machine(
+def test_media_types_do_not_depend_on_the_machine(
     tmp_path: Path, name: str, media_type: str
 ) -> None:
     (tmp_path / name).write_bytes(TEXT)
@@ -50,7 +50,7 @@ def test_the_kind_of_a_file_does_not_depend_on_the_machine(
         assert ask(WebFiles(), tmp_path / name, **headers).headers["content-type"] == media_type
 
 
-def test_text_is_compressed_for_who_can_read_it_and_only_once(tmp_path: Path) -> None:
+def test_text_is_compressed_once_for_clients_that_accept_gzip(tmp_path: Path) -> None:
     path = tmp_path / "a.js"
     path.write_bytes(TEXT)
     files = WebFiles()
@@ -69,7 +69,7 @@ def test_text_is_compressed_for_who_can_read_it_and_only_once(tmp_path: Path) ->
     assert gzip.decompress(bytes(ask(files, path, accept_encoding="gzip").body)) == TEXT + b"//"
 
 
-def test_what_is_kept_compressed_has_a_bound(
+def test_the_cache_of_compressed_files_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_files, "KEPT_BYTES", 200)
@@ -95,7 +95,7 @@ def test_small_files_and_sound_are_sent_as_they_are(tmp_path: Path) -> None:
     ("told", "expected"),
     [("", False), ("gzip", True), ("br;q=1, GZIP;q=0.5", True), ("*", True), ("gzip;q=0", False)],
 )
-def test_who_can_read_gzip(told: str, expected: bool) -> None:
+def test_accepting_gzip(told: str, expected: bool) -> None:
     assert accepts_gzip(Headers({"accept-encoding": told})) is expected
 
 

@@ -49,7 +49,7 @@ def fails(error: Exception) -> Handler:
 
 
 @in_virtual_time
-async def test_health_is_asked_and_read() -> None:
+async def test_health_is_requested_and_parsed() -> None:
     seen: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -74,7 +74,7 @@ async def test_health_is_asked_and_read() -> None:
         httpx.Response(200, json={"status": "healthy", "worker_status": "dancing"}),
     ],
 )
-async def test_a_senseless_health_answer_is_the_worker_s_error(response: httpx.Response) -> None:
+async def test_an_invalid_health_answer_is_the_workers_error(response: httpx.Response) -> None:
     told = await client_of(lambda request: response).health(WORKER)
     assert told.worker_status is WorkerStatus.ERROR
     assert told.error
@@ -90,7 +90,7 @@ async def test_no_health_answer_is_unreachable(error: Exception) -> None:
 
 
 @in_virtual_time
-async def test_a_worker_that_trickles_its_answer_is_given_up() -> None:
+async def test_a_worker_that_answers_too_slowly_times_out() -> None:
     async def trickle() -> AsyncIterator[bytes]:
         while True:
             await asyncio.sleep(1)
@@ -146,7 +146,7 @@ async def test_status_codes_become_errors(status: int, expected: type[OmniError]
         BadConfigError("config.top_k"),
     ],
 )
-async def test_a_refusal_by_the_worker_reaches_the_client_as_it_is(refusal: OmniError) -> None:
+async def test_a_workers_refusal_reaches_the_client_unchanged(refusal: OmniError) -> None:
     told = {"detail": refusal.message, "code": refusal.code}
     client = client_of(lambda request: httpx.Response(refusal.http_status, json=told))
     with pytest.raises(OmniError) as caught:
@@ -173,7 +173,7 @@ async def test_transport_failures_become_errors(
 
 
 @in_virtual_time
-async def test_a_reply_that_makes_no_sense_or_is_too_large_is_an_error(
+async def test_an_invalid_or_oversized_reply_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = client_of(lambda request: httpx.Response(200, text="not JSON"))
@@ -260,7 +260,7 @@ async def test_a_socket_is_opened_without_compression_and_closed() -> None:
 
 
 @in_virtual_time
-async def test_a_socket_is_tried_five_times_a_second_apart() -> None:
+async def test_a_connection_is_attempted_five_times_a_second_apart() -> None:
     client, opener = opening(4)
     async with client.connected(WORKER, "/ws/streaming"):
         assert asyncio.get_running_loop().time() == 4.0
@@ -273,7 +273,7 @@ async def test_a_socket_is_tried_five_times_a_second_apart() -> None:
 
 
 @in_virtual_time
-async def test_a_socket_is_cut_when_even_its_closing_is_cancelled() -> None:
+async def test_a_socket_is_aborted_when_its_close_is_cancelled() -> None:
     client, opener = opening(0)
 
     async def use() -> None:

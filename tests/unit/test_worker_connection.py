@@ -24,22 +24,22 @@ def make_worker(clock: FakeClock | None = None, *, slots: int = 1) -> WorkerConn
     return worker
 
 
-def test_a_worker_nobody_has_heard_of_is_offline() -> None:
+def test_an_unpolled_worker_is_offline() -> None:
     worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
     assert worker.status is WorkerStatus.OFFLINE
-    assert worker.room == 0
+    assert worker.available_slots == 0
 
 
 @pytest.mark.parametrize("status", WorkerStatus)
-def test_a_worker_without_our_sessions_is_what_it_says(status: WorkerStatus) -> None:
+def test_without_our_sessions_a_worker_has_the_status_it_reports(status: WorkerStatus) -> None:
     worker = make_worker()
     hear(worker, status)
     assert worker.status is status
-    assert bool(worker.room) == (status is WorkerStatus.IDLE)
+    assert bool(worker.available_slots) == (status is WorkerStatus.IDLE)
 
 
 @pytest.mark.parametrize("told", [WorkerStatus.IDLE, *BUSY])
-def test_a_worker_we_gave_work_stays_busy_whatever_it_says(told: WorkerStatus) -> None:
+def test_a_worker_with_our_session_is_busy_whatever_it_reports(told: WorkerStatus) -> None:
     worker = make_worker()
     occupy(worker, "duplex", "s")
     hear(worker, told)
@@ -47,44 +47,44 @@ def test_a_worker_we_gave_work_stays_busy_whatever_it_says(told: WorkerStatus) -
     assert worker.tasks[0].session_id == "s"
 
 
-def test_a_worker_gets_no_more_sessions_than_it_can_serve_in_time() -> None:
+def test_sessions_are_limited_by_the_measured_capacity() -> None:
     worker = make_worker(slots=4)
-    assert worker.room == 4, "a worker that does not say takes as many as it has slots"
+    assert worker.available_slots == 4, "a worker that does not say takes as many as it has slots"
     hear(worker, slots=4, capacity=2)
-    assert worker.room == 2
+    assert worker.available_slots == 2
     occupy(worker, "duplex", "a")
-    assert worker.room == 1
+    assert worker.available_slots == 1
     occupy(worker, "duplex", "b")
     hear(worker, slots=4, capacity=1, active_sessions=2)
-    assert worker.room == 0 and len(worker.tasks) == 2, "nobody is sent away"
+    assert worker.available_slots == 0 and len(worker.tasks) == 2, "nobody is sent away"
     hear(worker, slots=4, capacity=9, active_sessions=2)
-    assert worker.room == 2
+    assert worker.available_slots == 2
 
 
-def test_a_worker_that_is_about_to_end_gets_nothing_new() -> None:
+def test_a_draining_worker_gets_no_new_sessions() -> None:
     worker = make_worker()
     hear(worker)
-    assert worker.room
+    assert worker.available_slots
     hear(worker, is_draining=True)
-    assert not worker.room and not worker.is_in_service
+    assert not worker.available_slots and not worker.is_in_service
     hear(worker)
-    assert worker.room
+    assert worker.available_slots
 
 
 @pytest.mark.parametrize("told", [WorkerStatus.LOADING, WorkerStatus.ERROR])
-def test_a_failed_worker_keeps_its_session_until_the_owner_lets_go(told: WorkerStatus) -> None:
+def test_a_failed_workers_session_lasts_until_it_is_released(told: WorkerStatus) -> None:
     worker = make_worker()
     occupy(worker, "chat", "s")
     hear(worker, told)
     assert worker.status is told
     assert worker.tasks[0].session_id == "s"
-    worker.vacate(worker.slots[0])
+    worker.release_slot(worker.slots[0])
     assert worker.status is told
     hear(worker)
     assert worker.is_idle
 
 
-def test_an_idle_worker_that_does_not_answer_gets_no_work() -> None:
+def test_an_unresponsive_idle_worker_gets_no_sessions() -> None:
     worker = make_worker()
     worker.observe_miss()
     assert worker.status is WorkerStatus.OFFLINE
@@ -104,7 +104,7 @@ def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
     worker.observe_miss()
     assert worker.status is WorkerStatus.OFFLINE
     assert worker.tasks[0].session_id == "s"
-    worker.vacate(worker.slots[0])
+    worker.release_slot(worker.slots[0])
     assert worker.status is WorkerStatus.OFFLINE
 
 
@@ -113,16 +113,16 @@ def test_an_answer_from_before_the_release_does_not_make_it_busy(told: WorkerSta
     worker = make_worker()
     occupy(worker, "chat")
     epoch = worker.service.epoch
-    worker.vacate(worker.slots[0])
+    worker.release_slot(worker.slots[0])
     worker.observe(answer(told), epoch)
     assert worker.is_idle
     assert worker.service.last_heartbeat is not None
 
 
-def test_an_answer_from_before_a_suspicion_does_not_clear_it() -> None:
+def test_an_answer_from_before_a_failure_does_not_clear_it() -> None:
     worker = make_worker()
     epoch = worker.service.epoch
-    worker.suspect()
+    worker.mark_offline()
     worker.observe(answer(), epoch)
     assert worker.status is WorkerStatus.OFFLINE
     hear(worker)
@@ -132,15 +132,15 @@ def test_an_answer_from_before_a_suspicion_does_not_clear_it() -> None:
 def test_a_session_that_must_be_confirmed_keeps_its_slot_until_the_worker_is_idle() -> None:
     worker = make_worker()
     occupy(worker, "duplex")
-    worker.vacate(worker.slots[0], must_confirm=True)
+    worker.release_slot(worker.slots[0], must_confirm=True)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
-    assert worker.room == 0
+    assert worker.available_slots == 0
     assert worker.tasks == []
     hear(worker, WorkerStatus.DUPLEX_ACTIVE)
-    assert worker.room == 0
+    assert worker.available_slots == 0
     hear(worker)
     assert worker.is_idle
-    assert worker.room == 1
+    assert worker.available_slots == 1
 
 
 def test_with_several_slots_the_count_of_sessions_confirms() -> None:
@@ -148,44 +148,44 @@ def test_with_several_slots_the_count_of_sessions_confirms() -> None:
     for number in range(3):
         occupy(worker, "duplex", ticket_id=f"t{number}")
     slot = worker.slots[1]
-    worker.vacate(slot, must_confirm=True)
+    worker.release_slot(slot, must_confirm=True)
     hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=3)
-    assert worker.room == 0
+    assert worker.available_slots == 0
     hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=2)
-    assert worker.room == 1 and worker.next_slot("", 1) is slot
+    assert worker.available_slots == 1 and worker.next_slot("", 1) is slot
 
 
-def test_sessions_of_others_take_the_slots_that_are_worth_least() -> None:
+def test_foreign_sessions_take_the_least_valuable_slots() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=3)
     worker.remember(worker.slots[1], "old")
     clock.advance(1)
     worker.remember(worker.slots[2], "new")
     hear(worker, WorkerStatus.BUSY_CHAT, slots=3, active_sessions=2)
-    assert worker.room == 1 and worker.next_slot("", 1) is worker.slots[2]
+    assert worker.available_slots == 1 and worker.next_slot("", 1) is worker.slots[2]
     hear(worker, WorkerStatus.BUSY_CHAT, slots=3)
-    assert worker.room == 0, "it does not say how many"
+    assert worker.available_slots == 0, "it does not say how many"
     assert worker.status is WorkerStatus.BUSY_CHAT
 
 
-def test_slots_grow_at_once_and_shrink_as_they_become_free() -> None:
+def test_slots_are_added_at_once_and_removed_when_free() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=2)
     taken = [occupy(worker, "chat", ticket_id=name) for name in "ab"]
     hear(worker, WorkerStatus.BUSY_CHAT, slots=1)
     assert len(worker.slots) == 2
     for slot in taken:
-        worker.vacate(slot)
+        worker.release_slot(slot)
         assert len(worker.slots) == 1
-    assert worker.room == 1
+    assert worker.available_slots == 1
     hear(worker, slots=3)
-    assert worker.room == 3
+    assert worker.available_slots == 3
     worker.remember(worker.slots[0], "kept")
     hear(worker, slots=1)
     assert freshest(worker).cached_hash == "kept"
 
 
-def test_the_oldest_session_stands_for_the_worker() -> None:
+def test_the_oldest_session_determines_the_status() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=2)
     slot = occupy(worker, "chat", "first", ticket_id="1")
@@ -195,7 +195,7 @@ def test_the_oldest_session_stands_for_the_worker() -> None:
     assert oldest is not None
     assert (oldest.session_id, oldest.request_type) == ("first", "chat")
     assert oldest.started_at == clock.now - timedelta(seconds=5)
-    worker.vacate(slot)
+    worker.release_slot(slot)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
     assert [task.started_at for task in worker.tasks] == [clock.now]
 
@@ -236,17 +236,17 @@ def test_an_empty_cache_says_nothing_about_a_slot_in_use() -> None:
     assert worker.slots[0].cached_hash == "A"
 
 
-def test_an_old_answer_about_an_empty_cache_does_not_count() -> None:
+def test_a_stale_answer_about_an_empty_cache_is_ignored() -> None:
     worker = make_worker()
     occupy(worker, "streaming")
     epoch = worker.service.epoch
-    worker.vacate(worker.slots[0])
+    worker.release_slot(worker.slots[0])
     remember(worker)
     worker.observe(answer(WorkerStatus.BUSY_STREAMING, kv_cache_length=0), epoch)
     assert freshest(worker).cached_hash == "A"
 
 
-def test_info_tells_what_the_worker_told() -> None:
+def test_worker_info_contains_what_the_worker_reported() -> None:
     worker = make_worker()
     told = answer().model_copy(
         update={"gpu_id": 3, "total_requests": 9, "avg_inference_time_ms": 1.5, "error": "hot"}

@@ -61,7 +61,7 @@ async def test_a_newcomer_never_overtakes_even_when_a_worker_is_free() -> None:
 
 
 @in_virtual_time
-async def test_who_lost_a_worker_goes_first_even_past_a_full_queue() -> None:
+async def test_a_request_that_lost_its_worker_goes_first_even_if_the_queue_is_full() -> None:
     pool = make_pool(are_busy=True, max_queue_size=1)
     (worker,) = workers_of(pool)
     _, waiting = ask(pool, "chat")
@@ -101,7 +101,7 @@ async def test_mixed_types_stay_in_order() -> None:
 
 
 @in_virtual_time
-async def test_with_a_free_worker_nobody_enters_the_queue() -> None:
+async def test_with_a_free_worker_requests_do_not_queue() -> None:
     pool = make_pool(3)
     for kind in ("chat", "streaming", "duplex"):
         ticket, future = ask(pool, kind, "someone")
@@ -134,7 +134,7 @@ async def test_a_full_queue_refuses_at_exactly_its_size() -> None:
 
 
 @in_virtual_time
-async def test_only_those_who_wait_count_against_the_capacity() -> None:
+async def test_only_waiting_requests_count_towards_the_limit() -> None:
     pool = make_pool(3, max_queue_size=1)
     assert all(ask(pool, "chat")[1].done() for _ in range(3))
     assert not ask(pool, "chat")[1].done()
@@ -151,7 +151,7 @@ async def test_a_queue_of_size_zero_still_assigns() -> None:
 
 
 @in_virtual_time
-async def test_one_client_may_not_fill_the_queue() -> None:
+async def test_waiting_requests_are_limited_per_client() -> None:
     pool = make_pool(are_busy=True, max_waiting_per_client=2)
     for _ in range(2):
         ask(pool, "chat", client="greedy")
@@ -229,7 +229,7 @@ async def test_a_waiter_that_is_cancelled_leaves_no_gap() -> None:
 
 
 @in_virtual_time
-async def test_a_release_teaches_the_estimates() -> None:
+async def test_a_release_updates_the_estimates() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)
     for _ in range(3):
@@ -291,7 +291,7 @@ CALLS_PER_WORKER = 20
 
 @in_virtual_time
 @pytest.mark.parametrize("occupied", [0.0, 0.9, 1.0])
-async def test_dispatch_looks_at_workers_and_not_at_their_sessions(occupied: float) -> None:
+async def test_the_cost_of_dispatch_is_independent_of_the_sessions(occupied: float) -> None:
     """Health answers, releases and polls call it hundreds of times a second on a large service."""
     for workers, slots in (SMALL, LARGE):
         pool = make_pool(workers, slots=slots, max_queue_size=10_000)

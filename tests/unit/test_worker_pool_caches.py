@@ -48,7 +48,7 @@ async def test_a_worker_without_a_cache_is_preferred(kind: str) -> None:
 
 @in_virtual_time
 @pytest.mark.parametrize("kind", ["streaming", "chat", "duplex"])
-async def test_the_cache_used_longest_ago_is_given_up(kind: str) -> None:
+async def test_the_least_recently_used_cache_is_evicted(kind: str) -> None:
     pool = make_pool(2)
     first, second = workers_of(pool)
     set_cache(first, "A", datetime.now())
@@ -87,7 +87,7 @@ async def test_a_release_sets_or_clears_the_hash() -> None:
 
 
 @in_virtual_time
-async def test_caches_are_shown_shortened() -> None:
+async def test_cache_hashes_are_truncated() -> None:
     pool = make_pool(2)
     set_cache(workers_of(pool)[0], "0123456789abcdef")
     shown = caches(pool.workers.values()).workers
@@ -113,9 +113,9 @@ async def test_slots_are_filled_evenly_and_released_by_ticket() -> None:
     assert [task.session_id for task in first.tasks] == ["s0", "s2"]
     release(pool, first, ticket=places[2][0])
     assert {task.session_id for task in first.tasks} == {"s0", "s4"}
-    assert [worker.room for worker in workers_of(pool)] == [0, 0]
+    assert [worker.available_slots for worker in workers_of(pool)] == [0, 0]
     release(pool, second, ticket=places[1][0])
-    assert [worker.room for worker in workers_of(pool)] == [0, 1]
+    assert [worker.available_slots for worker in workers_of(pool)] == [0, 1]
     assert pool.idle_count == 0
 
 

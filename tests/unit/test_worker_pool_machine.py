@@ -228,7 +228,7 @@ class PoolMachine(PoolBench):
             case "miss":
                 self.now(partial(self.miss, index), together=together)
             case "unreachable":
-                self.now(partial(self.suspect, index), together=together)
+                self.now(partial(self.mark_offline, index), together=together)
             case "drain":
                 self.now(partial(self.set_draining, index, True), together=together)
             case "restart":
@@ -243,7 +243,7 @@ class PoolMachine(PoolBench):
         self.pool._dispatch_next()
         self.model.miss(self.model.workers[index])
 
-    def suspect(self, index: int) -> None:
+    def mark_offline(self, index: int) -> None:
         self.pool.directory.report_unreachable(self.workers[index])
         self.model.workers[index].is_up = False
         self.model.workers[index].changes += 1
@@ -261,7 +261,7 @@ class PoolMachine(PoolBench):
             self.now(self.restore_workers)
             assert not self.handlers
             assert self.pool.idle_count == len(self.workers)
-            assert all(worker.room == MAX_SLOTS for worker in self.workers)
+            assert all(worker.available_slots == MAX_SLOTS for worker in self.workers)
             self.runner.run(self.pool.stop())
         finally:
             self.runner.close()

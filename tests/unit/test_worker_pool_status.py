@@ -63,7 +63,7 @@ async def test_estimates_count_from_the_start_of_what_runs() -> None:
 
 
 @in_virtual_time
-async def test_an_overrun_task_counts_with_a_floor_and_is_shown_with_zero() -> None:
+async def test_an_overrun_task_counts_with_a_minimum_and_is_shown_with_zero() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)
     ask(pool, "chat")
@@ -87,7 +87,7 @@ async def test_two_staggered_workers_and_three_waiting() -> None:
 
 
 @in_virtual_time
-async def test_new_settings_change_estimates_at_once() -> None:
+async def test_changed_settings_update_estimates_at_once() -> None:
     pool = make_pool()
     ask(pool, "chat")
     ticket, _ = ask(pool, "chat")
@@ -138,7 +138,7 @@ async def test_service_status_counts_every_worker_once() -> None:
 
 
 @in_virtual_time
-async def test_only_a_worker_in_service_is_given_work() -> None:
+async def test_only_workers_in_service_are_assigned() -> None:
     for state in WorkerStatus:
         pool = make_pool()
         (worker,) = workers_of(pool)
@@ -162,7 +162,7 @@ def test_addresses() -> None:
 
 
 @in_virtual_time
-async def test_paused_intake_refuses_the_new_and_serves_the_rest() -> None:
+async def test_paused_intake_refuses_new_requests_and_serves_waiting_ones() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
     _, future = ask(pool, "chat")
@@ -177,7 +177,7 @@ async def test_paused_intake_refuses_the_new_and_serves_the_rest() -> None:
 
 
 @in_virtual_time
-async def test_a_drained_worker_finishes_and_gets_nothing_new() -> None:
+async def test_a_drained_worker_finishes_and_gets_no_new_sessions() -> None:
     pool = make_pool(2)
     _, future = ask(pool, "duplex")
     worker = future.result()
@@ -190,7 +190,7 @@ async def test_a_drained_worker_finishes_and_gets_nothing_new() -> None:
 
 
 @in_virtual_time
-async def test_stop_sends_everybody_away_once() -> None:
+async def test_stop_refuses_all_waiting_requests() -> None:
     pool = make_pool(are_busy=True)
     places = [ask(pool, "chat") for _ in range(3)]
     await pool.stop()
@@ -204,12 +204,12 @@ async def test_stop_sends_everybody_away_once() -> None:
 
 
 @in_virtual_time
-async def test_quiet_is_when_nobody_waits_or_is_served() -> None:
+async def test_the_pool_is_idle_without_waiting_or_running_requests() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
     ticket, _ = ask(pool, "chat")
-    assert not await pool.wait_until_quiet(5.0)
-    waiting = asyncio.create_task(pool.wait_until_quiet(60.0))
+    assert not await pool.wait_until_idle(5.0)
+    waiting = asyncio.create_task(pool.wait_until_idle(60.0))
     await let_others_run()
     pool.cancel(ticket.ticket_id)
     await let_others_run()

@@ -24,7 +24,7 @@ def tell(worker: WorkerConnection, **told: object) -> None:
     worker.observe(WorkerHealth.model_validate({**usual, **told}), worker.service.epoch)
 
 
-def test_the_model_is_told_in_plain_facts() -> None:
+def test_the_loaded_model_is_described() -> None:
     clock = FakeClock()
     worker = make_worker(clock)
     assert loaded_model([worker]) is None
@@ -53,7 +53,7 @@ def test_only_show_pieces_are_demonstrations() -> None:
     }
 
 
-def test_loading_shows_how_far_it_is() -> None:
+def test_loading_progress_is_shown() -> None:
     worker = make_worker(FakeClock())
     told = {"worker_status": "loading", "load_stage": "loading weights", "load_progress": 0.4}
     tell(worker, status="initializing", **told)
@@ -64,7 +64,7 @@ def test_loading_shows_how_far_it_is() -> None:
     assert first_loading([worker]) is None
 
 
-def test_the_last_error_outlives_the_process_that_had_it() -> None:
+def test_the_last_error_survives_a_restart() -> None:
     clock = FakeClock()
     worker = make_worker(clock)
     tell(worker, status="error", worker_status="error", error="out of memory", uptime_s=9)
@@ -90,14 +90,14 @@ def test_sessions_are_listed_oldest_first() -> None:
     assert sessions[1].started_at - sessions[0].started_at == timedelta(seconds=1)
 
 
-def test_a_restarting_worker_gets_nothing_until_it_is_another_process() -> None:
+def test_a_restarting_worker_gets_no_sessions_until_its_process_is_replaced() -> None:
     clock = FakeClock()
     worker = make_worker(clock)
     tell(worker, boot_id="one", is_supervised=True)
     assert worker_info(worker, clock.now).can_restart
     worker.service.is_restarting = True
     tell(worker, boot_id="one", is_supervised=True)
-    assert worker.room == 0 and worker.service.is_restarting
+    assert worker.available_slots == 0 and worker.service.is_restarting
     clock.advance(10)
     tell(worker, boot_id="two", is_supervised=True)
-    assert worker.room == 1 and not worker.service.is_restarting
+    assert worker.available_slots == 1 and not worker.service.is_restarting

@@ -1,4 +1,4 @@
-"""What is counted, logged and kept of one client's socket; it changes nothing that happens."""
+"""Metrics, logs, spans and client diagnostics of a client's socket; purely observational."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gateway_modules.web.messages import Text
 from recording.names import check_recording_id
 from recording.objects import RecordingStore
 
-# The end of a `result`, after its audio, which is not parsed.
+# Near the end of a `result`, after its audio, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')
-END_CHARS: Final = 512  # more than all that stands there
-FLUSH_BYTES: Final = MIB  # counted here before it is added to the counters
+END_CHARS: Final = 512  # more than the fields after the audio take
+FLUSH_BYTES: Final = MIB  # counted here before the metrics are updated
 
 
 class CallSpans:
-    """Writes the gateway's spans of one call; one that never asked for a worker has none."""
+    """Writes the gateway's spans of a call; a call that never requested a worker has none."""
 
     def __init__(self, tracing: Tracing | None) -> None:
         self._tracing = tracing
@@ -60,8 +60,8 @@ class CallSpans:
             self._trace.end(call, ended_s, {"mode": mode, **closed})
 
 
-class RelayNotes:
-    """Counts and logs; every line carries the session's id through the logging context."""
+class RelayTelemetry:
+    """Metrics, logs and spans of one relay; the logging context adds the session's id."""
 
     def __init__(self, metrics: GatewayMetrics, mode: str, tracing: Tracing | None = None) -> None:
         self._metrics = metrics
@@ -156,10 +156,10 @@ class RelayNotes:
 
 
 class DiagnosticsFile:
-    """One session's measurements; those beyond the limits are dropped and counted."""
+    """A session's `client_diagnostic` messages; those beyond the limits are dropped and counted."""
 
     def __init__(self, recordings: RecordingStore, limits: LimitSettings) -> None:
-        """What comes before the recording has a name is dropped."""
+        """Messages are dropped until `begin` names the recording."""
         clock = asyncio.get_running_loop().time
         per_s = limits.diagnostics_per_s
         self.dropped = 0
@@ -174,7 +174,7 @@ class DiagnosticsFile:
             self._recording_id = check_recording_id(recording_session_id)
 
     async def keep(self, message: str) -> bool:
-        """Write one `client_diagnostic`, or drop it; return which."""
+        """Write one message, or drop it; return whether it was written."""
         line = message.replace("\n", " ").replace("\r", " ").encode() + b"\n"
         recording_id = self._recording_id
         is_small = len(line) <= min(self._limits.diagnostic_bytes, self._left_bytes)
@@ -184,7 +184,7 @@ class DiagnosticsFile:
         self._left_bytes -= len(line)
         try:
             await asyncio.to_thread(self._recordings.append_diagnostic, recording_id, line)
-        except OSError as error:  # no recording, or no room: the session is worth more
+        except OSError as error:  # no recording or a full disk must not end the session
             structlog.get_logger("diagnostics").warning("dropped", reason=str(error))
             self._recording_id = None
             return False

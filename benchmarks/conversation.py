@@ -181,12 +181,9 @@ def _reserve(talker: Talker, plan: Plan) -> None:
     positions = rig.config.tts_config.max_position_embeddings
     session.speech.kv.reserve(min(_longest_turn(plan, units), positions))
     executor, audio = rig.executor, rig.config.audio_config
-    session.audio_input.cache = new_audio_cache(
-        audio,
-        device=executor.device,
-        dtype=executor.dtype,
-        capacity_frames=audio.max_source_positions,
-    )
+    cache = new_audio_cache(audio, device=executor.device, dtype=executor.dtype)
+    cache.reserve(audio.max_source_positions)
+    session.audio_input.cache = cache
 
 
 def _longest_turn(plan: Plan, units: int) -> int:

@@ -1,6 +1,6 @@
-"""A cluster of Ray on one computer, put to work and broken: `python -m benchmarks.cluster`.
+"""Times of a Ray cluster on one computer under failures: `python -m benchmarks.cluster`.
 
-Prints how long what takes. Workers have the fake backend, so a model's loading is not in it.
+Workers have the fake backend, so the loading of a model is not included.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ ASK_S = 5.0
 
 @dataclass
 class Talk:
-    """One conversation, a unit each second.
+    """One conversation with a unit per second.
 
     Attributes:
-        seat: that holds it.
-        units_s: how long the answer to each took.
-        is_over: it ended before it was to.
+        seat: worker that serves it.
+        units_s: response time of each unit.
+        is_over: it ended early.
     """
 
     seat: str = ""
@@ -51,11 +51,11 @@ class Talk:
 
     @property
     def late(self) -> int:
-        """Units whose answer came after the next had begun."""
+        """Number of units answered after the next one had begun."""
         return sum(unit_s > UNIT_S for unit_s in self.units_s)
 
     async def hold(self, url: str) -> None:
-        """Talk until cancelled, or until the server ends it."""
+        """Run until cancelled or until the server ends the session."""
         with suppress(LiveError):
             async with AsyncClient(url).duplex() as session:
                 speaking = asyncio.create_task(self._speak(session))
@@ -82,10 +82,9 @@ class Talk:
 
 
 class Cluster:
-    """A running system over machines, as a person starts it and a client sees it."""
+    """A running system over several machines."""
 
     def __init__(self, made: Machines) -> None:
-        """Write the configuration; nothing is started yet."""
         self.machines = made
         self.url = ""
         self._config = made.folder / "cluster.json"
@@ -103,12 +102,12 @@ class Cluster:
         self._config.write_text(json.dumps(sections), encoding="utf8")
 
     def launch(self, *flags: str) -> str:
-        """Run the launcher; return what it printed."""
+        """Run the launcher; return its output."""
         self.url = f"http://{self.machines.all[0].address}:{PORT}"
         return self.machines.launch("--config", str(self._config), "--backend", "fake", *flags)
 
     def workers(self) -> dict[str, Any]:  # Any: JSON
-        """Return the workers in service, by name, as the gateway shows them."""
+        """Return the workers in service by name, as reported by the gateway."""
         with suppress(httpx.HTTPError):
             answer = httpx.get(f"{self.url}/workers", trust_env=False, timeout=ASK_S)
             return {
@@ -119,7 +118,7 @@ class Cluster:
         return {}
 
     def wait_for_seats(self, count: int) -> float:
-        """Wait until so many are in service; return how long it took, s."""
+        """Wait until so many seats are in service; return the time in s."""
 
         def are_there() -> bool:
             seats = [name for name in self.workers() if name.startswith("seat_")]
@@ -128,27 +127,27 @@ class Cluster:
         return wait_for(f"{count} seats", are_there, LIMIT_S)
 
     def seat_process(self) -> tuple[Machine, int]:
-        """Return a machine with a seat, and the seat's process."""
+        """Return a machine with a seat, and its process."""
         for machine in self.machines.all:
             for pid in machine.pids("ray::RaySeat"):
                 return machine, pid
         raise RuntimeError("no machine has a seat")
 
     def kill_seat(self) -> float:
-        """Kill a seat; return after how long the gateway has another process of it, s."""
+        """Kill a seat; return the time until the gateway has a new process of it, in s."""
         _, pid = self.seat_process()
         before = {name: one["port"] for name, one in self.workers().items()}
         os.kill(pid, signal.SIGKILL)
         return wait_for("the seat is back", lambda: self._is_renewed(before), LIMIT_S)
 
     def kill_machine(self, machine: Machine) -> float:
-        """Kill a machine; return after how long its seat serves elsewhere, s."""
+        """Kill a machine; return the time until its seat serves elsewhere, in s."""
         before = {name: one["port"] for name, one in self.workers().items()}
         machine.kill()
         return wait_for("the seat serves elsewhere", lambda: self._is_renewed(before), LIMIT_S)
 
     def cut(self, machine: Machine) -> float:
-        """Pull a machine's cable; return after how long its seat serves elsewhere, s."""
+        """Disconnect a machine; return the time until its seat serves elsewhere, in s."""
         before = {name: one["port"] for name, one in self.workers().items()}
         machine.cut()
         return wait_for("the seat serves elsewhere", lambda: self._is_renewed(before), LIMIT_S)
@@ -159,7 +158,7 @@ class Cluster:
 
 
 async def talks(url: str, count: int, seconds: float) -> list[Talk]:
-    """Hold conversations at once for a while."""
+    """Run concurrent conversations for some seconds."""
     held = [Talk() for _ in range(count)]
     tasks = [asyncio.create_task(talk.hold(url)) for talk in held]
     await asyncio.sleep(seconds)
@@ -170,7 +169,7 @@ async def talks(url: str, count: int, seconds: float) -> list[Talk]:
 
 
 def main() -> None:
-    """Measure, and print a line for each figure."""
+    """Measure and print all times."""
     with (
         tempfile.TemporaryDirectory(prefix="mc", dir="/tmp") as folder,
         machines(Path(folder)) as made,

@@ -1,7 +1,7 @@
-"""Machines for a cluster of Ray on one computer: a network namespace each, with its own raylet.
+"""Machines of a Ray cluster on one computer: network namespaces with a raylet each.
 
-Where namespaces are not allowed the machines share one address. Everything ends with the block that
-made it; `ray stop` is not used, since it ends processes by their names.
+Without namespaces the machines share one address. All processes end with the context manager;
+`ray stop` is not used, because it kills processes by name.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Machine:
     """One machine.
 
     Attributes:
-        prefix: of a command that is to run there.
-        link: its end of the cable; empty where machines share an address.
-        ray: the command that holds its raylet.
+        prefix: of a command to run on it.
+        link: its virtual network interface; empty if machines share an address.
+        ray: the process of its raylet.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Machine:
     ray: subprocess.Popen[bytes] | None = None
 
     def pids(self, word: str = "") -> list[int]:
-        """Return the processes below the raylet's command, those with a word in their command."""
+        """Return descendants of the raylet's process with a word in their command."""
         if self.ray is None:
             return []
         found, parents = [], {self.ray.pid}
@@ -56,7 +56,7 @@ class Machine:
         return [pid for pid in found if word in _command(pid)]
 
     def kill(self) -> None:
-        """Take its power away."""
+        """Kill all processes."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -65,17 +65,17 @@ class Machine:
             self.ray = None
 
     def cut(self) -> None:
-        """Pull its cable."""
+        """Disconnect the network."""
         _ip("link", "set", self.link, "down")
 
 
 @dataclass
 class Machines:
-    """Makes machines, and runs the launcher on the first.
+    """Starts machines, and the launcher on the first.
 
     Attributes:
-        folder: of logs, the token and the data of all machines.
-        all: the first is the head, and the only one that may hold the gateway.
+        folder: of logs, token and data of all machines.
+        all: the first is the head, the only one that may run the gateway.
     """
 
     folder: Path
@@ -83,13 +83,13 @@ class Machines:
     all: list[Machine] = field(default_factory=list)
 
     def environment(self, machine: Machine) -> dict[str, str]:
-        """Return what every program of a machine gets, Ray's token and TLS among it."""
+        """Return the environment of a machine's programs, with Ray's token and TLS."""
         kept = {name: v for name, v in os.environ.items() if not name.startswith(("OMNI_", "RAY_"))}
         names = [machine.address, "localhost", LOCAL, socket.gethostname()]
         return kept | machine_variables(self.folder, machine.name, list(dict.fromkeys(names)))
 
     def add(self, gpus: int) -> Machine:
-        """Start one more machine."""
+        """Start another machine."""
         number = len(self.all)
         machine = Machine(f"m{number}", LOCAL)
         if self.bridge:
@@ -117,7 +117,7 @@ class Machines:
         return machine
 
     def launch(self, *flags: str) -> str:
-        """Run `start_all.sh --ray` on the head; return what it printed."""
+        """Run `start_all.sh --ray` on the head; return its output."""
         head = self.all[0]
         done = subprocess.run(
             (*head.prefix, *LAUNCHER, "--ray", f"{head.address}:{HEAD_PORT}", *flags),
@@ -142,10 +142,10 @@ class Machines:
 
 
 def wait_for(what: str, is_true: Callable[[], object], limit_s: float) -> float:
-    """Look until something is true; return how long it took, s.
+    """Wait for a condition; return the time in s.
 
     Raises:
-        RuntimeError: it took too long.
+        RuntimeError: it timed out.
     """
     begin_s = time.monotonic()
     while not is_true():
@@ -156,7 +156,6 @@ def wait_for(what: str, is_true: Callable[[], object], limit_s: float) -> float:
 
 
 def may_have_namespaces() -> bool:
-    """Whether this process may make network namespaces."""
     try:
         return not subprocess.run(("unshare", "-n", "true"), capture_output=True).returncode
     except OSError:
@@ -165,7 +164,7 @@ def may_have_namespaces() -> bool:
 
 @contextmanager
 def machines(folder: Path) -> Iterator[Machines]:
-    """Have a place for machines; all of them end with the block."""
+    """Create machines; all of them end with the block."""
     with ExitStack() as stack:
         bridge = ""
         if may_have_namespaces():

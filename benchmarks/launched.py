@@ -1,4 +1,4 @@
-"""A whole system of real processes in a folder of its own: started, looked at and stopped."""
+"""A whole system of real processes in a folder of its own."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ Json = dict[str, Any]
 
 
 class NotReachedError(RuntimeError):
-    """Something that was waited for did not happen in time."""
+    """A condition timed out."""
 
 
 def wait_until(
     what: str, is_true: Callable[[], object], limit_s: float, look_s: float = LOOK_S
 ) -> None:
-    """Look until something is true.
+    """Poll a condition.
 
     Args:
-        what: in words, for the error.
-        is_true: looks.
+        what: description for the error.
+        is_true: the condition.
         limit_s: longest wait.
-        look_s: between two looks.
+        look_s: polling interval.
 
     Raises:
-        NotReachedError: it was not true in time.
+        NotReachedError: it timed out.
     """
     deadline_s = time.monotonic() + limit_s
     while not is_true():
@@ -62,7 +62,7 @@ def wait_until(
 
 
 def free_ports(count: int) -> int:
-    """Return the first of some ports in a row that are free."""
+    """Return the first of some consecutive free ports."""
     random = Random()
     while True:
         first = random.choice(PORTS)
@@ -76,7 +76,7 @@ def free_ports(count: int) -> int:
 
 
 class Device(StrEnum):
-    """Where workers run."""
+    """Device of the workers."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -84,15 +84,15 @@ class Device(StrEnum):
 
 @dataclass
 class Plan:
-    """What to start and how.
+    """What to start.
 
     Attributes:
-        workers: how many.
-        backend: "real", with the toy checkpoint unless the configuration says otherwise, or "fake".
+        workers: number of workers.
+        backend: "real", with the toy checkpoint unless the configuration names another, or "fake".
         config: sections of the configuration, over the defaults.
-        command: of the launcher; flags are appended.
-        variables: of the environment, over the present one.
-        device: of the workers; without cards they see none.
+        command: of the launcher, without flags.
+        variables: additional environment variables.
+        device: of the workers; on the CPU, GPUs are hidden.
         start_limit_s: longest wait until all are up.
     """
 
@@ -106,15 +106,8 @@ class Plan:
 
 
 class LaunchedSystem:
-    """One system."""
-
     def __init__(self, folder: Path, plan: Plan) -> None:
-        """Choose free ports and write the configuration; nothing is started yet.
-
-        Args:
-            folder: exists; gets the configuration and all the system writes.
-            plan: what to start and how.
-        """
+        """Choose free ports and write the configuration to the existing folder."""
         self.folder = folder
         self.plan = plan
         self.data = folder / "data"
@@ -142,7 +135,7 @@ class LaunchedSystem:
         return self.folder / "printed"
 
     def __enter__(self) -> Self:
-        """Start; from now on SIGTERM ends this program as Ctrl-C does, and so stops the system."""
+        """Start; from then on SIGTERM ends this program like Ctrl-C, and so stops the system."""
         _heed_termination()
         try:
             self.start()
@@ -152,7 +145,7 @@ class LaunchedSystem:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Stop; end at once what does not."""
+        """Stop, and kill what does not stop."""
         try:
             self.stop()
         finally:
@@ -193,18 +186,14 @@ class LaunchedSystem:
             raise NotReachedError(f"the launcher ended:\n{self.printed}")
 
     def stop(self) -> int:
-        """Stop as Ctrl-C does.
-
-        Returns:
-            The launcher's exit code.
-        """
+        """Stop as Ctrl-C does; return the launcher's exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGINT)
         return self._process.wait(STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """End at once whatever still runs."""
+        """Kill all remaining processes."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -218,25 +207,22 @@ class LaunchedSystem:
 
     @property
     def url(self) -> str:
-        """Of the gateway."""
         return f"http://{HOST}:{self.port}"
 
     def ws(self, path: str) -> str:
-        """Return the address of a socket of the gateway."""
         return f"ws://{HOST}:{self.port}{path}"
 
     def worker_url(self, index: int) -> str:
-        """Return the address of a worker."""
         return f"http://{HOST}:{self.port + 1 + index}"
 
     @property
     def printed(self) -> str:
-        """What the launcher said."""
+        """Output of the launcher."""
         return self._printed.read_text(encoding="utf8")
 
     @property
     def state(self) -> Json:
-        """What the launcher wrote down; empty before that."""
+        """State file of the launcher; empty before it exists."""
         try:
             text = (self.data / "run" / "state.json").read_text(encoding="utf8")
             state: Json = json.loads(text)
@@ -246,37 +232,35 @@ class LaunchedSystem:
 
     @property
     def names(self) -> list[str]:
-        """Of all programs."""
         return ["gateway", *(f"worker_{index}" for index in range(self.plan.workers))]
 
     def program(self, name: str) -> Json:
-        """Return what the launcher wrote down about a program."""
+        """Return a program's entry in the state file."""
         found: Json = next(row for row in self.state["programs"] if row["name"] == name)
         return found
 
     def pid(self, name: str) -> int:
-        """Return the process of "gateway" or of a worker."""
+        """Return the process id of "gateway" or of a worker."""
         return int(self.program(name)["pid"])
 
     def processes(self) -> list[int]:
-        """Return every process that was started for this system and still runs."""
+        """Return all running processes of this system."""
         return processes.with_variable(MARK, self._mark)
 
     def resident_bytes(self) -> dict[str, int]:
-        """Return the memory in use of each program."""
+        """Return the resident memory of each program."""
         return {name: processes.resident_bytes(self.pid(name)) for name in self.names}
 
     def get(self, path: str) -> Json:
-        """Ask the gateway; it must answer well."""
+        """Send a request to the gateway, which must succeed."""
         return _get(f"{self.url}{path}")
 
     def worker_health(self, index: int) -> Json:
-        """Ask a worker how it is."""
         return _get(f"{self.worker_url(index)}/health")
 
     @property
     def is_idle(self) -> bool:
-        """The queue is empty and every worker idle, as the gateway and every worker report."""
+        """The queue is empty and all workers are idle, by gateway and workers."""
         try:
             status = self.get("/status")
             is_free = status["idle_workers"] == self.plan.workers and not status["running_tasks"]
@@ -291,7 +275,7 @@ class LaunchedSystem:
         """Wait until the queue is empty and every worker idle.
 
         Raises:
-            NotReachedError: somebody still is or does.
+            NotReachedError: it timed out.
         """
         what = "all workers idle, queue empty"
         wait_until(what, lambda: self.is_idle, limit_s, ASK_S)

@@ -255,31 +255,19 @@ class EncodeStream:
     def n_new(self) -> int:
         return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
 
+    @property
+    def padding(self) -> int:
+        """Left padding in mel frames that aligns the unit with those that have context."""
+        return CONV_STRIDE * (UNIT_CONTEXT - self.context)
+
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
-@dataclass(frozen=True)
-class UnitShape:
-    """Size of a pass: mel frames with context, and encoder frames of context and unit."""
-
-    mel_frames: int
-    context: int
-    n_new: int
-
-    def offset(self, item: EncodeStream) -> int:
-        """Return the left padding of an item in mel frames."""
-        return CONV_STRIDE * (self.context - item.context)
-
-    def fits(self, item: EncodeStream) -> bool:
-        n_frames = self.offset(item) + item.mel.shape[1]
-        is_short = item.n_new <= self.n_new and n_frames <= self.mel_frames
-        return item.context <= self.context and is_short
-
-
+# Sizes of the pass over units: mel frames with context, encoder frames of context and unit.
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
 UNIT_CONTEXT = (CONTEXT_FRAMES + 1) // CONV_STRIDE
-UNIT = UnitShape(UNIT_FRAMES, UNIT_CONTEXT, encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT)
+UNIT_NEW = encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT
 
 
 class AudioEmbedder:
@@ -343,51 +331,25 @@ class AudioEmbedder:
             ValueError: a cache appears twice, or a unit is too short or too long; the caches are
                 unchanged.
         """
-        self._check(items)
-        answers: dict[int, Tensor] = {}
-        usual = [index for index, item in enumerate(items) if UNIT.fits(item)]
-        for start in range(0, len(usual), ROWS[-1]):
-            indices = usual[start : start + ROWS[-1]]
-            embedded = self._feed([items[index] for index in indices])
-            answers.update(zip(indices, embedded, strict=True))
-        for index, item in enumerate(items):
-            if index not in answers:  # longer than a unit: a pass of its own
-                shape = UnitShape(item.mel.shape[1], item.context, item.n_new)
-                inputs = UnitInputs(self.encoder, 1, shape)
-                [answers[index]] = self._feed([item], inputs)
-        return [answers[index] for index in range(len(items))]
+        _check(items)
+        embedded: list[Tensor] = []
+        for start in range(0, len(items), ROWS[-1]):
+            embedded += self._feed(items[start : start + ROWS[-1]])
+        return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
         return [self._fixed(n_rows) for n_rows in sorted(rows, reverse=True)]
 
-    def _check(self, items: Sequence[EncodeStream]) -> None:
-        if len({id(item.cache) for item in items}) < len(items):
-            raise ValueError("two units of one stream in a batch")
-        most = self.encoder.max_positions
-        for item in items:
-            if item.n_new < 1:
-                raise ValueError(f"{item.all_frames} encoder frames are nothing but context")
-            if item.n_new > most:
-                raise ValueError(f"{item.n_new} encoder frames, only {most} positions")
-
-    def _feed(
-        self, items: Sequence[EncodeStream], inputs: UnitInputs | None = None
-    ) -> list[Tensor]:
-        """Run one pass over `inputs`; by default over those for units of the usual length."""
+    def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
             if item.cache.length + item.all_frames >= self.encoder.max_positions:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
-        graph = None
-        if inputs is None:
-            n_rows = len(items)
-            if self._has_fixed:
-                n_rows = next(n for n in ROWS if n >= n_rows)
-                graph = self._fixed(n_rows)
-            inputs = self._kept(n_rows)
+        n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
+        inputs = self._static_inputs(n_rows)
         try:
             inputs.load(items)
-            rows = self._embed(inputs) if graph is None else graph.run()
+            rows = self._fixed(n_rows).run() if self._has_fixed else self._embed(inputs)
         finally:
             inputs.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
@@ -404,43 +366,53 @@ class AudioEmbedder:
         attention.store()
         return pool(rows, self.pool_step)
 
-    def _kept(self, n_rows: int) -> UnitInputs:
+    def _static_inputs(self, n_rows: int) -> UnitInputs:
         if n_rows not in self._inputs:
             with torch.inference_mode(False), torch.no_grad():  # they are reused
-                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows, UNIT)
+                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows)
         return self._inputs[n_rows]
 
     def _fixed(self, n_rows: int) -> Capturable[Tensor]:
         if n_rows not in self._graphs:
-            work = partial(self._embed, self._kept(n_rows))
+            work = partial(self._embed, self._static_inputs(n_rows))
             self._graphs[n_rows] = Capturable(f"audio encoder, {n_rows}", work)
         return self._graphs[n_rows]
+
+
+def _check(items: Sequence[EncodeStream]) -> None:
+    if len({id(item.cache) for item in items}) < len(items):
+        raise ValueError("two units of one stream in a batch")
+    for item in items:
+        n_frames = item.mel.shape[1]
+        if item.n_new < 1:
+            raise ValueError(f"{n_frames} mel frames are only context")
+        if item.padding < 0 or item.n_new > UNIT_NEW or item.padding + n_frames > UNIT_FRAMES:
+            raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
 
 
 class UnitInputs:
     """Static input buffers for a unit of each of at most S streams; `mel` is [S, 80, frames]."""
 
-    def __init__(self, encoder: AudioEncoder, n_rows: int, shape: UnitShape) -> None:
-        self._shape = shape
+    def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
         like, heads = encoder.conv1.weight, encoder.heads
-        sizes = {"n_new": 1, "is_sound": shape.mel_frames, "positions": shape.n_new}
-        sizes |= ColumnCache.sizes("kv", shape.n_new)
+        sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
+        sizes |= ColumnCache.sizes("kv", UNIT_NEW)
         self._table = StreamTable(n_rows, sizes, like.device)
         self._cache = ColumnCache(self._table, "kv", "n_new", heads)
-        self.mel = torch.zeros(n_rows, N_MELS, shape.mel_frames, device=like.device)
+        self.mel = torch.zeros(n_rows, N_MELS, UNIT_FRAMES, device=like.device)
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
-        self._new_shape = (len(encoder.layers), n_rows, shape.n_new, 3 * width)
+        self._new_shape = (len(encoder.layers), n_rows, UNIT_NEW, 3 * width)
         self.load(())
 
     def load(self, items: Sequence[EncodeStream]) -> None:
-        """Write the inputs of units that fit; their caches have the capacity for them."""
-        host, n, shape = self._table.on_host(), len(items), self._shape
-        mel_frame, frame = np.arange(shape.mel_frames), np.arange(shape.n_new)
+        """Write the inputs of units; their caches have the capacity for them."""
+        host, n = self._table.on_host(), len(items)
+        mel_frame, frame = np.arange(UNIT_FRAMES), np.arange(UNIT_NEW)
         spare = len(self._table.rows) - n
         facts = [
-            (shape.offset(each), each.mel.shape[1], each.cache.length, each.n_new) for each in items
-        ] + [(0, 0, 0, shape.n_new)] * spare
+            (each.padding, each.mel.shape[1], each.cache.length, each.n_new) for each in items
+        ] + [(0, 0, 0, UNIT_NEW)] * spare
         start, n_given, length, n_new = np.array(facts)[:, :, None].swapaxes(0, 1)  # [S, 1] each
         host["n_new"][:], host["kv length"][:] = n_new, length
         host["is_sound"][:] = (mel_frame >= start) & (mel_frame < start + n_given)
@@ -453,7 +425,7 @@ class UnitInputs:
         self._table.upload({"kv address": memory})
         if items:
             mels = [
-                F.pad(each.mel, (first, shape.mel_frames - first - count))
+                F.pad(each.mel, (first, UNIT_FRAMES - first - count))
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
             self.mel[:n].copy_(torch.stack(mels), non_blocking=True)
@@ -467,7 +439,7 @@ class UnitInputs:
 
     def batch(self, attention: StreamAttention) -> AudioBatch:
         table = self._table
-        return AudioBatch(table["is_sound"], self._shape.context, table["positions"], attention)
+        return AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,9 +89,9 @@ class CodeRun:
 
     def draw(self, count: int) -> Steps[tuple[int, ...]]:
         """Generate up to `count` further codes and return them; fewer at the end of the run."""
-        begun = len(self.codes)
-        while not self.is_over and len(self.codes) < begun + count:
-            wanted = min(begun + count, self.most) - len(self.codes)
+        start = len(self.codes)
+        while not self.is_over and len(self.codes) < start + count:
+            wanted = min(start + count, self.most) - len(self.codes)
             drawn: DrawnCodes = yield self._request(min(wanted, CODES_PER_REQUEST))
             self.has_ended = drawn.has_ended
             self.codes += drawn.codes
@@ -99,7 +99,7 @@ class CodeRun:
                 self._history += drawn.codes
             if drawn.codes:
                 self._next_pieces = (SpeechCodes(drawn.codes[-1:]),)
-        return tuple(self.codes[begun:])
+        return tuple(self.codes[start:])
 
     def finish(self) -> Steps[list[int]]:
         yield from self.draw(self.most)

@@ -351,11 +351,11 @@ class StreamingCapability:
         was_stopped = session.stop.is_set() and not reply.has_ended
         if session.kv.length == start:  # stopped before the first pass: the turn is still open
             return ReplyResult("", (), was_stopped)
-        kept = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
+        ids = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
         window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
         turn.round += 1
         turn.opening = TurnOpening.AFTER_REPLY
-        return ReplyResult(self.tokenizer.decode(kept), tuple(kept), was_stopped, reply.hit_limit)
+        return ReplyResult(self.tokenizer.decode(ids), tuple(ids), was_stopped, reply.hit_limit)
 
     def _speak_span(
         self, session: Session, prompt: Prompt, reply: _Reply, settings: GenerationSettings

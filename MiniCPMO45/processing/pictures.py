@@ -123,14 +123,14 @@ def resize(image: Image.Image, size: Size) -> Image.Image:
     return rows.resize(size, Image.Resampling.BICUBIC)
 
 
-def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
+def to_patches(picture: Image.Image) -> Patches:
     """Return normalised patch vectors: `(pixel / 255 - 0.5) / 0.5`."""
     require_rgb(picture)
-    width, height = picture.size
-    if width % patch_size or height % patch_size:
-        raise ValueError(f"{width}x{height} is not a multiple of {patch_size} pixels")
-    rows, cols = height // patch_size, width // patch_size
-    pixels = np.asarray(picture).reshape(rows, patch_size, cols, patch_size, CHANNELS)
+    (width, height), side = picture.size, PATCH_SIDE
+    if width % side or height % side:
+        raise ValueError(f"{width}x{height} is not a multiple of {side} pixels")
+    rows, cols = height // side, width // side
+    pixels = np.asarray(picture).reshape(rows, side, cols, side, CHANNELS)
     # Transposed as bytes: a quarter of the memory traffic of floats.
     ordered = np.ascontiguousarray(pixels.transpose(0, 2, 4, 1, 3))  # [rows, cols, 3, p, p]
     values = ordered.reshape(rows * cols, -1).astype(np.float32)  # [L, 3 * p * p]
@@ -140,10 +140,10 @@ def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
     return Patches(values, rows, cols)
 
 
-def to_strip(patches: Patches, patch_size: int = PATCH_SIDE) -> np.ndarray:
+def to_strip(patches: Patches) -> np.ndarray:
     """Return the patches side by side, the published `pixel_values`: float32 [3, p, p * L]."""
-    tiles = patches.values.reshape(-1, CHANNELS, patch_size, patch_size)
-    return tiles.transpose(1, 2, 0, 3).reshape(CHANNELS, patch_size, -1)  # [3, p, p * L]
+    tiles = patches.values.reshape(-1, CHANNELS, PATCH_SIDE, PATCH_SIDE)
+    return tiles.transpose(1, 2, 0, 3).reshape(CHANNELS, PATCH_SIDE, -1)
 
 
 def _to_multiple(length: float, step: int) -> int:

@@ -91,8 +91,7 @@ class Pictures:
         return list(render_slices(self.sliced(name).slices))
 
     def _patches(self, name: str) -> list[Patches]:
-        side = self.folder.config.slice_config.patch_size
-        return [to_patches(picture, side) for picture in self.rendered(name)]
+        return [to_patches(picture) for picture in self.rendered(name)]
 
 
 def _aliases(path: Path) -> set[str]:

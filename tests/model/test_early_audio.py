@@ -1,4 +1,4 @@
-"""The first part of a unit's sound leaves early; both parts are the sound the unit would have."""
+"""Early audio: both parts of a unit together are its whole audio."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[EarlyAudio], An
 
 
 class Speaker:
-    """A scripted conversation that speaks, early or not."""
+    """A scripted conversation with speech, with or without early audio."""
 
     def __init__(self, is_early: bool = True) -> None:
         self.executor = ScriptedExecutor(1)
@@ -192,7 +192,7 @@ def test_both_parts_are_what_the_vocoder_gives_for_that_cut(toy: Toy) -> None:
 
 
 class _Listening:
-    """Keeps the codes that are drawn, and never lets speech end."""
+    """Records the codes, and excludes the end of speech."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor

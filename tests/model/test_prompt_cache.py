@@ -1,4 +1,4 @@
-"""A system prompt that was fed before is copied: nothing is asked, and the rows are the same."""
+"""The prompt cache: a hit copies the rows without a request."""
 
 from __future__ import annotations
 

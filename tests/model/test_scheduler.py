@@ -1,4 +1,4 @@
-"""What goes into a pass: deadlines, waiting for a fuller batch, and long requests in portions."""
+"""Contents of a pass: deadlines, waiting for fuller batches, and splitting of long requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PIECES = (
 
 
 def fed(request: Request) -> list[int]:
-    """The rows of a forward pass, as numbers."""
+    """Return the rows of a forward pass as numbers."""
     assert isinstance(request, LlmForward)
     rows = [
         piece.ids if isinstance(piece, TokenIds) else piece.rows[:, 0].int().tolist()

@@ -1,4 +1,4 @@
-"""Speech of duplex units: counters over a script, sound from the toy model."""
+"""Speech of duplex units, scripted and with the toy model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SILENCE = [4218, 4218, 4218]
 
 
 class Bench:
-    """One conversation that speaks by script."""
+    """A scripted conversation with speech."""
 
     def __init__(self, speech_limit: int = 4096) -> None:
         self.executor = ScriptedExecutor(1, speech_limit=speech_limit)
@@ -249,11 +249,11 @@ def test_a_run_ends_when_the_model_ends_it(bench: Bench) -> None:
 
 
 def test_codes_heard_before_are_kept_together(bench: Bench) -> None:
-    heard = [1, 2]
-    run = _run(bench, 2, history=heard)
+    history = [1, 2]
+    run = _run(bench, 2, history=history)
     bench.executor.codes = [8, 9]
     assert run_alone(run.finish(), bench.executor) == [8, 9]
-    assert heard == [1, 2, 8, 9]
+    assert history == [1, 2, 8, 9]
 
 
 def test_a_stop_ends_a_run_before_the_next_request(bench: Bench) -> None:
@@ -285,15 +285,15 @@ def test_a_run_at_the_decoders_limit_draws_what_fits() -> None:
 def test_codes_follow_the_order_of_the_rules() -> None:
     """Temperature, penalty, nucleus, top-k, then the end is masked."""
     generator = torch.Generator().manual_seed(0)
-    heard = [3, 3, 4]
+    history = [3, 3, 4]
     rule = CodeRule(temperature=0.5, repetition_penalty=1.3, top_p=0.9, top_k=5)
     for seed in range(20):
         logits = torch.randn(12, generator=torch.Generator().manual_seed(seed)) * 3
-        expected = penalise_frequency(logits / 0.5, heard, 1.3, 16)
+        expected = penalise_frequency(logits / 0.5, history, 1.3, 16)
         expected = keep_top_k(keep_top_p_ascending(expected, 0.9), 5)
         expected[11] = -torch.inf
         state = generator.get_state()
-        code = rule.choose(logits, heard, 11, generator, may_end=False)
+        code = rule.choose(logits, history, 11, generator, may_end=False)
         generator.set_state(state)
         assert code == int(torch.multinomial(expected.softmax(-1), 1, generator=generator))
 

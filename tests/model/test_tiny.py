@@ -1,4 +1,4 @@
-"""The tiny checkpoint: layout, names, sameness, and that it takes turns."""
+"""The tiny checkpoint: layout, names, reproducibility, and turn taking."""
 
 from __future__ import annotations
 

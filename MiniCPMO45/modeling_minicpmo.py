@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +23,7 @@ from MiniCPMO45.loading.checkpoint_source import (
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
-from MiniCPMO45.settings import Weights
+from MiniCPMO45.settings import LoadOptions, Weights
 
 UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
 """Published tensors without a use (28.3 M parameters)."""
@@ -105,38 +104,20 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         config = copy.deepcopy(config or stored)
         config.dtype = _dtype(dtype, config.dtype or stored.dtype)
         config.name_or_path = str(pretrained_model_name_or_path)
-        return cls.from_folder(folder, config, device=_device(device_map), dtype=config.dtype)
+        return cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
 
     @classmethod
     def from_folder(
-        cls,
-        folder: Path,
-        config: MiniCPMOConfig | None = None,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-        weights: Weights = Weights.BF16,
-        overlay: Path | None = None,
-        show_progress: bool = True,
-        on_progress: Callable[[float], None] | None = None,
+        cls, folder: Path, options: LoadOptions, config: MiniCPMOConfig | None = None
     ) -> Self:
-        """Load a checkpoint folder; `overlay` and `on_progress` as for `load_weights`.
+        """Load a checkpoint folder.
 
         Raises:
             CheckpointError: the checkpoint does not fit or is quantised.
         """
         with torch.device("meta"):
             model = cls(config or read_config(folder))
-        load_weights(
-            model,
-            folder,
-            device=device,
-            dtype=dtype,
-            weights=weights,
-            overlay=overlay,
-            show_progress=show_progress,
-            on_progress=on_progress,
-        )
+        load_weights(model, folder, options)
         return model
 
     @property

@@ -55,15 +55,7 @@ class UnifiedModel:
         """Load a checkpoint folder or hub id; raises `CheckpointError`."""
         options.report("reading the checkpoint")
         folder = find_checkpoint(source)
-        model = MiniCPMOForConditionalGeneration.from_folder(
-            folder,
-            dtype=options.dtype,
-            weights=options.weights,
-            device=options.device,
-            overlay=options.overlay,
-            show_progress=options.show_progress,
-            on_progress=lambda share: options.report("loading weights", share),
-        )
+        model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
         model.drop_unused()
         options.report("loading the voice")
         executor = _load_executor(model, folder, options)

@@ -134,13 +134,8 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     folder = find_checkpoint(source)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     seconds.lap("tokenizer_seconds")
-    model = MiniCPMOForConditionalGeneration.from_folder(
-        folder,
-        dtype=options.dtype,
-        weights=options.weights,
-        device=options.device,
-        show_progress=False,
-    )
+    loading = LoadOptions(options.device, options.dtype, options.weights, show_progress=False)
+    model = MiniCPMOForConditionalGeneration.from_folder(folder, loading)
     n_model = sum(math.prod(stored.shape) for stored in read_headers(folder).values())
     model.drop_unused()
     seconds.lap("model_seconds")

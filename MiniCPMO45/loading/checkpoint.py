@@ -13,7 +13,7 @@ import math
 import pickle
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ from MiniCPMO45.loading.checkpoint_source import (
     read_json_object,
     require_full_precision,
 )
-from MiniCPMO45.settings import Weights
+from MiniCPMO45.settings import LoadOptions, Weights
 
 logger = logging.getLogger(__name__)
 
@@ -156,43 +156,33 @@ def expected_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-def load_weights(
-    module: nn.Module,
-    folder: Path,
-    *,
-    device: torch.device | str,
-    dtype: torch.dtype = torch.bfloat16,
-    weights: Weights = Weights.BF16,
-    overlay: Path | None = None,
-    show_progress: bool = True,
-    on_progress: Callable[[float], None] | None = None,
-) -> None:
+def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
     """Load weights into a module built on the meta device, without gradients.
 
-    Tensors of `overlay`, a `.pt` file, take precedence; those unknown to the model are logged and
-    ignored. `on_progress` receives the loaded fraction, 0 to 1, after each tensor.
+    Tensors of `options.overlay`, a `.pt` file, take precedence; those unknown to the model are
+    logged and ignored.
 
     Raises:
         CheckpointError: tensors are missing, unexpected or of another shape or type (one error
             lists them all), or a file is damaged.
     """
-    start = time.perf_counter()
+    start, device, dtype = time.perf_counter(), options.device, options.dtype
     stored, shapes = read_headers(folder), expected_shapes(module)
     _require_match(shapes, stored, folder)
-    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
-    replaced = {} if overlay is None else _read_overlay(overlay, shapes)
+    schemes = reserve_quantised(module, options.weights, dtype, device)
+    replaced = {} if options.overlay is None else _read_overlay(options.overlay, shapes)
     total, loaded = sum(math.prod(shape) for shape in shapes.values()) * dtype.itemsize, 0
     tensors: dict[str, Tensor] = {}
+    is_hidden = not options.show_progress
     with tqdm(
-        total=total, desc="Loading weights", unit="B", unit_scale=True, disable=not show_progress
+        total=total, desc="Loading weights", unit="B", unit_scale=True, disable=is_hidden
     ) as bar:
         for name, source in _read_tensors(stored, replaced):
             tensors |= stored_tensors(name, source, schemes.get(name), device, dtype)
             n_bytes = source.numel() * dtype.itemsize
             bar.update(n_bytes)
             loaded += n_bytes
-            if on_progress is not None:
-                on_progress(loaded / total)
+            options.report("loading weights", loaded / total)
     module.load_state_dict(tensors, strict=True, assign=True)
     module.requires_grad_(False).eval()
     logger.info(

@@ -29,8 +29,7 @@ from tests.fakes.textbook_mel import textbook_log_mel
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)
 LLM_WIDTH = 24
 BLOCK = 50
-FIRST_SAMPLES = 16_480
-UNIT_SAMPLES = 16_000
+FIRST_SAMPLES, UNIT_SAMPLES = 16_480, 16_000
 FIRST_RESET_UNIT = 29
 
 

@@ -42,13 +42,8 @@ SMALL = MiniCPMOConfig(
 
 
 def load(folder: Path, weights: Weights) -> MiniCPMOForConditionalGeneration:
-    return MiniCPMOForConditionalGeneration.from_folder(
-        folder,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        weights=weights,
-        show_progress=False,
-    )
+    options = LoadOptions(weights=weights, show_progress=False)
+    return MiniCPMOForConditionalGeneration.from_folder(folder, options)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""MiniCPM-o 4.5: weights and algorithms. No state of a conversation lives in this package."""
+"""MiniCPM-o 4.5: modules, loading, engine and generation. State is in the `Session` of a caller."""
 
 from __future__ import annotations
 
 import os
 
-# onnxruntime reads it when imported; without it, its use is written to a database in the home.
+# Read by onnxruntime on import, which otherwise records its usage in the home folder.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,7 +1,7 @@
-"""Registers the model with `transformers`: after `import MiniCPMO45.auto`, `AutoModel` loads it.
+"""Registers the model's classes with the `Auto` classes of `transformers`.
 
-A registered class takes precedence over the code that a checkpoint's `auto_map` names, so no
-`trust_remote_code` is needed and nothing of the checkpoint is executed.
+Registered classes take precedence over a checkpoint's `auto_map`, so `trust_remote_code` is not
+needed and no code of the checkpoint is executed.
 """
 
 from __future__ import annotations

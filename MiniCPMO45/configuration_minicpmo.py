@@ -1,14 +1,14 @@
-"""The model's configuration, made of `transformers` configurations, and its timing constants.
+"""The model's configuration, composed of `transformers` configurations, and its timing constants.
 
 `config.json` has the published layout: the language model's fields at the top level, the other
-parts nested. Defaults are the published values, so `MiniCPMOConfig()` is the public 9 B checkpoint.
-Reading a configuration never executes code: `auto_map` is dropped.
+parts nested. The defaults are those of the public 9 B checkpoint. `auto_map` is ignored, so reading
+a configuration never executes code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeVar
 
 from transformers import (
@@ -20,7 +20,7 @@ from transformers import (
 )
 
 ENCODER_FRAMES_PER_SECOND = 50  # 100 mel frames a second, halved by the second convolution
-RESAMPLER_HEAD_SIZE = 128  # channels
+RESAMPLER_HEAD_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,10 @@ class DecoderConfig:
 
     @classmethod
     def of(cls, config: Qwen3Config | LlamaConfig) -> DecoderConfig:
-        kv_heads, head_dim = config.num_key_value_heads, config.head_dim
-        assert kv_heads is not None and head_dim is not None and config.rope_parameters is not None
-        rope_theta = config.rope_parameters["rope_theta"]
-        assert rope_theta is not None  # the library gives all of these a value
-        return cls(
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=kv_heads,
-            head_dim=head_dim,
-            rms_norm_eps=config.rms_norm_eps,
-            rope_theta=float(rope_theta),
-            max_position_embeddings=config.max_position_embeddings,
-            has_qk_norm=isinstance(config, Qwen3Config),
-        )
+        values = config.to_dict()
+        values["rope_theta"] = float(values["rope_parameters"]["rope_theta"])
+        values["has_qk_norm"] = isinstance(config, Qwen3Config)
+        return cls(**{each.name: values[each.name] for each in fields(cls)})
 
 
 class VisionConfig(SiglipVisionConfig):
@@ -68,7 +56,7 @@ class VisionConfig(SiglipVisionConfig):
 
 
 class AudioConfig(WhisperConfig):
-    """Whisper encoder; the decoder's fields are unused."""
+    """Whisper encoder; fields of Whisper's decoder are unused."""
 
     d_model: int = 1024
     encoder_layers: int = 24
@@ -77,7 +65,7 @@ class AudioConfig(WhisperConfig):
 
 
 class TTSConfig(LlamaConfig):
-    """Speech-token decoder; `vocab_size` counts the rows of a word embedding that is never read."""
+    """Speech decoder; `vocab_size` is that of an unused word embedding."""
 
     model_type = "minicpmtts"
 
@@ -99,14 +87,14 @@ class TTSConfig(LlamaConfig):
     interleaved: bool = False
 
     def validate_token_ids(self) -> None:
-        """Accept every id: they count in the language model's vocabulary, not in this one's."""
+        """Skip the library's check: the ids are from the language model's vocabulary."""
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
         return self
 
     @property
     def speech_eos_id(self) -> int:
-        """Code that ends a run of speech tokens."""
+        """Code that ends the speech."""
         return self.num_audio_tokens - 1
 
     @property
@@ -123,8 +111,6 @@ class SliceConfig(PreTrainedConfig):
 
 
 class MiniCPMOConfig(Qwen3Config):
-    """The whole model. Language-model fields stand at the top level, as in the published file."""
-
     model_type = "minicpmo"
     sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {
         "slice_config": SliceConfig,
@@ -154,18 +140,18 @@ class MiniCPMOConfig(Qwen3Config):
     init_vision: bool = True
     init_audio: bool = True
     init_tts: bool = True
-    model_variant: str = ""  # "tiny" or another name for checkpoints that are not the public one
+    model_variant: str = ""  # not empty for other checkpoints than the public one
     slice_config: SliceConfig = field(default_factory=SliceConfig)
     vision_config: VisionConfig = field(default_factory=VisionConfig)
     audio_config: AudioConfig = field(default_factory=AudioConfig)
     tts_config: TTSConfig = field(default_factory=TTSConfig)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.slice_config = _made(SliceConfig, self.slice_config)
-        self.vision_config = _made(VisionConfig, self.vision_config)
-        self.audio_config = _made(AudioConfig, self.audio_config)
-        self.tts_config = _made(TTSConfig, self.tts_config)
-        kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never run
+        self.slice_config = _as_config(SliceConfig, self.slice_config)
+        self.vision_config = _as_config(VisionConfig, self.vision_config)
+        self.audio_config = _as_config(AudioConfig, self.audio_config)
+        self.tts_config = _as_config(TTSConfig, self.tts_config)
+        kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never executed
         super().__post_init__(**kwargs)
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
@@ -178,7 +164,7 @@ class MiniCPMOConfig(Qwen3Config):
 
     @property
     def audio_block_frames(self) -> int:
-        """Encoder frames per attention block of a whole clip; the encoder makes 50 a second."""
+        """Encoder frames per attention block of a whole clip."""
         return round(self.audio_chunk_length * ENCODER_FRAMES_PER_SECOND)
 
     @property
@@ -189,7 +175,7 @@ class MiniCPMOConfig(Qwen3Config):
 Part = TypeVar("Part", bound=PreTrainedConfig)
 
 
-def _made(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
+def _as_config(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
     return values if isinstance(values, kind) else kind(**(values or {}))
 
 
@@ -206,5 +192,5 @@ class SpeechTiming:
 
     @property
     def samples_per_code(self) -> int:
-        """Waveform samples one speech code stands for (960)."""
+        """Waveform samples per speech code (960)."""
         return self.mel_frames_per_code * self.samples_per_mel_frame

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,22 +23,19 @@ from MiniCPMO45.loading.checkpoint_source import (
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
-from MiniCPMO45.settings import Weights
+from MiniCPMO45.settings import LoadOptions, Weights
 
 UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
-"""Tensors that are stored but that no path reads (28.3 M parameters)."""
+"""Published tensors without a use (28.3 M parameters)."""
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 _DEVICE_RULES = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
 _FROM_AUTO_MODEL = frozenset({"adapter_kwargs", "code_revision", "trust_remote_code", "_from_auto"})
-"""Options that `AutoModel` adds; all of them are about adapters and code of the checkpoint."""
+"""Options added by `AutoModel`, about adapters and the checkpoint's code; ignored."""
 
 
 class MiniCPMOForConditionalGeneration(PreTrainedModel):
-    """The weights of the model; 1,414 tensors at the published size.
-
-    Nothing of a conversation is ever stored here. The executor is the only caller of the parts.
-    """
+    """The model's modules, 1,414 tensors at the published size; `Executor` runs them."""
 
     config_class = MiniCPMOConfig
     config: MiniCPMOConfig
@@ -80,18 +76,17 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         local_files_only: bool = False,
         **options: Any,
     ) -> Self:
-        """Load a checkpoint folder or hub id; each tensor goes straight to the device.
+        """Load a checkpoint folder or hub id, each tensor directly to the device.
 
-        The library's own loader is not used: it needs `accelerate` for a device and gives tensors
-        that are missing random values.
+        The library's loader would need `accelerate` for a device, and initialises missing tensors
+        randomly instead of refusing the checkpoint.
 
-        Without a configuration the folder's own is taken, and without a dtype the configuration's.
-        `device_map` is one device; None takes torch's default device, "auto" a GPU if there is one.
-        Options that `AutoModel` adds are accepted.
+        `dtype` defaults to that of the configuration. `device_map` is one device; None is torch's
+        default device, "auto" a GPU if there is one.
 
         Raises:
             CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
-                text says what to do.
+                message says what to do.
             TypeError: an unknown option.
         """
         require_full_precision(options)
@@ -105,45 +100,24 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
             token=token,
             local_files_only=local_files_only,
         )
-        stored = read_config(folder)  # also refuses what cannot be loaded
+        stored = read_config(folder)  # refuses unusable checkpoints
         config = copy.deepcopy(config or stored)
         config.dtype = _dtype(dtype, config.dtype or stored.dtype)
         config.name_or_path = str(pretrained_model_name_or_path)
-        return cls.from_folder(folder, config, device=_device(device_map), dtype=config.dtype)
+        return cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
 
     @classmethod
     def from_folder(
-        cls,
-        folder: Path,
-        config: MiniCPMOConfig | None = None,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-        weights: Weights = Weights.BF16,
-        overlay: Path | None = None,
-        show_progress: bool = True,
-        on_progress: Callable[[float], None] | None = None,
+        cls, folder: Path, options: LoadOptions, config: MiniCPMOConfig | None = None
     ) -> Self:
         """Load a checkpoint folder.
-
-        `overlay` is a `.pt` file whose tensors take precedence over the checkpoint's; `on_progress`
-        is called with the share that is loaded, 0 to 1, after each tensor.
 
         Raises:
             CheckpointError: the checkpoint does not fit or is quantised.
         """
         with torch.device("meta"):
             model = cls(config or read_config(folder))
-        load_weights(
-            model,
-            folder,
-            device=device,
-            dtype=dtype,
-            weights=weights,
-            overlay=overlay,
-            show_progress=show_progress,
-            on_progress=on_progress,
-        )
+        load_weights(model, folder, options)
         return model
 
     @property
@@ -154,16 +128,16 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         return Weights(stored.scheme) if isinstance(stored, QuantisedWeight) else Weights.BF16
 
     def num_parameters(self, *arguments: Any, **options: Any) -> int:
-        """Return the number of weights as the library does; quantised ones count as published."""
+        """Return the number of parameters; quantised ones count as the published ones."""
         parts = [part for part in self.modules() if isinstance(part, Quantisable)]
         quantised = sum(math.prod(part.stored.shape) for part in parts if part.is_quantised)
         return super().num_parameters(*arguments, **options) + quantised
 
     def save_pretrained(self, *arguments: Any, **options: Any) -> None:
-        """Save the model as the library does.
+        """Save the model in the published layout.
 
         Raises:
-            CheckpointError: the weights are quantised, which the published layout cannot hold.
+            CheckpointError: the weights are quantised.
         """
         if self.weights is not Weights.BF16:
             raise CheckpointError(
@@ -173,7 +147,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         super().save_pretrained(*arguments, **options)
 
     def drop_unused(self) -> None:
-        """Free the parameters that no path reads; the model cannot be saved afterwards."""
+        """Free the unused parameters; the model cannot be saved afterwards."""
         for name in [n for n, _ in self.named_parameters() if n.startswith(UNUSED_PREFIXES)]:
             parent, _, leaf = name.rpartition(".")
             self.get_submodule(parent).register_parameter(leaf, None)

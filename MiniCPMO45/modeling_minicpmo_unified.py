@@ -1,7 +1,7 @@
-"""One set of weights and every way to converse with it; connects the parts and does nothing else.
+"""`UnifiedModel`: weights, processor, executor and the algorithms of all modes.
 
-Methods return steps over a caller's `Session`; an engine, or a driver such as
-`core.engine.passes.run_alone`, runs them.
+The algorithms are generators over a caller's `Session`, driven by the engine or by
+`core.engine.passes.run_alone`.
 """
 
 from __future__ import annotations
@@ -52,18 +52,10 @@ class UnifiedModel:
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
-        """Load a checkpoint folder or hub id; raises `CheckpointError`, which says what to do."""
+        """Load a checkpoint folder or hub id; raises `CheckpointError`."""
         options.report("reading the checkpoint")
         folder = find_checkpoint(source)
-        model = MiniCPMOForConditionalGeneration.from_folder(
-            folder,
-            dtype=options.dtype,
-            weights=options.weights,
-            device=options.device,
-            overlay=options.overlay,
-            show_progress=options.show_progress,
-            on_progress=lambda share: options.report("loading weights", share),
-        )
+        model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
         model.drop_unused()
         options.report("loading the voice")
         executor = _load_executor(model, folder, options)
@@ -80,7 +72,7 @@ class UnifiedModel:
 
     @property
     def voice_used_s(self) -> float | None:
-        """How much of a voice sample is used; None if none is."""
+        """Seconds of a voice sample that are used; None if voice samples are not supported."""
         return None if self.executor.voices is None else self.executor.voices.used_s
 
 

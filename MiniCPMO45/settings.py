@@ -1,4 +1,4 @@
-"""What a caller may choose for one conversation, and when a model is loaded: frozen records."""
+"""Frozen settings of conversations and options of loading."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 
 import torch
 
-LEAST_CONVERSATIONS: Final = 4  # that a card is made ready for
+LEAST_CONVERSATIONS: Final = 4  # smallest capacity that a GPU is prepared for
 MOST_TOGETHER: Final = 64  # conversations in one pass
-GREEDY: Final = "greedy"  # the `decode_mode` in which decisions are the argmax instead of a draw
+GREEDY: Final = "greedy"  # the `decode_mode` of argmax decoding
 
 
 class Weights(StrEnum):
@@ -28,13 +28,13 @@ class WindowMode(StrEnum):
 
 
 class CacheKind(StrEnum):
-    BF16 = "bf16"  # as they are computed: float32 on a CPU
+    BF16 = "bf16"  # in the model's dtype: float32 on a CPU
     INT8 = "int8"
 
 
 @dataclass(frozen=True)
 class SpeechSampling:
-    """How speech codes are drawn in a turn-based reply. Source: docs/specification/model.md#5.6."""
+    """Sampling of speech codes in turn-based replies. Source: docs/specification/model.md#5.6."""
 
     temperature: float = 0.8
     top_p: float = 0.85
@@ -48,10 +48,10 @@ class SpeechSampling:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How the text of a turn-based reply is drawn. Source: docs/specification/model.md#5.4.
+    """Generation of a turn-based reply. Source: docs/specification/model.md#5.4.
 
-    A reply begins with `reply_start`, whose tokens are fed instead of drawn; they count, so a
-    `max_new_tokens` of no more than these ends the reply with them.
+    The reply begins with the text `reply_start`, whose tokens are fed and count towards
+    `max_new_tokens`; if they reach it, they are the whole reply.
     """
 
     max_new_tokens: int = 256
@@ -73,7 +73,7 @@ class GenerationSettings:
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """When old tokens leave the cache. Source: docs/specification/model.md#5.8 and #6.9."""
+    """Sliding window of the KV cache. Source: docs/specification/model.md#5.8 and #6.9."""
 
     mode: WindowMode = WindowMode.OFF
     basic_high_tokens: int = 4000
@@ -87,7 +87,7 @@ class WindowSettings:
 
 @dataclass(frozen=True)
 class DuplexSettings:
-    """How one duplex conversation decides and speaks. Source: docs/specification/model.md#6.2."""
+    """Settings of one duplex conversation. Source: docs/specification/model.md#6.2."""
 
     generate_audio: bool = True
     force_listen_count: int = 3
@@ -112,20 +112,20 @@ class DuplexSettings:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a checkpoint is loaded, and how it runs.
+    """Options of loading and running a checkpoint.
 
     Attributes:
         dtype: of the model; the vocoder's weights are always float32.
-        flow_dtype: of the flow's products, keys and values; None is float16 on a card, whose
-            mantissa is that of TF32, and float32 elsewhere.
-        has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a card.
-        most_rows: rows of one prefill pass; longer input is fed in several.
-        text_cache: how keys and values of the language model are held: as they are computed, or as
-            8-bit codes with a scale per row.
-        tokens_each: what a conversation's text holds on average.
-        text_cache_bytes: memory of all language-model caches of a card; None takes a share of what
-            is free, at most what all conversations need at `tokens_each`.
-        on_progress: called with the stage of loading, and its share done, 0 to 1, if known.
+        flow_dtype: of the flow's matrix products and KV cache; None for float16, which has the
+            mantissa of TF32, on a GPU and float32 elsewhere.
+        has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a GPU.
+        most_rows: rows of one prefill pass; longer input is split.
+        text_cache: storage of the language model's keys and values: the model's dtype, or 8-bit
+            codes with a scale per row.
+        tokens_each: average cached text tokens of a conversation.
+        text_cache_bytes: memory of the language model's KV cache on a GPU; None for a share of the
+            free memory, at most that of all conversations at `tokens_each`.
+        on_progress: receives the stage of loading and its progress, 0 to 1, if known.
     """
 
     device: torch.device = torch.device("cpu")
@@ -155,6 +155,6 @@ class LoadOptions:
 
     @classmethod
     def for_device(cls, device: str | torch.device) -> LoadOptions:
-        """Return the usual options: bfloat16 on a GPU, float32 on a CPU."""
-        place = torch.device(device)
-        return cls(place, torch.float32 if place.type == "cpu" else torch.bfloat16)
+        """Return the default options: bfloat16 on a GPU, float32 on a CPU."""
+        device = torch.device(device)
+        return cls(device, torch.float32 if device.type == "cpu" else torch.bfloat16)

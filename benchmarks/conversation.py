@@ -36,18 +36,17 @@ MS_PER_S = 1_000.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How a conversation is measured.
+    """Plan of a measured conversation.
 
     Attributes:
-        script: what it consists of.
         units: measured units.
         warm_up: units before them.
-        extra: units that may follow, for a profile.
-        picture_size: width and height of each unit's picture; None for sound alone.
-        looks_ahead: pictures are looked at before their unit's sound is complete.
-        waits: wait for the device after each stage, so that stages are told apart.
-        seed: of inputs and draws.
-        most_spread: 99th percentile per median of the answers at most; None for no limit.
+        extra: further units, for a profile.
+        picture_size: width and height of each unit's picture; None for audio only.
+        looks_ahead: pictures are encoded before their unit's audio is complete.
+        waits: synchronise with the device after each stage, to measure stages separately.
+        seed: of inputs and samples.
+        most_spread: limit of the ratio of 99th percentile and median; None for no limit.
     """
 
     script: Script
@@ -62,13 +61,11 @@ class Plan:
 
 
 class Conversation:
-    """A prepared session and its script."""
-
     def __init__(self, rig: Rig, plan: Plan) -> None:
-        """Open the session, take all its memory and feed the prompt.
+        """Open the session, reserve its memory and feed the prompt.
 
         Raises:
-            CacheFullError: the plan is longer than the model's context.
+            CacheFullError: the plan exceeds the model's context.
         """
         self.rig = rig
         self.plan = plan
@@ -82,7 +79,7 @@ class Conversation:
         settle_memory()
 
     def measure(self) -> Iterator[Unit]:
-        """Run the warm-up, then yield every measured unit as it is done."""
+        """Run the warm-up, then yield every measured unit."""
         for _ in range(self.plan.warm_up):
             self.run_unit(-1)
         for index in range(self.plan.units):
@@ -92,7 +89,7 @@ class Conversation:
         """Run the script's next unit.
 
         Raises:
-            BenchmarkError: it said more or less than the script.
+            BenchmarkError: the unit did not follow the script.
         """
         talker, device, clock = self.talker, self.rig.executor.device, self._clock
         audio, frames = self._inputs.unit()
@@ -143,7 +140,7 @@ class Conversation:
         )
 
     def _look_ahead(self, frames: Sequence[Image.Image]) -> tuple[float, list[EncodedPicture]]:
-        """Look at a unit's pictures ahead if that is asked for; also return what it took."""
+        """Encode a unit's pictures ahead, if planned; also return the time."""
         if not self.plan.looks_ahead:
             return 0.0, []
         began_s = time.perf_counter()
@@ -152,7 +149,6 @@ class Conversation:
         return time.perf_counter() - began_s, seen
 
     def close(self) -> None:
-        """Free everything."""
         unsettle_memory()
         self.talker.close()
 
@@ -166,7 +162,7 @@ def _requested_s(seconds: dict[str, float]) -> float:
 
 
 def _reserve(talker: Talker, plan: Plan) -> None:
-    """Take all memory the conversation will need, so that nothing has to grow on the way."""
+    """Reserve the memory of the whole conversation, so that nothing grows."""
     rig, script, session = talker.rig, plan.script, talker.session
     units = plan.units + plan.warm_up + plan.extra
     picture = rig.config.query_num + PICTURE_MARKS if plan.picture_size is not None else 0
@@ -181,16 +177,12 @@ def _reserve(talker: Talker, plan: Plan) -> None:
     positions = rig.config.tts_config.max_position_embeddings
     session.speech.kv.reserve(min(_longest_turn(plan, units), positions))
     executor, audio = rig.executor, rig.config.audio_config
-    session.audio_input.cache = new_audio_cache(
-        audio,
-        device=executor.device,
-        dtype=executor.dtype,
-        capacity_frames=audio.max_source_positions,
-    )
+    cache = new_audio_cache(audio, device=executor.device, dtype=executor.dtype)
+    cache.reserve(audio.max_source_positions)
+    session.audio_input.cache = cache
 
 
 def _longest_turn(plan: Plan, units: int) -> int:
-    """Return the rows of the longest turn in the speech decoder's cache."""
     spoken, longest = 0, 0
     for act in acts_of(plan.script.pattern, units):
         spoken = 0 if act is Act.LISTEN else spoken + plan.script.text_tokens + 2 + CODES_PER_UNIT

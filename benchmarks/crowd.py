@@ -1,6 +1,6 @@
-"""How many conversations a device holds in time: real sessions over the passes of a worker.
+"""Capacity of a device: real sessions over the passes of a worker.
 
-Input comes once a second for each, spread evenly; idle time is skipped.
+Each session has a unit of input per second, at evenly distributed times; idle time is skipped.
 """
 
 from __future__ import annotations
@@ -33,28 +33,26 @@ REQUIRED_P99_S = 0.8
 
 
 class Speaking(StrEnum):
-    """How much of the time the conversations of a crowd speak."""
+    """Share of time in which the conversations speak."""
 
     ALL = "all"
     HALF = "half"
 
     @property
     def pattern(self) -> str:
-        """What units do, repeated; conversations begin at different places of it."""
+        """Repeated decisions; conversations start at different positions."""
         return "sssssssssse" if self is Speaking.ALL else "lllsse"
 
 
 @dataclass(frozen=True)
 class CrowdPlan:
-    """What is asked of a crowd.
+    """A measurement of concurrent sessions.
 
     Attributes:
-        sessions: how many at once, one measurement each.
-        seconds: of every measurement.
-        speaking: how much of the time.
+        sessions: numbers of sessions, one measurement each.
+        seconds: duration of each measurement.
         text_tokens: of a speaking unit.
-        picture_size: width and height of each unit's picture; None for sound alone.
-        seed: of everything.
+        picture_size: width and height of each unit's picture; None for audio only.
     """
 
     sessions: tuple[int, ...]
@@ -67,17 +65,15 @@ class CrowdPlan:
 
 @dataclass(frozen=True)
 class CrowdResult:
-    """What came of one measurement.
+    """Result of one measurement.
 
     Attributes:
-        sessions: how many conversations.
-        units: answered.
-        late: answered after the next unit's input was complete, or given up.
-        latency_ms: from input complete to answer.
-        first_audio_ms: from input complete to the first sound, where that was told apart.
-        busy: share of the time that was worked.
-        company: conversations under way in a pass, on average.
-        is_hopeless: ended early because too much was late.
+        late: units answered after the next unit's input was complete, or dropped.
+        latency_ms: from complete input to the answer.
+        first_audio_ms: from complete input to the first audio, if measured.
+        busy: share of busy time.
+        company: mean number of conversations in a pass.
+        is_hopeless: stopped early because too many units were late.
     """
 
     sessions: int
@@ -91,12 +87,11 @@ class CrowdResult:
 
     @property
     def is_in_time(self) -> bool:
-        """Nothing was late, with room to spare."""
+        """No unit was late, with a margin."""
         return not self.late and self.latency_ms.p99 < MS_PER_S * REQUIRED_P99_S
 
     @classmethod
     def of(cls, sessions: int, held: Held) -> CrowdResult:
-        """Describe what was held."""
         sounds_s = [
             unit.first_sound_s - unit.heard_s
             for unit in held.units
@@ -114,41 +109,37 @@ class CrowdResult:
         )
 
     def as_record(self) -> dict[str, object]:
-        """Return everything as a plain dictionary."""
         return {**asdict(self), "is_in_time": self.is_in_time}
 
 
 @dataclass(frozen=True, eq=False)
 class _Heard:
-    """One unit's input, as a session's own thread leaves it."""
+    """Preprocessed input of one unit."""
 
     audio: np.ndarray
     pictures: Sequence[SlicedPicture]
 
 
 class _Guest:
-    """A talker as `PacedPasses` wants it."""
+    """A talker as `Speaker`."""
 
     def __init__(self, talker: Talker, heard: list[_Heard], first: int) -> None:
         self.talker = talker
         self._heard = cycle(heard[first % len(heard) :] + heard[: first % len(heard)])
 
     def next_unit(self) -> Steps[UnitResult]:
-        """Begin the next unit."""
         act, cuts = self.talker.begin_unit()
         heard = next(self._heard)
         return self.talker.unit(heard.audio, heard.pictures, act, cuts=cuts)
 
     def finalize(self) -> Steps[None]:
-        """Close it."""
         return self.talker.finalize()
 
 
 class Crowd:
-    """Conversations that are opened once and take part in one measurement after another."""
+    """Conversations that are opened once for several measurements."""
 
     def __init__(self, rig: Rig, plan: CrowdPlan) -> None:
-        """Open nothing yet."""
         self._rig = rig
         self._plan = plan
         self._wait = waiter(rig.executor.device)
@@ -158,7 +149,7 @@ class Crowd:
         self._guests: list[_Guest] = []
 
     def measure(self) -> Iterator[CrowdResult]:
-        """Yield one result for each number of sessions; stops at the first hopeless one."""
+        """Yield a result for each number of sessions, up to the first hopeless one."""
         for sessions in self._plan.sessions:
             self._open(sessions)
             settle_memory()
@@ -176,13 +167,12 @@ class Crowd:
                 return
 
     def close(self) -> None:
-        """Free everything."""
         unsettle_memory()
         for guest in self._guests:
             guest.talker.close()
 
     def _hear(self) -> tuple[list[_Heard], float]:
-        """Make inputs beforehand; also return what slicing one unit's pictures takes."""
+        """Preprocess inputs; also return the time to slice one unit's pictures."""
         raw = [self._inputs.unit() for _ in range(POOL)]
         began_s = time.perf_counter()
         heard = [_Heard(audio, self._rig.cut(frames)) for audio, frames in raw]

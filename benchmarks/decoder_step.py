@@ -1,4 +1,4 @@
-"""One step of a decoder made of the device operations, with random weights of its own per layer."""
+"""One decode step built from the device operations, with random weights."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ Pages = tuple[Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of a decoder layer, or its head.
+    """A matrix product of a decoder layer, or the head.
 
     Attributes:
-        name: which.
-        columns: outputs.
-        inputs: inputs.
-        is_gated: it has a gate and an up part, and a norm before it.
-        adds: it adds to the residual stream; otherwise a norm is before it.
+        columns: output width.
+        inputs: input width.
+        is_gated: a gated product after a norm.
+        adds: the output is added to the residual stream; otherwise the input is normalised.
     """
 
     name: str
@@ -37,13 +36,11 @@ class Product:
     adds: bool = False
 
     def weight(self) -> Tensor:
-        """Draw a weight that keeps the size of what it multiplies."""
         rows = 2 * self.columns if self.is_gated else self.columns
         drawn = torch.randn(rows, self.inputs, device="cuda", dtype=DTYPE)
         return drawn * self.inputs**-0.5
 
     def run(self, x: Tensor, norm: Tensor, eps: float, weight: Tensor, residual: Tensor) -> Tensor:
-        """Run the operation this product belongs to."""
         if self.adds:
             return linear_add(x, weight, residual)
         if self.is_gated:
@@ -52,7 +49,7 @@ class Product:
 
 
 def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
-    """Return the products of a layer by name, and the head's."""
+    """Return the products of a layer by name, and that of the head."""
     width, inner = shape.hidden_size, shape.intermediate_size
     heads, kv_heads, d = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
     return {
@@ -68,12 +65,12 @@ def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
 
 
 def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> RowMap:
-    """Place the last rows of equally long sequences whose pages are out of order.
+    """Return the layout of equally long sequences with pages in random order.
 
     Args:
-        sequences: how many.
+        sequences: number of sequences.
         rows_each: new rows of each.
-        tokens: length of each with its new rows.
+        tokens: length of each, including new rows.
         rows_per_tile: see `RowMap`.
     """
 
@@ -93,10 +90,9 @@ def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> 
 
 
 class DecoderStep:
-    """Weights of a whole decoder and room for its caches.
+    """Weights of a decoder and memory for its KV cache.
 
     Attributes:
-        shape: of the decoder.
         weight_bytes: read by each step.
     """
 
@@ -118,7 +114,7 @@ class DecoderStep:
         self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
 
     def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
-        """Draw the caches of the sequences, layer by layer."""
+        """Return random caches of the sequences, by layer."""
         shape = self.shape
         kv_heads, d = shape.num_key_value_heads, shape.head_dim
         size = (row_map.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d)
@@ -128,7 +124,6 @@ class DecoderStep:
         return [encode_rows(layer) if has_codes else (layer, None) for layer in layers]
 
     def attend(self, qkv: Tensor, row_map: RowMap, pages: Pages) -> Tensor:
-        """Run one layer's attention."""
         eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
         return attend(qkv, self._head_norms, eps, tables, row_map, *pages)
 
@@ -145,5 +140,4 @@ class DecoderStep:
 
 
 def pages_bytes(cache: list[Pages]) -> int:
-    """Return the bytes of all pages and scales."""
     return sum(part.nbytes for pages in cache for part in pages if part is not None)

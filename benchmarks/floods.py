@@ -1,7 +1,7 @@
 """The gateway's longest stall while clients flood it: `python -m benchmarks.floods`.
 
-The gateway runs in this process, its client in another. A heartbeat in the loop measures
-what the process computes between two beats, so that a busy machine does not count as a stall.
+The gateway runs in this process, its client in another. A heartbeat in the event loop measures the
+processor time between two beats, so that a busy machine does not count as a stall.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MASKED: Final = 0x80
 
 
 def frame(head: int, payload: bytes = b"") -> bytes:
-    """Return a frame with a mask of zeros. Source: RFC 6455, section 5.2."""
+    """Return a frame with a zero mask. Source: RFC 6455, section 5.2."""
     size = len(payload)
     if size < 126:
         return bytes([head, MASKED | size]) + bytes(4) + payload
@@ -50,7 +50,6 @@ def frame(head: int, payload: bytes = b"") -> bytes:
 
 
 def handshake(path: str) -> bytes:
-    """Return a request for a WebSocket."""
     key = base64.b64encode(os.urandom(16)).decode()
     return (
         f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -59,13 +58,12 @@ def handshake(path: str) -> bytes:
 
 
 def post(path: str, body: bytes, kind: str = "application/json") -> bytes:
-    """Return a request with a body."""
     head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {kind}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def frames(path: str, first: bytes, more: bytes) -> Iterator[bytes]:
-    """Yield a handshake, a beginning, and then the same frames without end."""
+    """Yield a handshake, a beginning, and then the same frames endlessly."""
     yield handshake(path)
     yield first
     while True:
@@ -73,7 +71,7 @@ def frames(path: str, first: bytes, more: bytes) -> Iterator[bytes]:
 
 
 def bombs() -> Iterator[bytes]:
-    """Yield one message of nested lists; the next connection takes the next socket."""
+    """Yield one message of nested lists; each connection uses the next socket."""
     nested = b'{"type":"prepare","x":[' + b"[]," * (2 * MIB) + b"[]]}"
     path = SOCKETS[int(time.monotonic() * 10) % len(SOCKETS)]
     yield handshake(path)
@@ -88,7 +86,7 @@ def chunks() -> Iterator[bytes]:
 
 
 def conversation(media: int, letter: bytes = b"A") -> bytes:
-    """Return a request as long as one may be, with so many videos in its history."""
+    """Return a request of the largest size with this number of videos in its history."""
     size = CHAT_SOCKET_LIMIT_BYTES // media - MIB // 4
     items = b",".join(
         b'{"type":"video","data":"' + letter * (size // len(letter)) + b'"}' for _ in range(media)
@@ -99,21 +97,21 @@ def conversation(media: int, letter: bytes = b"A") -> bytes:
 
 
 def completion(size_bytes: int) -> bytes:
-    """Return a request to complete a chat, with a sound of so many bytes as Base64."""
+    """Return a chat completion request with audio of this size as Base64."""
     sound = b'{"type":"input_audio","input_audio":{"format":"wav","data":"' + b"A" * size_bytes
     message = b'{"role":"user","content":[' + sound + b'"}}]}'
     return b'{"model":"x","messages":[' + message + b"]}"
 
 
 def upload(path: str, size_bytes: int) -> bytes:
-    """Return a form with a file of so many bytes, which is no sound."""
+    """Return a form with a file of this size that is no audio."""
     head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
     body = head + b"\xff" * size_bytes + b"\r\n--b--\r\n"
     return post(path, body, "multipart/form-data; boundary=b")
 
 
 def turn(message: bytes) -> Iterator[bytes]:
-    """Yield a long request of streaming."""
+    """Yield a large streaming request."""
     yield handshake(SOCKETS[0])
     yield frame(TEXT, message + b',"type":"prefill"}')
 
@@ -144,7 +142,7 @@ FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
 
 
 def attack(name: str, port: int) -> None:
-    """Flood a gateway for a while, one connection after the other."""
+    """Flood a gateway for some time, one connection after the other."""
     end_s = time.monotonic() + FLOOD_S
     while time.monotonic() < end_s:
         try:
@@ -155,7 +153,7 @@ def attack(name: str, port: int) -> None:
 
 
 def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> None:
-    """Send what there is to send, and read until the gateway closes or the time is over."""
+    """Send until the gateway closes the connection or the time is over."""
     for block in blocks:
         connection.sendall(block)
         if block.startswith(b"GET /ws"):
@@ -168,7 +166,7 @@ def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> 
 
 
 async def stall_of(name: str, client: asyncio.subprocess.Process) -> float:
-    """Return the longest stall while a client floods the gateway in one way, ms."""
+    """Return the longest stall during one kind of flood, in ms."""
     assert client.stdin and client.stdout
     client.stdin.write(f"{name}\n".encode())
     ended = asyncio.ensure_future(client.stdout.readline())
@@ -182,7 +180,7 @@ async def stall_of(name: str, client: asyncio.subprocess.Process) -> float:
 
 
 async def measured(folder: Path, names: list[str]) -> dict[str, float]:
-    """Return the longest stall of each flood, ms."""
+    """Return the longest stall during each kind of flood, in ms."""
     settings = Settings.model_validate({"service": {"data_dir": folder, "https": False}})
     app = create_app(settings, NO_WORKER)
     connections = app.state.gateway.connections
@@ -209,7 +207,6 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
 
 
 def main(port: int = typer.Option(0, help="Be the client of the gateway there.")) -> None:
-    """Flood a gateway in every way, one after the other."""
     if port:
         for line in sys.stdin:
             attack(line.strip(), port)

@@ -1,6 +1,6 @@
-"""The least time each stage of a unit can take: the bytes it must read, or the sums it must do.
+"""Lower bounds of the time of each stage: bytes to read, or operations to compute.
 
-Copy bandwidth and matmul rates are measured in the run; sizes are counted from the loaded weights.
+Bandwidth and matmul rates are measured; sizes are those of the loaded weights.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FLOW_BRANCHES = 2  # with and without condition; the same weights
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device can do.
+    """Measured rates of the device.
 
     Attributes:
         bytes_per_s: memory bandwidth, reads and writes of a large copy.
-        flops_per_s: multiplications and additions in the model's dtype.
-        vocoder_flops_per_s: the same in the vocoder's.
+        flops_per_s: in the model's dtype.
+        vocoder_flops_per_s: in the vocoder's dtype.
     """
 
     bytes_per_s: float
@@ -42,18 +42,12 @@ class Rates:
     vocoder_flops_per_s: float
 
     def pass_ms(self, read_bytes: float, flops: float = 0.0) -> float:
-        """Return the least time of one pass over weights."""
+        """Return the lower bound of one pass over weights."""
         return MS_PER_S * max(read_bytes / self.bytes_per_s, flops / self.flops_per_s)
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype, wait: Callable[[], None]) -> Rates:
-    """Measure a large copy and large matrix products.
-
-    Args:
-        device: where.
-        dtype: of the model.
-        wait: returns when the device is done.
-    """
+    """Measure a large copy and large matrix products; `wait` synchronises with the device."""
     source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy_s = _best_s(lambda: target.copy_(source), wait)
@@ -66,7 +60,7 @@ def measure_rates(device: torch.device, dtype: torch.dtype, wait: Callable[[], N
 
 
 def _best_s(work: Callable[[], Tensor], wait: Callable[[], None]) -> float:
-    """Return the shortest time of several tries."""
+    """Return the shortest of several runs."""
     taken_s = []
     for _ in range(REPEATS):
         wait()
@@ -79,7 +73,7 @@ def _best_s(work: Callable[[], Tensor], wait: Callable[[], None]) -> float:
 
 @dataclass(frozen=True)
 class Floors:
-    """Least milliseconds of each stage of one kind of conversation."""
+    """Lower bounds in milliseconds of the stages of one kind of conversation."""
 
     encode_audio: float
     encode_vision: float
@@ -91,14 +85,7 @@ class Floors:
 
     @classmethod
     def of(cls, rig: Rig, plan: Plan, rates: Rates, cache_tokens: float) -> Floors:
-        """Count what a unit reads.
-
-        Args:
-            rig: the model.
-            plan: what a unit consists of.
-            rates: what the device can do.
-            cache_tokens: length of the language model's cache, on average.
-        """
+        """Compute the bounds; `cache_tokens` is the mean KV cache length."""
         model, vocoder = rig.executor.model, rig.executor.vocoder
         assert vocoder is not None, "the rig is built with a vocoder"
         layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
@@ -126,12 +113,7 @@ class Floors:
         )
 
     def by_stage(self, kind: str, text_tokens: int) -> dict[str, float]:
-        """Return floors by stage, as far as they are known for a kind of unit.
-
-        Args:
-            kind: what the unit does; see `Unit.kind`.
-            text_tokens: of a speaking unit.
-        """
+        """Return the bounds by stage, if known for a kind of unit; see `Unit.kind`."""
         stages = {
             "encode_audio": self.encode_audio,
             "encode_vision": self.encode_vision,
@@ -149,12 +131,11 @@ class Floors:
         return stages | {"answer": sum(stages.values())}
 
     def as_record(self) -> dict[str, float]:
-        """Return everything as a plain dictionary."""
         return asdict(self)
 
 
 def _vocoder_ms(rig: Rig, rates: Rates) -> float:
-    """Return the time of one second: the estimator once per step, everything else once."""
+    """Return the time of one second: the estimator once per ODE step, everything else once."""
     vocoder = rig.executor.vocoder
     assert vocoder is not None, "the rig is built with a vocoder"
     estimator, steps = vocoder.flow.decoder.estimator, vocoder.options.flow_steps

@@ -1,7 +1,7 @@
-"""Writes a checkpoint of the published sizes: `python -m benchmarks.full_checkpoint OUT`.
+"""Writes a checkpoint of the published size: `python -m benchmarks.full_checkpoint OUT`.
 
-Its weights are random and arranged as the tiny checkpoint's, so that it listens, speaks and stops.
-Without a download it shows what the whole service takes: loading, memory and time.
+Its weights are random and arranged like the tiny checkpoint's, so that it listens, speaks and
+stops; for measurements of the whole service without a download.
 """
 
 from __future__ import annotations
@@ -17,17 +17,9 @@ import typer
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
-from MiniCPMO45.tiny.checkpoint import (
-    write_assets,
-    write_campplus_onnx,
-    write_speech_tokenizer_onnx,
-    write_vocoder_weights,
-    write_voice_sample,
-)
+from MiniCPMO45.tiny.checkpoint import write_assets
 from MiniCPMO45.tiny.tokenizer import TinyVocabulary, make_tokenizer, train_vocabulary
 from MiniCPMO45.tiny.weights import tiny_model
-from MiniCPMO45.token2wav.config import Token2WavConfig
-from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerConfig
 
 VARIANT = "random"
 SHARD_BYTES = 5_000_000_000  # about what a published file holds
@@ -39,12 +31,12 @@ Json = dict[str, Any]  # Any: a configuration file is JSON
 
 @dataclass(frozen=True)
 class Sizes:
-    """What to write; the published sizes unless said otherwise.
+    """Deviations from the published sizes.
 
     Attributes:
         changes: values for `config.json` by name, `part.name` inside a nested object.
-        has_tiny_voice: vocoder and voice models are the tiny checkpoint's.
-        shard_bytes: most of one file, unless a single tensor is larger.
+        has_tiny_voice: vocoder and voice encoders are the tiny checkpoint's.
+        shard_bytes: largest file, unless a single tensor is larger.
     """
 
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -60,8 +52,8 @@ def write_full_checkpoint(
     Args:
         folder: a new or empty folder.
         device: where the weights are drawn.
-        seed: of every random weight.
-        sizes: the published ones when None.
+        seed: of the random weights.
+        sizes: None for the published ones.
 
     Raises:
         FileExistsError: the folder is not empty.
@@ -71,19 +63,16 @@ def write_full_checkpoint(
         raise FileExistsError(f"{folder} is not empty; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     config = full_config(sizes.changes)
-    vocabulary = _filled_up(train_vocabulary(), config.vocab_size)
+    vocabulary = _padded(train_vocabulary(), config.vocab_size)
     MiniCPMOProcessor.of(make_tokenizer(vocabulary)).save_pretrained(folder)
-    if sizes.has_tiny_voice:
-        write_assets(folder, seed)
-    else:
-        _write_voice(folder, device, seed)
     with device:
+        write_assets(folder, seed, has_published_size=not sizes.has_tiny_voice)
         model = tiny_model(config, vocabulary, seed)
     model.save_pretrained(folder, max_shard_size=sizes.shard_bytes)
 
 
-def _filled_up(vocabulary: TinyVocabulary, size: int) -> TinyVocabulary:
-    """Return the same with spare base entries, so that there are `size` ids in all."""
+def _padded(vocabulary: TinyVocabulary, size: int) -> TinyVocabulary:
+    """Add unused base entries up to `size` ids."""
     n_spare = size - vocabulary.size
     spare = tuple(f"<spare_{number}>" for number in range(n_spare))
     return replace(vocabulary, base=(*vocabulary.base, *spare), n_spare=n_spare)
@@ -102,21 +91,11 @@ def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:
     return MiniCPMOConfig(**values)
 
 
-def _write_voice(folder: Path, device: torch.device, seed: int) -> None:
-    """Write `assets`; what says nothing of its sizes is taken to have the published ones."""
-    target = folder / "assets" / "token2wav"
-    target.mkdir(parents=True, exist_ok=True)
-    graph = target / "speech_tokenizer_v2_25hz.onnx"
-    write_speech_tokenizer_onnx(graph, seed, SpeechTokenizerConfig())
-    write_campplus_onnx(target / "campplus.onnx", seed)
-    write_voice_sample(folder / "assets" / "system_ref_audio.wav")
-    with device:
-        write_vocoder_weights(target, seed, Token2WavConfig())
-
-
 def main(
     out: Annotated[Path, typer.Argument(help="Folder to write, new or empty.")],
-    device: Annotated[str | None, typer.Option(help="Draws them; a card if there is one.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where weights are drawn; by default a GPU if there is one.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random weights.")] = 0,
 ) -> None:
     """Write 20 GB of random weights that take turns."""

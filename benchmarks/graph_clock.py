@@ -1,4 +1,4 @@
-"""Times work on a card by replaying a CUDA graph, so that launches from Python cost nothing."""
+"""Times GPU work by replaying a CUDA graph, without launch overhead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLES = 9
 
 
 def replay_us(work: Callable[[], object]) -> float:
-    """Capture `work` once and return the median microseconds of a replay."""
+    """Capture `work` and return the median time of a replay in microseconds."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -1,4 +1,4 @@
-"""What a conversation hears and sees in a benchmark: noise and coloured tiles."""
+"""Input of benchmark conversations: noise and coloured tiles."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ TILE = 8  # pixels; pictures are coloured squares of this size
 
 
 class Inputs:
-    """Sound and pictures, the same ones for the same seed."""
+    """Reproducible audio and pictures."""
 
     def __init__(self, picture_size: tuple[int, int] | None, seed: int) -> None:
-        """Begin anew.
-
-        Args:
-            picture_size: width and height of each unit's picture; None for sound alone.
-            seed: of everything that follows.
-        """
+        """Start a sequence; `picture_size` is width and height, None for audio only."""
         self.picture_size = picture_size
         self._random = np.random.default_rng(seed)
 
     def unit(self) -> tuple[np.ndarray, tuple[Image.Image, ...]]:
-        """Return a second of sound, float32 [16000], and its pictures."""
+        """Return a second of audio, float32 [16000], and its pictures."""
         return self.sound(UNIT_SAMPLES), self.pictures()
 
     def sound(self, n_samples: int) -> np.ndarray:
@@ -33,7 +28,7 @@ class Inputs:
         return (NOISE_LEVEL * self._random.standard_normal(n_samples)).astype(np.float32)
 
     def pictures(self) -> tuple[Image.Image, ...]:
-        """Return one picture, or none if there is sound alone."""
+        """Return one picture, or none for audio only."""
         if self.picture_size is None:
             return ()
         width, height = self.picture_size

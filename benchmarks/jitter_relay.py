@@ -1,7 +1,6 @@
-"""A network that keeps order and nothing else: each WebSocket message comes a little later.
+"""A relay with jitter: it delays each WebSocket message by a random time, in order.
 
-Sits in front of a gateway; plain HTTP passes as it is. Times of messages are drawn evenly between
-nothing and the given delay; none overtakes another.
+It runs in front of a gateway; plain HTTP is not delayed. Delays are uniform up to a limit.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ Listener = Callable[[str], None]
 
 
 class JitterRelay:
-    """The relay, on a thread and a loop of its own."""
+    """The relay, on a thread and event loop of its own."""
 
     def __init__(
         self, target_port: int, jitter_s: float, on_sent: Listener, *, seed: int = 0
     ) -> None:
-        """Start nothing yet.
+        """Configure the relay.
 
         Args:
-            target_port: where the gateway listens.
+            target_port: port of the gateway.
             jitter_s: longest delay of a message.
             on_sent: called on the relay's thread with every text message of a client.
             seed: of the delays.
@@ -49,13 +48,11 @@ class JitterRelay:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> JitterRelay:
-        """Listen."""
         self._thread.start()
         self._is_open.wait()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Stop; what is still open is closed."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -128,7 +125,7 @@ class JitterRelay:
         listener: Listener | None,
         begun: bytes = b"",
     ) -> None:
-        """Pass on frames, each as one piece and later than it came, in their order."""
+        """Forward frames with a delay, in order."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
         async def send() -> None:
@@ -155,20 +152,19 @@ class JitterRelay:
 
 
 class _Begun:
-    """A stream of which some bytes have been read already."""
+    """A stream some bytes of which were read."""
 
     def __init__(self, begun: bytes, reader: asyncio.StreamReader) -> None:
         self._begun = begun
         self._reader = reader
 
     async def take(self, count: int) -> bytes:
-        """Read so many bytes."""
         taken, self._begun = self._begun[:count], self._begun[count:]
         return taken + await self._reader.readexactly(count - len(taken))
 
 
 async def _read_frame(source: _Begun) -> tuple[bytes, str | None]:
-    """Read one frame and the text in it, if it is a whole text message."""
+    """Read one frame, and its text if it is a whole text message."""
     head = await source.take(2)
     length, extra = head[1] & ~MASKED, b""
     if length == SHORT:

@@ -1,4 +1,4 @@
-"""What the machine is and how much memory is in use."""
+"""Description of the machine, and memory in use."""
 
 from __future__ import annotations
 
@@ -18,31 +18,29 @@ _STATM = Path("/proc/self/statm")
 
 
 def waiter(device: torch.device) -> Callable[[], None]:
-    """Return a function that returns when the device has done all its work."""
+    """Return a function that synchronises with the device."""
     if device.type == "cuda":
         return lambda: torch.cuda.synchronize(device)
     return lambda: None
 
 
 def settle_memory() -> None:
-    """Let later collections of garbage leave alone what is there now, as a worker does."""
+    """Freeze existing objects for the garbage collector, as a worker does."""
     gc.collect()
     gc.freeze()
 
 
 def unsettle_memory() -> None:
-    """Take that back."""
     gc.unfreeze()
 
 
 def reset_peak(device: torch.device) -> None:
-    """Let the peak of `read_memory` begin anew."""
+    """Reset the peak of `read_memory`."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def read_memory(device: torch.device, session: Session) -> Memory:
-    """Read memory now."""
     held, process = session.nbytes, resident_bytes()
     if device.type != "cuda":
         return Memory(held, held, held, 0, held, process)
@@ -58,14 +56,14 @@ def read_memory(device: torch.device, session: Session) -> Memory:
 
 
 def resident_bytes() -> int:
-    """Return the process's resident memory, 0 where the system does not tell."""
+    """Return the resident memory of the process, 0 if unknown."""
     if not _STATM.is_file():
         return 0
     return int(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def describe(device: torch.device) -> dict[str, object]:
-    """Return versions, device and what decides its speed."""
+    """Return versions, device and settings that affect its speed."""
     found: dict[str, object] = {
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,4 +1,4 @@
-"""Duplex clients that send a second of sound every second, as a microphone does."""
+"""Duplex clients that send a second of audio per second."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ result."""
 
 @dataclass(frozen=True)
 class Script:
-    """What one client sends.
+    """Input of one client.
 
     Attributes:
-        sounds: text of each unit's `audio_chunk`.
-        picture: text of a `video_frame` that goes ahead of every unit; none if empty.
-        begin_s: where in a second its units become complete, 0 to 1.
-        patience_s: longest wait for a place with a worker.
+        sounds: `audio_chunk` messages of the units.
+        picture: `video_frame` message sent before every unit; none if empty.
+        begin_s: time within a second at which units are complete.
+        patience_s: longest wait for a worker.
     """
 
     sounds: Sequence[str]
@@ -52,20 +52,28 @@ class Script:
 
 @dataclass
 class Session:
-    """What one client saw.
+    """Results of one client.
 
-    Attributes:
-        latencies_s: from sending a unit to its whole answer, in order.
-        dropped: units that the server gave up because others still waited.
-        sent_late_s: how late the client itself sent a unit, at most.
-        waited_s: from connecting to a place with a worker.
-        prepared_s: from there until the session was prepared.
-        speaking_s: those of the units in which the model spoke.
-        stages_ms: durations of each unit by stage, in the order of `latencies_s`.
-        heard_s: sound that came back.
-        slices: of pictures that the model saw.
-        warnings: codes, as they came.
-        problem: why it ended early; empty if it did not.
+        Attributes:
+            latencies_s: from sending a unit to its complete answer, in order.
+            dropped: units that the server skipped.
+            sent_late_s: largest delay of the client itself.
+            waited_s: from connecting to the assignment of a worker.
+            prepared_s: from there until the session was prepared.
+    <<<<<<< HEAD
+            speaking_s: those of the units in which the model spoke.
+            stages_ms: durations of each unit by stage, in the order of `latencies_s`.
+            heard_s: sound that came back.
+            slices: of pictures that the model saw.
+            warnings: codes, as they came.
+            problem: why it ended early; empty if it did not.
+    =======
+            speaking_s: latencies of units with speech.
+            heard_s: seconds of received audio.
+            slices: encoded picture slices.
+            warnings: codes, in order.
+            problem: reason of an early end; empty if there was none.
+    >>>>>>> part-model
     """
 
     latencies_s: list[float] = field(default_factory=list)
@@ -82,16 +90,16 @@ class Session:
 
     @property
     def settled(self) -> int:
-        """Units that were answered or given up."""
+        """Number of units that were answered or dropped."""
         return len(self.latencies_s) + self.dropped
 
     def take_result(self, result: Mapping[str, Any], at_s: float, sent_s: Sequence[float]) -> None:
-        """Note an answer; units that were skipped for it were given up.
+        """Record an answer; units skipped before it were dropped.
 
         Args:
             result: the message. Any: its fields are of several types.
-            at_s: when it came.
-            sent_s: when each unit was sent.
+            at_s: time of arrival.
+            sent_s: sending times of the units.
         """
         arrived_s = at_s - result["wall_clock_ms"] / MS_PER_S
         waiting = range(self.settled, len(sent_s))
@@ -106,22 +114,22 @@ class Session:
 
 
 class ProtocolError(Exception):
-    """The server said something else than what was to come."""
+    """An unexpected message of the server."""
 
 
 @asynccontextmanager
 async def prepared(
     url: str, session: Session | None = None, patience_s: float = PLACE_LIMIT_S
 ) -> AsyncIterator[ClientConnection]:
-    """Have a prepared session for the block.
+    """Open a prepared session.
 
     Args:
         url: of the session.
-        session: told how long it took.
-        patience_s: longest wait for a place with a worker.
+        session: receives the times.
+        patience_s: longest wait for a worker.
 
     Raises:
-        ProtocolError: the server refuses, or has no place in time.
+        ProtocolError: the server refuses, or assigns no worker in time.
     """
     session = session or Session()
     loop = asyncio.get_running_loop()
@@ -144,10 +152,10 @@ async def prepared(
 
 
 async def until(socket: ClientConnection, kind: str) -> None:
-    """Read on to a message of one type.
+    """Read up to a message of one type.
 
     Raises:
-        ProtocolError: an error came instead.
+        ProtocolError: an error was received instead.
     """
     while True:
         message = json.loads(await socket.recv())
@@ -158,19 +166,13 @@ async def until(socket: ClientConnection, kind: str) -> None:
 
 
 async def leave(socket: ClientConnection) -> None:
-    """End a session in order."""
     await socket.send(json.dumps({"type": "stop"}))
     async with asyncio.timeout(LAST_LIMIT_S):
         await until(socket, "stopped")
 
 
 async def talk(url: str, script: Script) -> Session:
-    """Hold one paced session, from as soon as it is prepared.
-
-    Args:
-        url: of the session.
-        script: what to send.
-    """
+    """Run one paced session."""
     session = Session()
     try:
         async with prepared(url, session, script.patience_s) as socket:
@@ -223,7 +225,7 @@ async def _read(
 
 
 async def visit(url: str, chunk: str) -> None:
-    """Open a session, hold one unit and leave.
+    """Open a session, run one unit and leave.
 
     Raises:
         ProtocolError: the server refuses.

@@ -1,7 +1,7 @@
-"""Many conversations over the passes of a worker, each a second of input a second, on any clock.
+"""Many conversations over the passes of a worker, with a second of input per second.
 
-Idle time is skipped, so two minutes of a few conversations take only their work's
-time. Knows neither the model nor what a unit consists of.
+Idle time is skipped, so two minutes of a few conversations take only their busy time. Does not
+depend on the model.
 """
 
 from __future__ import annotations
@@ -24,47 +24,38 @@ HOPELESS_MIN = 64  # units to have seen before that
 
 
 class Clock(Protocol):
-    """Time that passes while there is work, and is skipped otherwise."""
+    """A clock that runs during work and skips idle time."""
 
     @property
-    def now_s(self) -> float:
-        """The time."""
-        ...
+    def now_s(self) -> float: ...
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do some work; the time is later afterwards."""
+        """Run work and advance the clock."""
         ...
 
     def skip_to(self, now_s: float) -> None:
-        """Let it be so late, if it is not later."""
+        """Advance the clock, if it is earlier."""
         ...
 
 
 class SkippingClock:
-    """Real time of what runs, without the waiting between."""
+    """Real time without idle time."""
 
     def __init__(self, wait: Callable[[], None]) -> None:
-        """Begin at 0.
-
-        Args:
-            wait: returns when the device is done; called before time is skipped.
-        """
+        """Start at 0; `wait` synchronises with the device before time is skipped."""
         self._wait = wait
         self._now_s = 0.0
 
     @property
     def now_s(self) -> float:
-        """The time."""
         return self._now_s
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do some work, timed."""
         began_s = time.perf_counter()
         work()
         self._now_s += time.perf_counter() - began_s
 
     def skip_to(self, now_s: float) -> None:
-        """Let it be so late, once the device is done."""
         self.run(self._wait)
         self._now_s = max(self._now_s, now_s)
 
@@ -73,22 +64,22 @@ class Speaker(Protocol):
     """A conversation."""
 
     def next_unit(self) -> Steps[Any]:
-        """Begin the next unit; its steps are done when it is answered."""
+        """Begin the next unit; its steps end with the answer."""
         ...
 
     def finalize(self) -> Steps[Any]:
-        """Return the bookkeeping that follows."""
+        """Return the steps after the answer."""
         ...
 
 
 @dataclass(frozen=True)
 class PacedUnit:
-    """One unit, in seconds since the beginning.
+    """Times of one unit, in seconds since the beginning.
 
     Attributes:
         heard_s: its input was complete.
-        done_s: its answer was.
-        first_sound_s: its first sound was; None if it was not told apart.
+        done_s: it was answered.
+        first_sound_s: its first audio was ready; None if not measured.
     """
 
     heard_s: float
@@ -97,7 +88,7 @@ class PacedUnit:
 
     @property
     def latency_s(self) -> float:
-        """From input complete to answer."""
+        """From complete input to the answer."""
         return self.done_s - self.heard_s
 
     @property
@@ -108,16 +99,16 @@ class PacedUnit:
 
 @dataclass
 class Held:
-    """What came of it.
+    """Results of a run.
 
     Attributes:
-        units: as they were answered.
-        dropped: units given up because too many waited.
-        spent_s: time that was worked.
-        lasted_s: time from the beginning to the end.
-        passes: how many were run.
-        tasks: conversations under way, summed over the passes.
-        is_hopeless: it was ended early because too much was late.
+        units: in order of the answers.
+        dropped: units dropped because too many waited.
+        spent_s: busy time.
+        lasted_s: total time.
+        passes: number of passes.
+        tasks: conversations in a pass, summed over the passes.
+        is_hopeless: stopped early because too many units were late.
     """
 
     units: list[PacedUnit] = field(default_factory=list)
@@ -130,7 +121,7 @@ class Held:
 
     @property
     def late(self) -> int:
-        """Late and dropped units."""
+        """Number of late and dropped units."""
         return self.dropped + sum(unit.is_late for unit in self.units)
 
 
@@ -145,18 +136,18 @@ class _Seat:
 
 
 class PacedPasses:
-    """Conversations side by side."""
+    """Concurrent conversations."""
 
     def __init__(
         self, speakers: Sequence[Speaker], run_pass: RunPass, clock: Clock, input_s: float = 0.0
     ) -> None:
-        """Seat everybody.
+        """Set up the conversations.
 
         Args:
-            speakers: the conversations; what they hear is complete at times spread evenly.
-            run_pass: answers them, by the same clock.
-            clock: tells the time.
-            input_s: what a session's own thread does with a unit's input beforehand.
+            speakers: the conversations; their units are complete at evenly distributed times.
+            run_pass: answers them, with the same clock.
+            clock: the clock.
+            input_s: time of the preprocessing of a unit's input.
         """
         self._seats = [_Seat(speaker) for speaker in speakers]
         self._run_pass = run_pass
@@ -165,10 +156,10 @@ class PacedPasses:
         self._held = Held()
 
     def hold(self, seconds: int) -> Held:
-        """Let everybody talk for so long.
+        """Run the conversations for some time.
 
         Raises:
-            Exception: whatever a conversation failed with.
+            Exception: the error of a conversation.
         """
         held, clock = self._held, self._clock
         began_s = clock.now_s
@@ -192,7 +183,7 @@ class PacedPasses:
         return held
 
     def _take_in(self, arrivals: list[tuple[float, int]]) -> None:
-        """Note whose input is complete by now, and begin units where nothing stands in the way."""
+        """Record complete inputs and begin the units that can begin."""
         now_s = self._clock.now_s
         while arrivals and arrivals[0][0] + self._input_s <= now_s:
             heard_s, index = heapq.heappop(arrivals)
@@ -219,7 +210,7 @@ class PacedPasses:
                 self._look_at(seat, seat.task)
 
     def _look_at(self, seat: _Seat, task: Task[Any]) -> None:
-        """Continue where a task has paused: after some sound, an answer or its bookkeeping."""
+        """Continue a task after early audio, an answer or its last step."""
         now_s = self._clock.now_s
         task.take()  # raises what it failed with
         match task.state:

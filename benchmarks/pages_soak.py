@@ -1,8 +1,8 @@
 """A long conversation in a real browser: `python -m benchmarks.pages_soak`.
 
-Headless Chromium talks on the voice-call page with workers of the fake backend, through a network
-that delays each message at random. Counts gaps in what is played, as the page reports them and as a
-meter before the loudspeaker hears them, and looks every minute at what the page holds in memory.
+Headless Chromium uses the voice-call page with workers of the fake backend, over a network with
+jitter. It counts gaps in the playback, as reported by the page and by a meter at the output, and
+samples the page's memory every minute.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True)
 class Look:
-    """What the page holds after a collection of garbage.
+    """Memory of the page after a garbage collection.
 
     Attributes:
-        minute: since the conversation began.
-        heap_bytes: objects of the page's scripts, their buffers included.
-        nodes: of the document, in memory.
+        minute: since the start of the conversation.
+        heap_bytes: objects of the page's scripts, including buffers.
+        nodes: DOM nodes in memory.
         gaps: reported by the page so far.
     """
 
@@ -72,14 +72,13 @@ class Look:
 
 @dataclass
 class Ear:
-    """Listens to the meter and finds gaps.
+    """Finds gaps in the samples of the meter.
 
-    Gaps are counted in the sound itself: when the machine lets the audio thread wait, the clock
-    jumps though nothing is missing.
+    Gaps are measured in audio time, since the clock jumps when the audio thread is delayed.
 
     Attributes:
-        gaps_ms: (where in the sound, how long) of every silence within a turn.
-        audible_ms: sound in all.
+        gaps_ms: (position, duration) of every silence within a turn.
+        audible_ms: audible time in total.
     """
 
     gaps_ms: list[tuple[float, float]] = field(default_factory=list)
@@ -87,7 +86,7 @@ class Ear:
     _last_ms: float | None = None
 
     def hear(self, pieces: Sequence[tuple[float, float]], piece_ms: float = 10.0) -> None:
-        """Take in pieces: where in the sound each began, and its RMS."""
+        """Process pieces of (position, RMS)."""
         for at_ms, rms in pieces:
             if rms <= AUDIBLE_RMS:
                 continue
@@ -100,19 +99,17 @@ class Ear:
 
 
 class Reports:
-    """The gaps the page itself tells the server about; filled from the relay's thread."""
+    """Gaps reported by the page; filled from the relay's thread."""
 
     def __init__(self) -> None:
-        """Nothing was told."""
         self.told: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
 
     def __call__(self, text: str) -> None:
-        """Take in a message of the page."""
+        """Process a message of the page."""
         if '"client_diagnostic"' in text:
             self.told.append((time.monotonic(), json.loads(text)["metrics"]))
 
     def gaps_after(self, since_s: float) -> list[dict[str, Any]]:
-        """Return every gap reported after a moment."""
         return [
             gap
             for at_s, metrics in self.told
@@ -122,7 +119,7 @@ class Reports:
 
 
 def write_hiss(path: Path) -> Path:
-    """Write what the fake microphone plays: a quiet room."""
+    """Write the input of the fake microphone: background noise."""
     samples = np.random.default_rng(0).standard_normal(HISS_S * MICROPHONE_RATE_HZ) * HISS_LEVEL
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -133,7 +130,7 @@ def write_hiss(path: Path) -> Path:
 
 
 def plan() -> Plan:
-    """Return the system: one worker that answers at once and forgets nothing."""
+    """Return the plan of the system: one worker that answers at once, without a window."""
     config: dict[str, dict[str, Any]] = {  # Any: a configuration file is JSON
         "duplex": {"max_kv_tokens": KV_TOKENS},
         "recording": {"enabled": False},
@@ -146,7 +143,7 @@ def find_chromium() -> str:
     """Return the path of Chromium.
 
     Raises:
-        typer.BadParameter: There is none; the text says what to install.
+        typer.BadParameter: it is not installed.
     """
     script = PROJECT_ROOT / "scripts" / "find_chromium.sh"
     done = subprocess.run([script, "--look-only"], capture_output=True, text=True, check=False)
@@ -156,7 +153,7 @@ def find_chromium() -> str:
 
 
 def look_at(session: CDPSession, minute: float, gaps: int) -> Look:
-    """Collect garbage and count what is left."""
+    """Collect garbage and measure the memory."""
     session.send("HeapProfiler.collectGarbage")
     heap = session.send("Runtime.getHeapUsage")
     counters = session.send("Memory.getDOMCounters")
@@ -183,10 +180,10 @@ def begin(page: Page, url: str) -> None:
 
 
 def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], Ear, float]:
-    """Let the conversation continue.
+    """Run the conversation.
 
     Returns:
-        What was held each minute, what was heard after settling, and when that began (monotonic).
+        The memory each minute, the meter after the warm-up, and the start of that (monotonic).
     """
     session = page.context.new_cdp_session(page)
     began_s = time.monotonic()
@@ -217,7 +214,6 @@ def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], 
 def verdicts_of(
     looks: list[Look], ear: Ear, reports: Reports, settled_s: float, minutes: float
 ) -> list[Verdict]:
-    """Judge."""
     reported = reports.gaps_after(settled_s)
     # The fake speaks three seconds of five.
     expected_ms = 0.5 * (minutes * LOOK_S - SETTLING_S - LISTEN_S) * MS_PER_S
@@ -260,7 +256,7 @@ def main(
     jitter_ms: Annotated[float, typer.Option(min=0, help="Longest delay of a message.")] = 50.0,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
 ) -> None:
-    """Talk for a long time in a browser; exits with 1 if a condition is not met."""
+    """Run a long conversation in a browser; exits with 1 if a condition is not met."""
     chromium = find_chromium()
     reports = Reports()
     with (

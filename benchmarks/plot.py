@@ -1,7 +1,6 @@
-"""Draws what `benchmarks.duplex` has measured: `python -m benchmarks.plot all.json all.svg`.
+"""Plots results of `benchmarks.duplex`: `python -m benchmarks.plot all.json all.svg`.
 
-Left, what a unit's time goes to, beside the least it could take; right, how long units take with
-so many conversations at once.
+Left: time of a unit's stages and their lower bounds; right: latency by concurrent conversations.
 """
 
 from __future__ import annotations
@@ -26,11 +25,7 @@ Record = dict[str, Any]
 
 
 def draw(record: Record) -> Figure:
-    """Return the picture of one measurement.
-
-    Args:
-        record: what `--json` of `benchmarks.duplex` has written.
-    """
+    """Return the figure of one measurement, the JSON output of `benchmarks.duplex`."""
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_stages(left, record["talks"])
@@ -83,7 +78,6 @@ def main(
     measured: Annotated[Path, typer.Argument(help="What --json of benchmarks.duplex wrote.")],
     picture: Annotated[Path, typer.Argument(help="SVG, PNG or PDF, by its ending.")],
 ) -> None:
-    """Draw a measurement."""
     draw(json.loads(measured.read_text(encoding="utf8"))).savefig(picture)
 
 

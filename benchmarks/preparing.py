@@ -1,4 +1,4 @@
-"""What it takes until a conversation is prepared: with a voice heard before, and with a new one."""
+"""Time to prepare a conversation, with a known and with a new voice."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ MS_PER_S = 1_000.0
 
 
 class Preparing:
-    """Prepares conversations, one after another."""
-
     def __init__(self, rig: Rig, seed: int) -> None:
-        """Open nothing yet."""
         tokens, device = rig.tokenizer.special, rig.executor.device
         policy = UnitPolicy(tokens, device)
         self._rig = rig
@@ -35,10 +32,9 @@ class Preparing:
         self._inputs = Inputs(None, seed)
 
     def measure(self, times: int) -> dict[str, list[float]]:
-        """Return milliseconds by what is new: nothing, or the voice.
+        """Return milliseconds by kind of preparation.
 
-        Args:
-            times: of each; one more of each is for warm-up.
+        `times` is the number of each, after one for warm-up.
         """
         known = self._voice()
         found: dict[str, list[float]] = {"known voice": [], "new voice": []}

@@ -1,4 +1,4 @@
-"""What processes use and hold, read from the Linux kernel: time, memory, descriptors, threads."""
+"""Resources of processes, from the Linux kernel: time, memory, descriptors, threads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ LISTENING = "0A"  # source: the kernel's tcp_states.h, TCP_LISTEN
 
 @dataclass(frozen=True)
 class Holdings:
-    """What one process holds.
+    """Resources of one process.
 
     Attributes:
-        sockets: open ones, listening ones included.
+        sockets: open ones, including listening ones.
         files: open regular files, by path.
-        threads: how many.
     """
 
     sockets: int
@@ -30,7 +29,6 @@ class Holdings:
 
 
 def holdings(pid: int) -> Holdings:
-    """Look at what a running process holds."""
     targets = list(_open_descriptors(pid))
     return Holdings(
         sockets=sum(target.startswith("socket:") for target in targets),
@@ -40,18 +38,17 @@ def holdings(pid: int) -> Holdings:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory a process has in use."""
     pages = int((PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time the threads of a process have used so far."""
+    """Return the processor time of a process."""
     return sum(_first_number(task / "schedstat") for task in _tasks(pid)) / NS_PER_S
 
 
 def with_variable(name: str, content: str) -> list[int]:
-    """Return every process whose environment has a variable of this content, zombies excluded."""
+    """Return the processes with this value of an environment variable, except zombies."""
     wanted = f"{name}={content}".encode()
     found = []
     for process in PROC.glob("[0-9]*"):
@@ -64,7 +61,7 @@ def with_variable(name: str, content: str) -> list[int]:
 
 
 def listening_ports() -> set[int]:
-    """Return every TCP port that somebody listens on."""
+    """Return all TCP ports in state LISTEN."""
     ports = set()
     for table in ("tcp", "tcp6"):
         path = PROC / "net" / table
@@ -95,7 +92,7 @@ def _open_descriptors(pid: int) -> Iterator[str]:
 
 
 def describe_host(*distributions: str) -> dict[str, object]:
-    """Return what the machine is, and versions of installed distributions."""
+    """Return the machine, and versions of installed distributions."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,4 +1,4 @@
-"""Random weights for a model of any size, made where they are used."""
+"""Random weights for a model of any size, drawn on the device."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def random_weights(
     weights: Weights = Weights.BF16,
     seed: int,
 ) -> int:
-    """Fill a module built on the meta device with random values, drawn on the device itself.
+    """Fill a module built on the meta device with random values, without gradients.
 
     Args:
-        module: its tensors are replaced; they need no gradient afterwards.
-        device: where the weights are made.
-        dtype: what they are.
-        weights: whether those of the language model are quantised, and how.
-        seed: of the generator; the same seed, device and dtype give the same weights.
+        module: the module.
+        device: of the weights.
+        dtype: of the weights.
+        weights: quantisation of the language model.
+        seed: same seed, device and dtype give the same weights.
 
     Returns:
         The number of elements.

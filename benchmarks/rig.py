@@ -1,6 +1,6 @@
-"""Builds what a benchmark runs: the published model with random weights, or a checkpoint.
+"""Builds the model of a benchmark: the published size with random weights, or a checkpoint.
 
-The voice is always synthetic, so no voice model is needed.
+The voice is synthetic, so no voice encoder is needed.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ ASSETS = Path("assets") / "token2wav"
 
 @dataclass(frozen=True)
 class RigOptions:
-    """What to build.
+    """Options of the model.
 
     Attributes:
-        device: where everything lives.
         dtype: of the model; the vocoder is float32.
-        weights: whether the language model's are quantised, and how.
-        slots: conversations at once that a card is made ready for.
-        seed: of every random weight.
+        weights: quantisation of the language model.
+        slots: concurrent conversations to prepare for.
+        seed: of the random weights.
         flow_steps: ODE steps of the vocoder.
         voice_s: length of the synthetic voice in seconds.
-        cache: how the language model's keys and values are held.
+        cache: storage of the language model's keys and values.
     """
 
     device: torch.device
@@ -69,14 +68,11 @@ class RigOptions:
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """Everything a conversation needs.
+    """A model ready for conversations.
 
     Attributes:
-        config: the model's configuration.
-        tokenizer: its tokenizer.
-        executor: weights and stores.
-        voice: where streams of speech start.
-        build: seconds per part and in all, parameters, bytes.
+        voice: initial state of speech streams.
+        build: seconds per part and in total, parameters, bytes.
     """
 
     config: MiniCPMOConfig
@@ -86,18 +82,16 @@ class Rig:
     build: dict[str, float]
 
     def cut(self, pictures: Sequence[Image.Image]) -> list[SlicedPicture]:
-        """Prepare pictures as a session's own thread does, one slice each."""
+        """Preprocess pictures as a session's thread does, one slice each."""
         slicing = self.config.slice_config
         cut = [slice_image(each, 1, slicing).slices for each in pictures]
         return [SlicedPicture(self.executor.prepare_slices(slices)) for slices in cut]
 
 
 def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
-    """Build the published configuration with random weights made on the device.
+    """Build the published configuration with random weights, drawn on the device.
 
-    Args:
-        options: what to build.
-        wait: returns when the device is done.
+    `wait` synchronises with the device.
     """
     seconds = _Seconds(wait)
     tokenizer = make_tokenizer(train_vocabulary())
@@ -131,12 +125,7 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
 
 
 def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -> Rig:
-    """Load a checkpoint folder or hub id.
-
-    Args:
-        source: a folder in the published layout, or a hub id.
-        options: what to build.
-        wait: returns when the device is done.
+    """Load a checkpoint folder or hub id; `wait` synchronises with the device.
 
     Raises:
         CheckpointError: the checkpoint cannot be found or does not fit.
@@ -145,13 +134,8 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     folder = find_checkpoint(source)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     seconds.lap("tokenizer_seconds")
-    model = MiniCPMOForConditionalGeneration.from_folder(
-        folder,
-        dtype=options.dtype,
-        weights=options.weights,
-        device=options.device,
-        show_progress=False,
-    )
+    loading = LoadOptions(options.device, options.dtype, options.weights, show_progress=False)
+    model = MiniCPMOForConditionalGeneration.from_folder(folder, loading)
     n_model = sum(math.prod(stored.shape) for stored in read_headers(folder).values())
     model.drop_unused()
     seconds.lap("model_seconds")
@@ -174,7 +158,7 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
-    """Return a voice of random numbers in the right shapes."""
+    """Return a random voice."""
     flow, generator = vocoder.config.flow, torch.Generator().manual_seed(seed)
     frames = UPSAMPLING * n_codes
     return VoicePrompt(
@@ -185,13 +169,13 @@ def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
 
 
 class _AnySpeaker(SpeakerEncoder):
-    """Stands in for the speaker encoder, whose graph is published and cannot be made up."""
+    """A speaker encoder without weights."""
 
     def __init__(self) -> None:
-        """Read no graph."""
+        pass
 
     def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return one speaker for everybody, float32 [1, 192]."""
+        """Return a constant speaker embedding, float32 [1, 192]."""
         return np.ones((1, SPEAKER_SIZE), np.float32)
 
 

@@ -1,7 +1,7 @@
-"""A conversation whose decisions are written beforehand while all of the model's work is done.
+"""Scripted decisions over the real computation.
 
-Every forward pass, every draw and every vocoder call runs; only what was drawn is replaced, so
-that units of any weights say equally much.
+All forward passes, samplers and vocoder calls run; only their decisions are replaced, so that units
+have the same length with any weights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TEXT_TOKENS = 17  # beside speak, turn end and the forced end of a unit of 2
 
 
 class Act(StrEnum):
-    """What a unit is told to do; the letters of a pattern."""
+    """Decision of a unit; the letters of a pattern."""
 
     LISTEN = "l"
     SPEAK = "s"
@@ -31,7 +31,7 @@ class Act(StrEnum):
 
 
 def parse_pattern(text: str) -> tuple[Act, ...]:
-    """Read a pattern such as "ls".
+    """Parse a pattern such as "ls".
 
     Raises:
         ValueError: it is empty or has other letters.
@@ -43,16 +43,12 @@ def parse_pattern(text: str) -> tuple[Act, ...]:
 
 
 def text_ids(tokenizer: MiniCPMOTokenizerFast, count: int) -> tuple[int, ...]:
-    """Return ids of `count` single letters."""
+    """Return `count` ids of single letters."""
     return tuple(tokenizer.encode(letter)[0] for letter in LETTERS[:count])
 
 
 class ScriptedPolicy(UnitPolicy):
-    """Draws like the usual policy, then does what the script says.
-
-    Attributes:
-        words: ids a speaking unit says.
-    """
+    """Samples like the usual policy, then decides by the script; `words` are a unit's text ids."""
 
     def __init__(self, tokens: SpecialTokens, device: torch.device, words: tuple[int, ...]) -> None:
         super().__init__(tokens, device)
@@ -60,7 +56,7 @@ class ScriptedPolicy(UnitPolicy):
         self._due: list[int] = []
 
     def begin(self, act: Act) -> None:
-        """Write the decisions of the next unit."""
+        """Set the decisions of the next unit."""
         tokens = self.tokens
         if act is Act.LISTEN:
             self._due = [tokens.listen]
@@ -69,26 +65,19 @@ class ScriptedPolicy(UnitPolicy):
             self._due = [tokens.speak, *self.words, *end, tokens.chunk_eos]
 
     def settle(self, token: int, history: list[int]) -> int:
-        """Record what was drawn, then return the script's decision; see `UnitPolicy.settle`."""
+        """Record the sample and return the scripted decision; see `UnitPolicy.settle`."""
         super().settle(token, history)
         return self._due.pop(0)
 
 
 class ScriptedAnswers:
-    """An executor whose speech never ends early, and which waits for the device if asked."""
+    """An executor in which speech never ends early; it can synchronise with the device."""
 
     def __init__(self, executor: Executor, wait: Callable[[], None] | None) -> None:
-        """Wrap an executor.
-
-        Args:
-            executor: does the work.
-            wait: called after each answer so that stages are told apart; None for no waiting.
-        """
         self._executor = executor
         self._wait = wait
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests; see `Executor.answer`."""
         answers = self._executor.answer([_endless(request) for request in requests])
         if self._wait is not None:
             self._wait()
@@ -96,5 +85,5 @@ class ScriptedAnswers:
 
 
 def _endless(request: Request) -> Request:
-    """Forbid the end of speech."""
+    """Exclude the end code of speech."""
     return replace(request, least=request.count) if isinstance(request, DrawCodes) else request

@@ -1,4 +1,4 @@
-"""A crowd of paced sessions over real sockets: what it sends and sees, and what is required."""
+"""Paced sessions over real sockets: their input, results and requirements."""
 
 from __future__ import annotations
 
@@ -39,13 +39,12 @@ BYTES_PER_MB = 1e6
 
 @dataclass(frozen=True)
 class Crowd:
-    """Sessions that talk at once.
+    """Concurrent sessions.
 
     Attributes:
-        sessions: how many.
-        units: of each.
-        has_pictures: whether each unit has a picture.
-        patience_s: longest wait of each for a place with a worker.
+        units: of each session.
+        has_pictures: each unit has a picture.
+        patience_s: longest wait of each for a worker.
     """
 
     sessions: int
@@ -55,10 +54,10 @@ class Crowd:
 
     @classmethod
     def parse(cls, text: str, patience_s: float) -> Self:
-        """Read `audio:64:60` or `omni:64:60`.
+        """Parse `audio:64:60` or `omni:64:60`.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: the text has another form.
         """
         kind, sessions, units = text.split(":")
         if kind not in ("audio", "omni") or min(int(sessions), int(units)) < 1:
@@ -72,13 +71,13 @@ class Crowd:
 
 @dataclass
 class Usage:
-    """The most that the system took while it was looked at.
+    """Largest resource usage that was observed.
 
     Attributes:
-        resident_bytes: memory of each program.
-        card_bytes: memory in use on each worker's card; empty without one.
-        slots: sessions each worker was made ready for.
-        capacity: sessions each worker believed to serve in time, when last asked.
+        resident_bytes: of each program.
+        card_bytes: in use on each worker's GPU; empty without one.
+        slots: of each worker.
+        capacity: latest estimate of each worker.
     """
 
     resident_bytes: dict[str, int] = field(default_factory=dict)
@@ -87,7 +86,7 @@ class Usage:
     capacity: dict[str, int] = field(default_factory=dict)
 
     def look(self, system: LaunchedSystem) -> None:
-        """Take the system's present state in."""
+        """Update with the current state of the system."""
         _raise_to(self.resident_bytes, system.resident_bytes())
         for index in range(system.plan.workers):
             name, health = f"worker_{index}", system.worker_health(index)
@@ -100,14 +99,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of a crowd.
+    """Results of a crowd.
 
     Attributes:
-        crowd: the crowd.
-        sessions: what each client saw.
-        before: the system's memory, before anybody came.
-        usage: while they talked.
-        after: the system's memory, when all had left.
+        sessions: results of the clients.
+        before: memory of the system before.
+        usage: during the run.
+        after: memory of the system after all sessions.
     """
 
     crowd: Crowd
@@ -118,15 +116,13 @@ class Seen:
 
     @property
     def latencies_ms(self) -> list[float]:
-        """Of all units that were answered."""
+        """Latencies of all answered units."""
         return [one_s * MS_PER_S for session in self.sessions for one_s in session.latencies_s]
 
     def verdicts(self) -> list[Verdict]:
-        """Compare what was seen with what is required."""
         return judge_crowd(self.sessions, self.crowd)
 
     def record(self) -> dict[str, object]:
-        """Return everything measured."""
         return {
             "crowd": asdict(self.crowd),
             "latency_ms": asdict(Spread.of(self.latencies_ms)) if self.latencies_ms else None,
@@ -137,7 +133,6 @@ class Seen:
         }
 
     def print(self) -> None:
-        """Print tables."""
         print(f"\n{self.crowd}")
         if self.latencies_ms:
             print(format_table(*_times(self)))
@@ -153,23 +148,18 @@ class Seen:
 
 
 def audio_chunk(sound: np.ndarray) -> str:
-    """Return the text of an `audio_chunk`.
-
-    Args:
-        sound: float [n] at 16 kHz.
-    """
+    """Return an `audio_chunk` message of samples, float [n] at 16 kHz."""
     audio = base64.b64encode(sound.astype("<f4").tobytes()).decode()
     return json.dumps({"type": "audio_chunk", "audio": audio})
 
 
 def a_second_of_noise() -> str:
-    """Return the text of an `audio_chunk` with sound."""
     noise = np.random.default_rng(0).standard_normal(INPUT_RATE_HZ)
     return audio_chunk(noise * NOISE_LEVEL)
 
 
 def a_picture() -> str:
-    """Return the text of a `video_frame`, a JPEG."""
+    """Return a `video_frame` message with a JPEG."""
     buffer = io.BytesIO()
     Inputs(PICTURE_SIZE, 0).pictures()[0].save(buffer, "JPEG", quality=JPEG_QUALITY)
     return json.dumps(
@@ -178,7 +168,7 @@ def a_picture() -> str:
 
 
 def scripts(crowd: Crowd) -> list[Script]:
-    """Return what each client sends: spread over the second, and over the pattern of sound."""
+    """Return the scripts of the clients, spread over the second and the pattern of speech."""
     noise, silence = a_second_of_noise(), audio_chunk(np.zeros(INPUT_RATE_HZ))
     pattern = [noise if place < HEARD_UNITS else silence for place in range(PATTERN_UNITS)]
     picture = a_picture() if crowd.has_pictures else ""
@@ -194,10 +184,10 @@ def scripts(crowd: Crowd) -> list[Script]:
 
 
 def hold(system: LaunchedSystem, crowd: Crowd) -> Seen:
-    """Let a crowd come, talk and leave.
+    """Run the sessions of a crowd.
 
     Raises:
-        NotReachedError: the system does not come to rest afterwards.
+        NotReachedError: the system does not become idle afterwards.
     """
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_talk_at_once(system, crowd, usage))
@@ -229,7 +219,7 @@ async def _watch(system: LaunchedSystem, usage: Usage) -> None:
 
 
 def judge_crowd(sessions: list[Session], crowd: Crowd) -> list[Verdict]:
-    """Compare what clients saw with what is required."""
+    """Compare the results with the requirements."""
     latencies_s = [latency_s for session in sessions for latency_s in session.latencies_s]
     late = sum(latency_s > UNIT_S for latency_s in latencies_s)
     began = sum(not session.problem or session.settled > 0 for session in sessions)
@@ -249,7 +239,6 @@ def judge_crowd(sessions: list[Session], crowd: Crowd) -> list[Verdict]:
 
 
 def print_memory(samples: dict[str, dict[str, int]]) -> None:
-    """Print the memory of each program at some moments."""
     names = list(next(iter(samples.values())))
     rows = [
         [when, *(f"{sample[name] / BYTES_PER_MIB:.1f}" for name in names if name in sample)]

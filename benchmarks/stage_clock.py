@@ -1,4 +1,4 @@
-"""How long each stage of a unit takes, seen from where its requests are answered."""
+"""Time of each stage of a unit, measured at the answers to its requests."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ STAGE_OF = {
 
 
 class StageClock:
-    """Answers the requests of one conversation and notes how long each took.
+    """Answers the requests of one conversation and measures their time.
 
     Attributes:
         seconds: by stage, since `begin`.
     """
 
     def __init__(self, answers: Answers, wait: Callable[[], None]) -> None:
-        """Time an executor.
+        """Measure an executor.
 
         Args:
-            answers: does the work.
-            wait: returns when the device is done, so that stages are told apart.
+            answers: the executor.
+            wait: synchronises with the device.
         """
         self.seconds: dict[str, float] = {}
         self._answers = answers
@@ -46,16 +46,15 @@ class StageClock:
         self._forward = "prefill"
 
     def begin(self) -> None:
-        """A unit begins: the language model is fed its input first."""
+        """Start a unit, whose first stage is the prefill of its input."""
         self.seconds = {}
         self._forward = "prefill"
 
     def close(self) -> None:
-        """The unit was answered: whatever follows is its bookkeeping."""
+        """Switch to the stage after the answer."""
         self._forward = "finalize"
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests; see `Executor.answer`."""
         began_s = time.perf_counter()
         answers = self._answers.answer(requests)
         self._wait()

@@ -1,7 +1,6 @@
-"""A worker that answers every chunk at once with a second of sound, and does nothing else.
+"""A worker that answers every chunk at once with a second of audio, to measure relays.
 
-`python -m benchmarks.stand_in_worker PORT DOWN_BYTES`: what a relay costs shows best when nothing
-stands behind it. Speaks as much of the worker's protocol as the gateway asks for.
+`python -m benchmarks.stand_in_worker PORT DOWN_BYTES`. It implements what the gateway needs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ HEALTH = {
 
 
 def result_of(size_bytes: int) -> str:
-    """Return a `result` that takes about so many bytes on the wire."""
+    """Return a `result` message of about this size."""
     fields = {
         "type": "result",
         "is_listen": False,
@@ -68,7 +67,7 @@ async def answer_messages(socket: ServerConnection, result: str) -> None:
 
 
 def health(socket: ServerConnection, request: Request) -> Response | None:
-    """Answer what is asked over HTTP."""
+    """Answer an HTTP request."""
     if request.path.startswith("/ws/"):
         return None
     body = json.dumps(HEALTH).encode()
@@ -77,7 +76,6 @@ def health(socket: ServerConnection, request: Request) -> Response | None:
 
 
 async def main(port: int, down_bytes: int) -> None:
-    """Serve until asked to end."""
     asked_to_end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked_to_end.set)
     result = result_of(down_bytes)

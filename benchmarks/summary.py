@@ -1,7 +1,4 @@
-"""The pure part of a benchmark: percentiles, growth of memory, tables, verdicts.
-
-Knows nothing of tensors or devices; numbers go in, text and plain records come out.
-"""
+"""Statistics of a benchmark: percentiles, memory growth, tables, verdicts. Pure functions."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ sound and to the result; `unit` is all of that; `look` came before the unit's so
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, 95th and 99th percentile and maximum of some measurements, in their unit."""
+    """Median, 95th and 99th percentile and maximum of measurements."""
 
     p50: float
     p95: float
@@ -43,7 +40,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Describe at least one value."""
         p50, p95, p99 = (percentile(values, share) for share in (50, 95, 99))
         return cls(p50, p95, p99, max(values), len(values))
 
@@ -53,12 +49,12 @@ class Memory:
     """Memory after a unit, in bytes.
 
     Attributes:
-        allocated: what must not grow; tensors on a GPU, the conversation's caches on a CPU.
-        reserved: what the allocator holds; equals `allocated` on a CPU.
-        peak: most that was allocated during the unit; equals `allocated` on a CPU.
-        device: what the whole GPU has in use, contexts and other programs included; 0 on a CPU.
+        allocated: tensors on a GPU, the conversation's caches on a CPU; must not grow.
+        reserved: held by the allocator; equals `allocated` on a CPU.
+        peak: most allocated during the unit; equals `allocated` on a CPU.
+        device: in use on the whole GPU, including other programs; 0 on a CPU.
         session: the conversation's caches.
-        process: resident memory of the process, 0 where the system does not tell.
+        process: resident memory of the process, 0 if unknown.
     """
 
     allocated: int
@@ -75,13 +71,12 @@ class Unit:
 
     Attributes:
         index: from 0, without warm-up.
-        kind: what the unit did: "listen" ("listen, cut" where that ended a running turn first),
-            "speak" or "speak, end".
+        kind: "listen" ("listen, cut" if it interrupted a turn), "speak" or "speak, end".
         stages_ms: milliseconds by name of `STAGES`.
         memory: after the unit.
-        cache_tokens: length of the language model's cache after the unit.
+        cache_tokens: KV cache length of the language model after the unit.
         text_tokens: spoken text ids.
-        speech_codes: speech codes drawn.
+        speech_codes: generated speech codes.
         samples: samples of speech at 24 kHz.
     """
 
@@ -109,10 +104,8 @@ class Talk:
     """One measured conversation.
 
     Attributes:
-        name: what is particular about it.
-        units: in order.
-        floors: least milliseconds by kind of unit and stage, where they are known.
-        most_spread: 99th percentile per median of the answers at most; None for no limit.
+        floors: lower bounds in milliseconds by kind of unit and stage, if known.
+        most_spread: limit of the ratio of 99th percentile and median; None for no limit.
     """
 
     name: str
@@ -121,7 +114,6 @@ class Talk:
     most_spread: float | None = None
 
     def as_record(self) -> dict[str, object]:
-        """Return everything as plain dictionaries and lists."""
         spreads = stage_spreads(self.units).items()
         return {
             "name": self.name,
@@ -137,16 +129,16 @@ class Talk:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole measurement, ready to become JSON.
+    """A whole measurement, ready for JSON.
 
     Attributes:
-        options: what was asked for.
+        options: command-line options.
         machine: versions and device.
-        build: seconds, parameters and bytes of what was built.
-        rates: what the device can do.
-        talks: conversations, one at a time.
-        preparing_ms: times until a conversation is prepared, by what is new in it.
-        crowd: many conversations at once, a record for each number of them.
+        build: seconds, parameters and bytes of the model.
+        rates: of the device.
+        talks: single conversations.
+        preparing_ms: times of preparation by kind.
+        crowd: concurrent conversations, a record for each number.
     """
 
     options: Mapping[str, object]
@@ -158,7 +150,6 @@ class Run:
     crowd: Sequence[Mapping[str, object]] = ()
 
     def as_record(self, verdicts: Sequence[Verdict]) -> dict[str, object]:
-        """Return everything as plain dictionaries and lists."""
         return {
             "options": dict(self.options),
             "machine": dict(self.machine),
@@ -172,11 +163,7 @@ class Run:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile with linear interpolation between neighbours.
-
-    Args:
-        values: at least one, in any order.
-        percent: 0 to 100.
+    """Return a percentile, 0 to 100, with linear interpolation.
 
     Raises:
         ValueError: there are no values, or `percent` is out of range.
@@ -191,7 +178,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def by_kind(units: Sequence[Unit]) -> dict[str, list[Unit]]:
-    """Group units by kind, kinds in order of their names."""
+    """Group units by kind, sorted by name."""
     groups: dict[str, list[Unit]] = {}
     for unit in units:
         groups.setdefault(unit.kind, []).append(unit)
@@ -199,7 +186,7 @@ def by_kind(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 
 
 def stage_spreads(units: Sequence[Unit]) -> dict[str, dict[str, Spread]]:
-    """Describe every stage of every kind, in milliseconds."""
+    """Return the statistics of every stage by kind, in milliseconds."""
     return {
         kind: {
             stage: Spread.of([unit.stages_ms[stage] for unit in group])
@@ -211,13 +198,10 @@ def stage_spreads(units: Sequence[Unit]) -> dict[str, dict[str, Spread]]:
 
 
 def growth(units: Sequence[Unit]) -> dict[str, int]:
-    """Return by how many bytes memory after a unit grew, kind by kind.
+    """Return the memory growth in bytes by kind of unit.
 
-    Units of a kind are compared with each other because a unit that leaves speech behind holds
-    more than one that does not: the most held in the later half minus the most in the earlier.
-
-    Args:
-        units: in order; kinds with fewer than two units are left out.
+    It is the maximum after units of the later half minus that of the earlier half, within one kind,
+    because the kinds differ in memory. Kinds with fewer than two units are omitted.
     """
     grown = {}
     for kind, group in by_kind(units).items():
@@ -233,8 +217,8 @@ def judge(run: Run, *, most_bytes: float | None, most_build_s: float | None) -> 
 
     Args:
         run: the measurement.
-        most_bytes: limit of the memory in use; None for no limit.
-        most_build_s: limit of the build's seconds; None for no limit.
+        most_bytes: limit of memory in use; None for no limit.
+        most_build_s: limit of the build time; None for no limit.
     """
     verdicts = [_growth_of(talk) for talk in run.talks]
     verdicts += [_spread_of(talk) for talk in run.talks if talk.most_spread is not None]
@@ -273,7 +257,7 @@ def _growth_of(talk: Talk) -> Verdict:
 
 
 def stage_table(talk: Talk) -> str:
-    """Return milliseconds per stage, a table of plain text for each kind of unit."""
+    """Return a text table of milliseconds per stage for each kind of unit."""
     tables = []
     for kind, stages in stage_spreads(talk.units).items():
         rows = []
@@ -289,7 +273,7 @@ def stage_table(talk: Talk) -> str:
 
 
 def memory_table(units: Sequence[Unit]) -> str:
-    """Return memory after the first and the last unit of each kind as plain text, in GB."""
+    """Return memory after the first and last unit of each kind as text, in GB."""
     sizes = [each.name for each in fields(Memory)]
     header = ["unit", "kind", "tokens", *sizes]
     rows = []
@@ -302,12 +286,7 @@ def memory_table(units: Sequence[Unit]) -> str:
 
 
 def spread_table(name: str, found: Mapping[str, Sequence[float]]) -> str:
-    """Return a line per kind of measurement.
-
-    Args:
-        name: what was measured, and its unit.
-        found: measurements by kind, at least one each.
-    """
+    """Return a table with a line per kind; `name` is the quantity and its unit."""
     rows = []
     for kind, values in found.items():
         spread = Spread.of(values)
@@ -317,12 +296,7 @@ def spread_table(name: str, found: Mapping[str, Sequence[float]]) -> str:
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align columns: the first to the left, the others to the right.
-
-    Args:
-        header: column names.
-        rows: as many cells each.
-    """
+    """Align the first column to the left, the others to the right."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = []
     for row in (header, ["-" * width for width in widths], *rows):

@@ -1,4 +1,4 @@
-"""One conversation that does what its script says: prepared, then unit after unit."""
+"""A scripted conversation: preparation and units."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ class BenchmarkError(RuntimeError):
 
 @dataclass(frozen=True)
 class Script:
-    """What a conversation consists of.
+    """Contents of a conversation.
 
     Attributes:
-        pattern: what the units do, repeated.
+        pattern: decisions of the units, repeated.
         text_tokens: text ids of a speaking unit.
-        voice_sample_s: seconds of sound in the system prompt.
-        context_tokens: length the cache is kept at, more or less; None lets it grow from a short
-            prompt on.
-        window: when old units leave the cache, if it is not kept at a length.
-        has_early_audio: the beginning of a unit's sound is handed out ahead.
+        voice_sample_s: seconds of audio in the system prompt.
+        context_tokens: approximate cache length to maintain; None lets the cache grow.
+        window: sliding window, unless `context_tokens` is set.
+        has_early_audio: units emit early audio.
     """
 
     pattern: tuple[Act, ...]
@@ -51,7 +50,6 @@ class Script:
 
     @property
     def settings(self) -> DuplexSettings:
-        """Settings of the conversation."""
         return DuplexSettings(
             force_listen_count=0, window=self._window, early_audio=self.has_early_audio
         )
@@ -66,27 +64,13 @@ class Script:
 
 
 def acts_of(pattern: Sequence[Act], count: int) -> tuple[Act, ...]:
-    """Return what the first `count` units do."""
+    """Return the decisions of the first `count` units."""
     return tuple(islice(cycle(pattern), count))
 
 
 class Talker:
-    """A session and its script.
-
-    Attributes:
-        session: the conversation.
-        script: what it consists of.
-    """
-
     def __init__(self, rig: Rig, script: Script, *, seed: int, first: int = 0) -> None:
-        """Open the session.
-
-        Args:
-            rig: the model.
-            script: what the conversation consists of.
-            seed: of its draws.
-            first: place in the pattern to begin at.
-        """
+        """Open the session; `first` is the first index into the pattern."""
         self.rig = rig
         self.script = script
         self.session = rig.executor.open_session(f"benchmark-{seed}", seed=seed)
@@ -98,13 +82,12 @@ class Talker:
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompt that makes the cache as long as asked for, filler included."""
+        """Prompt length for the requested cache length, with filler."""
         plain = len(self.rig.tokenizer.encode(duplex_prefix() + duplex_suffix()))
         length = self.script.context_tokens
         return plain if length is None else max(plain, length - 2 * WINDOW_SWING)
 
     def prepare(self, answers: Answers, inputs: Inputs) -> None:
-        """Feed the prompt and open the voice."""
         rig, session = self.rig, self.session
         assert rig.executor.vocoder is not None
         with torch.inference_mode():
@@ -123,7 +106,7 @@ class Talker:
         run_alone(steps, answers)
 
     def begin_unit(self) -> tuple[Act, bool]:
-        """Return what the next unit does, and whether it cuts a running turn."""
+        """Return the decision of the next unit, and whether it interrupts a running turn."""
         act = next(self._acts)
         self._policy.begin(act)
         return act, act is Act.LISTEN and not self.session.turn.has_ended
@@ -131,10 +114,10 @@ class Talker:
     def unit(
         self, audio: np.ndarray, frames: Sequence[Frame], act: Act, *, cuts: bool
     ) -> Steps[UnitResult]:
-        """Feed a unit and answer it; `finalize` follows.
+        """Feed and generate a unit; `finalize` must follow.
 
         Raises:
-            BenchmarkError: it said more or less than the script.
+            BenchmarkError: the unit did not follow the script.
         """
         fed = yield from self._duplex.streaming_prefill(self.session, audio, frames)
         result = yield from self._duplex.streaming_generate(self.session, force_listen=cuts)
@@ -142,11 +125,9 @@ class Talker:
         return result
 
     def finalize(self) -> Steps[None]:
-        """Close the unit."""
         return self._duplex.close_unit(self.session)
 
     def close(self) -> None:
-        """Free everything."""
         self.session.close()
 
     def _check(self, act: Act, fed: PrefillResult, result: UnitResult) -> None:
@@ -165,7 +146,7 @@ class Talker:
 
 
 def kind_of(act: Act, cuts: bool) -> str:
-    """Return what a unit is called in tables."""
+    """Return the name of a kind of unit."""
     if act is Act.LISTEN:
         return "listen, cut" if cuts else "listen"
     return "speak" if act is Act.SPEAK else "speak, end"

@@ -1,4 +1,4 @@
-"""Conversations held one at a time on one rig, each with the floors of its stages."""
+"""Single conversations on one rig, with lower bounds of their stages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,9 @@ PROFILED_ROWS = 40
 
 
 class Talks:
-    """Holds conversations.
-
-    Attributes:
-        rates: what the device can do, measured at the beginning.
-    """
+    """Runs conversations; `rates` are those of the device."""
 
     def __init__(self, rig: Rig) -> None:
-        """Measure the device."""
         executor = rig.executor
         self.rates = measure_rates(executor.device, executor.dtype, waiter(executor.device))
         if executor.device.type == "cuda":
@@ -32,20 +27,19 @@ class Talks:
         self._rig = rig
 
     def rates_record(self) -> dict[str, float]:
-        """Return the rates as a plain dictionary."""
         return asdict(self.rates)
 
     def hold(self, name: str, plan: Plan, profile: Path | None = None) -> Talk:
-        """Hold one conversation and describe it.
+        """Run and measure one conversation.
 
         Args:
-            name: what is particular about it.
-            plan: what it consists of.
-            profile: where a profile of one more round of its pattern goes.
+            name: of the conversation.
+            plan: its plan.
+            profile: file for a profile of one more round of its pattern.
 
         Raises:
-            BenchmarkError: a unit did not do what it was told.
-            CacheFullError: the plan is longer than the model's context.
+            BenchmarkError: a unit did not follow the script.
+            CacheFullError: the plan exceeds the model's context.
         """
         conversation = Conversation(self._rig, plan)
         try:
@@ -62,7 +56,7 @@ class Talks:
 
 
 def write_profile(conversation: Conversation, path: Path) -> None:
-    """Run one round of the pattern under the profiler and write what took longest."""
+    """Run one round of the pattern under the profiler and write the slowest operations."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     is_gpu = conversation.rig.executor.device.type == "cuda"
     if is_gpu:

@@ -1,7 +1,6 @@
-"""The least a relay can do: bytes from one socket to another, unread.
+"""Baseline of a relay: bytes from one socket to another, unread.
 
-`python -m benchmarks.tcp_relay PORT TARGET_PORT`: what is left of a gateway's cost after this one's
-is what the gateway itself adds.
+`python -m benchmarks.tcp_relay PORT TARGET_PORT`: what a gateway costs beyond it is its own cost.
 """
 
 from __future__ import annotations
@@ -15,49 +14,41 @@ HOST = "127.0.0.1"
 
 
 class Pipe(asyncio.Protocol):
-    """One end; whatever arrives goes to the other one, which may make it wait."""
+    """One end, which forwards to the other one with backpressure."""
 
     def __init__(self, other: Pipe | None = None) -> None:
-        """Begin with or without the other end."""
         self.other = other
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the socket."""
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
-        """This end is full: let the other one wait."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """There is room again."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.resume_reading()
 
     def connection_lost(self, problem: Exception | None) -> None:
-        """Close the other end too."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.close()
 
 
 class Entrance(Pipe):
-    """The client's end: reads nothing until the target is reached."""
+    """The client's end, which reads nothing until the target is connected."""
 
     def __init__(self, target_port: int) -> None:
-        """Take where to connect."""
         super().__init__()
         self._target_port = target_port
         self._reaching: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Reach the target."""
         super().connection_made(transport)
         assert self.transport is not None
         self.transport.pause_reading()
@@ -75,7 +66,6 @@ class Entrance(Pipe):
 
 
 async def main(port: int, target_port: int) -> None:
-    """Relay until asked to end."""
     asked_to_end = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, asked_to_end.set)

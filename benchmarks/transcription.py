@@ -1,7 +1,6 @@
-"""Word error and processor time of Whisper on the CPU: `python -m benchmarks.transcription`.
+"""Word error rate and time of Whisper on the CPU: `python -m benchmarks.transcription`.
 
-Listens to sentences never trained on, in the natural voices of `benchmarks.nano`, which are fetched
-and synthesised the first time and kept.
+Transcribes held-out sentences in the natural voices of `benchmarks.nano`; the audio is cached.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ DB_PER_DECADE = 20
 
 
 def natural_cases(count: int, seed: int, folder: Path) -> list[Case]:
-    """Return questions as natural voices ask them, synthesised once."""
     kept = folder / f"natural-{seed}-{count}.npz"
     if not kept.is_file():
         spoken = natural(held_out_questions(count, seed), seed, folder)
@@ -52,7 +50,7 @@ def noisy(cases: Iterable[Case], signal_to_noise_db: float, seed: int) -> list[C
 
 
 def measure(name: str, model: WhisperModel, cases: Iterable[Case], *, shows: bool) -> str:
-    """Return one line: word error, and processor time for a second of speech."""
+    """Return a line with word error rate, and processor time per second of speech."""
     errors, sound_s, began_s = WordErrors(0, 0), 0.0, time.process_time()
     for said, samples in cases:
         heard = transcribed(model, samples, OPTIONS)["text"]
@@ -80,7 +78,6 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the sentences.")] = 20,
     shows: Annotated[bool, typer.Option("--show", help="Print what was misheard.")] = False,
 ) -> None:
-    """Measure."""
     model, cases = load(checkpoint), natural_cases(count, seed, folder)
     typer.echo(measure("natural voices", model, cases, shows=shows))
     typer.echo(measure("the same in noise, 10 dB", model, noisy(cases, 10.0, seed), shows=shows))

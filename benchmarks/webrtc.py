@@ -1,7 +1,7 @@
-"""WebRTC beside WebSocket: `python -m benchmarks.webrtc`.
+"""Latency of WebRTC compared with WebSocket: `python -m benchmarks.webrtc`.
 
-A paced source says a burst a second; one client hears it over a WebSocket, others over the WebRTC
-process and a relay that delays and loses packets. Predicted: docs/webrtc.md.
+A paced source sends a burst per second; one client receives it over a WebSocket, others through the
+WebRTC process and a relay with delay and loss. Predictions: docs/webrtc.md.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Way:
 
 @dataclass
 class Found:
-    """What one way showed.
+    """Results over one network.
 
     Attributes:
-        delays_ms: of each burst, from its sending to its first loud sample.
-        frames: that were due; late: those that came after their time, or never.
+        delays_ms: of each burst, from sending to its first loud sample.
+        frames: number of frames due; late: those received late or never.
     """
 
     delays_ms: list[float] = field(default_factory=list)
@@ -74,13 +74,13 @@ class Found:
 
 
 class Source:
-    """Speaks GPT-Live's part of a gateway: sound every 100 ms, one piece in ten loud."""
+    """A stub of GPT-Live's gateway: audio every 100 ms, one piece in ten loud."""
 
     def __init__(self) -> None:
         self.sent_s: list[float] = []
 
     async def speak(self, socket: ServerConnection) -> None:
-        """Serve one client until it goes."""
+        """Serve one client."""
         await socket.recv()
         started = {"type": "session.started", "session": {"id": "live_benchmark"}}
         await socket.send(json.dumps(started))
@@ -110,7 +110,7 @@ class Source:
 
 
 class Ear:
-    """Notes when sound became loud, and which frames came in time."""
+    """Records when the audio became loud, and which frames were in time."""
 
     def __init__(self, source: Source) -> None:
         self.found = Found()
@@ -119,21 +119,21 @@ class Ear:
         self._arrivals: dict[int, float] = {}
 
     def hear(self, samples: np.ndarray[Any, Any]) -> None:
-        """Take sound that arrived now."""
+        """Process audio that has arrived."""
         now_s, is_loud = time.monotonic(), int(np.abs(samples).max()) > LOUD
         if is_loud and not self._was_loud and now_s > self._from_s and self._source.sent_s:
             self.found.delays_ms.append((now_s - self._source.sent_s[-1]) * 1_000)
         self._was_loud = is_loud
 
     def take(self, frame: AudioFrame) -> None:
-        """Take a decoded frame."""
+        """Process a decoded frame."""
         channels = len(frame.layout.channels)
         self.hear(frame.to_ndarray().reshape(-1, channels)[:, 0])
         if time.monotonic() > self._from_s:
             self._arrivals[(frame.pts or 0) // 960] = time.monotonic()
 
     def judge(self) -> Found:
-        """Count what a player with some sound ahead would have missed."""
+        """Count what a player with a buffer would have missed."""
         if self._arrivals:
             first, last = min(self._arrivals), max(self._arrivals)
             lags = [at_s - (n - first) * FRAME_S for n, at_s in self._arrivals.items()]
@@ -145,7 +145,7 @@ class Ear:
 
 
 class Relay(asyncio.DatagramProtocol):
-    """One side of the way between two peers: what arrives here leaves by the other side."""
+    """One side of a relay between two peers."""
 
     def __init__(self, loss: float, jitter_s: float) -> None:
         self.other: Relay | None = None
@@ -154,24 +154,23 @@ class Relay(asyncio.DatagramProtocol):
         self.transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the socket."""
         self.transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        """Pass a packet on a little later, or not at all."""
+        """Forward a packet with delay, or drop it."""
         self.peer = addr
         if self._random.random() >= self._loss and self.other is not None:
             delay_s = self._random.random() * self._jitter_s
             asyncio.get_running_loop().call_later(delay_s, self.other.send, data)
 
     def send(self, data: bytes) -> None:
-        """Send to the peer of this side, once it is known."""
+        """Send to the peer of this side, if it is known."""
         if self.peer is not None and self.transport is not None and not self.transport.is_closing():
             self.transport.sendto(data, self.peer)
 
 
 def through(sdp: str, port_of: Callable[[str, int], int]) -> str:
-    """Return a description whose only candidate is the relay's port on the same address."""
+    """Return a description whose only candidate is the relay's port."""
     lines, has_one = [], False
     for line in sdp.splitlines():
         found = CANDIDATE.match(line)
@@ -185,7 +184,6 @@ def through(sdp: str, port_of: Callable[[str, int], int]) -> str:
 
 
 async def over_websocket(source: Source, url: str, seconds: float) -> Found:
-    """Hear the source as a client of the WebSocket."""
     ear, until_s = Ear(source), time.monotonic() + seconds + SETTLE_S
     async with connect(url, compression=None, proxy=None) as socket:
         await socket.send(json.dumps({"type": "session.start", "session": {}}))
@@ -199,7 +197,7 @@ async def over_websocket(source: Source, url: str, seconds: float) -> Found:
 
 
 async def relayed(sdp: str, near: Relay, far: Relay) -> None:
-    """Open both ends of a relay on the address of a description's first candidate."""
+    """Open both ends of a relay for a description's first candidate."""
     near.other, far.other = far, near
     address = next(found for found in map(CANDIDATE.match, sdp.splitlines()) if found)[2]
     for end in (near, far):
@@ -213,7 +211,7 @@ def _itself(end: Relay) -> Relay:
 
 
 def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:
-    """Return what shows one end of a relay, and leads its other end to the real place."""
+    """Return the candidate of one relay end, and connect the other end to the real one."""
 
     def place(host: str, real_port: int) -> int:
         other.peer = (host, real_port)
@@ -226,7 +224,7 @@ def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:
 async def over_webrtc(
     source: Source, process: subprocess.Popen[bytes], port: int, seconds: float, way: Way
 ) -> Found:
-    """Hear the source through the WebRTC process and the relay."""
+    """Receive the source through the WebRTC process and the relay."""
     peer = RTCPeerConnection()
     near, far = Relay(way.loss, way.jitter_s), Relay(way.loss, way.jitter_s)
     tasks: list[asyncio.Task[None]] = []
@@ -286,7 +284,6 @@ def _started(gateway_port: int, port: int) -> subprocess.Popen[bytes]:
 
 @asynccontextmanager
 async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Run the process that is measured."""
     process = _started(gateway_port, port)
     try:
         async with asyncio.timeout(START_LIMIT_S), httpx.AsyncClient(trust_env=False) as client:
@@ -303,7 +300,7 @@ async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[subproce
 
 
 async def measure(seconds: float) -> dict[str, Found]:
-    """Hear the source over each way in turn."""
+    """Receive the source over each network in turn."""
     port = free_ports(2)
     found: dict[str, Found] = {}
 
@@ -324,7 +321,6 @@ async def measure(seconds: float) -> dict[str, Found]:
 def main(
     seconds: Annotated[float, typer.Option(help="Length of each call, s.")] = 20,
 ) -> None:
-    """Measure and print a table."""
     rows = []
     for name, found in asyncio.run(measure(seconds)).items():
         delay = f"{statistics.median(found.delays_ms):.0f}" if found.delays_ms else "-"

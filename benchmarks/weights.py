@@ -1,7 +1,7 @@
-"""What each `model.weights` takes and loses: `python -m benchmarks.weights [--device cuda]`.
+"""Memory and accuracy of each `model.weights`: `python -m benchmarks.weights [--device cuda]`.
 
-Bytes are counted from the shapes. On a card the language model at full width, with random weights,
-is fed the same tokens with each setting and compared with itself in float32.
+Bytes are computed from shapes. On a GPU the language model at full width, with random weights, is
+compared with itself in float32 on the same tokens.
 """
 
 from __future__ import annotations
@@ -38,12 +38,7 @@ CACHE_PAGES = 64
 
 
 def bytes_by_part(config: MiniCPMOConfig, weights: Weights) -> dict[str, int]:
-    """Return what each part of the loaded model takes, counted from its shapes.
-
-    Args:
-        config: of the model.
-        weights: the setting; everything else is bfloat16, the vocoder float32.
-    """
+    """Return the bytes of each part with a setting; other parts are bfloat16 or float32."""
     with META:
         model = MiniCPMOForConditionalGeneration(config)
         sizes = Token2WavConfig()
@@ -67,23 +62,22 @@ def bytes_by_part(config: MiniCPMOConfig, weights: Weights) -> dict[str, int]:
 
 
 def stored_bytes(module: nn.Module, item_bytes: int) -> int:
-    """Return the memory of a module whose parameters have so many bytes each."""
     dense = sum(weight.numel() for weight in module.parameters()) * item_bytes
     return dense + sum(buffer.nbytes for buffer in module.buffers())
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a setting is from the same weights in float32.
+    """Agreement of a setting with the same weights in float32.
 
     Attributes:
-        error: of the logits, relative.
-        decisions: how many there are: the likeliest token each.
-        same: those that are the same.
-        clear: decisions that float32 makes by more than the two steps of bfloat16.
-        same_clear: those of them that are the same.
-        sure: decisions that float32 makes by more than four times the setting's own error.
-        same_sure: those of them that are the same.
+        error: relative error of the logits.
+        decisions: number of top-1 decisions.
+        same: identical decisions.
+        clear: decisions with a float32 margin of more than two bfloat16 steps.
+        same_clear: identical ones among them.
+        sure: decisions with a float32 margin of more than four times the setting's error.
+        same_sure: identical ones among them.
     """
 
     error: float
@@ -96,7 +90,7 @@ class Agreement:
 
     @classmethod
     def of(cls, logits: Tensor, true: Tensor) -> Agreement:
-        """Compare logits [n, vocabulary] with those of float32."""
+        """Compare logits [n, vocabulary] with those in float32."""
         difference = logits - true
         error = difference.square().mean().sqrt()
         best, second = true.topk(2).values.unbind(1)
@@ -114,20 +108,14 @@ class Agreement:
 
 
 def clear_by_bfloat16(logits: Tensor) -> Tensor:
-    """Return which decisions rounding the logits to bfloat16 cannot turn, nor make a tie."""
+    """Return which decisions bfloat16 rounding of the logits cannot change."""
     best, second = logits.topk(2).values.unbind(1)
     step = torch.finfo(torch.bfloat16).eps * torch.exp2(best.log2().floor())
     return best - second > CLEAR_STEPS * step
 
 
 class Fed:
-    """Feeds one language model the same tokens, one by one.
-
-    Args:
-        config: of the model.
-        device: where.
-        tokens: how many decisions are compared.
-    """
+    """A language model that is fed the same tokens with each setting."""
 
     def __init__(self, config: MiniCPMOConfig, device: torch.device, tokens: int) -> None:
         self._config, self._device = config, device
@@ -136,7 +124,7 @@ class Fed:
         self._ids = torch.randint(0, config.vocab_size, (count,), generator=generator).tolist()
 
     def model(self, weights: Weights) -> CausalLM:
-        """Return the language model with the same random weights, kept as the setting says."""
+        """Return the language model with reproducible weights in a setting."""
         with META:
             whole = nn.ModuleDict({"llm": CausalLM(self._config.decoder, self._config.vocab_size)})
         random_weights(whole, device=self._device, weights=weights, seed=0)
@@ -146,7 +134,7 @@ class Fed:
 
     @torch.inference_mode()
     def logits(self, llm: CausalLM) -> Tensor:
-        """Return the logits after each token behind the prompt, float32 [tokens, vocabulary]."""
+        """Return the logits after each token following the prompt, float32 [tokens, vocabulary]."""
         shape, dtype = self._config.decoder, llm.model.norm.weight.dtype
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=self._device)
         store = KvStore(
@@ -166,7 +154,6 @@ class Fed:
 
 
 def compare(fed: Fed) -> Iterator[tuple[Weights, Agreement]]:
-    """Compare each setting with float32."""
     true = fed.logits(fed.model(Weights.BF16).float())
     for weights in Weights:
         yield weights, Agreement.of(fed.logits(fed.model(weights)), true)
@@ -177,7 +164,7 @@ def main(
     layers: Annotated[int, typer.Option(min=1, help="Of the language model compared.")] = 36,
     tokens: Annotated[int, typer.Option(min=1, help="Decisions compared.")] = 500,
 ) -> None:
-    """Print what each setting takes, and with --device what it loses."""
+    """Print the memory of each setting and, with --device, its accuracy."""
     counted = {weights: bytes_by_part(MiniCPMOConfig(), weights) for weights in Weights}
     rows = [
         [part, *(f"{counted[weights][part] / GB:.2f}" for weights in Weights)]

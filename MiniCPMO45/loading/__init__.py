@@ -1,1 +1,1 @@
-"""From a folder or a hub id to weights."""
+"""Checkpoint loading."""

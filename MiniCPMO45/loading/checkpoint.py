@@ -1,8 +1,8 @@
-"""Checks a checkpoint folder and reads its weights straight to the device, one tensor at a time.
+"""Checks a checkpoint folder and loads its weights to the device, one tensor at a time.
 
-There is never a second copy of the model, and nothing that a checkpoint names is executed. Weights
-may be quantised while they are loaded: those of the language model's projections as asked, its
-output head and, with `int4`, its embedding table in 8 bits. All others are a seventh of the bytes.
+The model is never in memory twice, and no code of a checkpoint is executed. The language model may
+be quantised while it is loaded: its projections as requested, its output head and, with `int4`,
+its embedding table to 8 bits. The other parts are a seventh of the bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import pickle
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,20 +35,20 @@ from MiniCPMO45.loading.checkpoint_source import (
     read_json_object,
     require_full_precision,
 )
-from MiniCPMO45.settings import Weights
+from MiniCPMO45.settings import LoadOptions, Weights
 
 logger = logging.getLogger(__name__)
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TINY_VARIANT = "tiny"
-"""`model_variant` of the checkpoints that this program makes itself, with random weights."""
+"""`model_variant` of the generated checkpoints with random weights."""
 
 _LFS_POINTER = b"version https://git-lfs"
-_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})  # types that weights may be stored in
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _PACKED_ENDINGS = (".qweight", ".qzeros", ".g_idx", ".absmax", ".quant_map", ".weight_scale")
-_LISTED_NAMES = 20  # of each kind in an error; the totals are always given
-_GAIN_NAME = "original0"  # weight norm's length of each row. Source: torch parametrizations
+_LISTED_NAMES = 20  # most names of each kind in an error
+_GAIN_NAME = "original0"  # norm of each row under torch's weight_norm parametrization
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,11 @@ def read_config(folder: Path) -> MiniCPMOConfig:
 
 
 def read_headers(folder: Path) -> dict[str, StoredTensor]:
-    """Read which tensors a checkpoint folder holds, without their values.
-
-    Returns:
-        The tensors by name, in the order of the files and of the bytes inside them.
+    """Return the tensors of a checkpoint folder by name, in file order, without reading values.
 
     Raises:
-        CheckpointError: there are no weights, a file is missing or damaged, or a tensor of the
-            index is not where the index says.
+        CheckpointError: there are no weights, a file is missing or damaged, or the index names the
+            wrong file for a tensor.
     """
     index = folder / INDEX_FILE
     if not index.is_file():
@@ -131,7 +128,7 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
             raise CheckpointError(
                 f"{file} is a Git LFS pointer, not the weights. Run `git lfs pull` there."
             )
-    with _reading(file) as weights:
+    with _open_safetensors(file) as weights:
         slices = {name: weights.get_slice(name) for name in weights.offset_keys()}
         found = {
             name: StoredTensor(file, part.get_dtype(), tuple(part.get_shape()))
@@ -144,7 +141,7 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[Any]:  # Any: safetensors declares no type for an open file
+def _open_safetensors(file: Path) -> Iterator[Any]:  # Any: safetensors declares no type
     try:
         with safe_open(file, framework="pt", device="cpu") as opened:
             yield opened
@@ -155,48 +152,37 @@ def _reading(file: Path) -> Iterator[Any]:  # Any: safetensors declares no type 
 
 
 def expected_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor that a module (also one on the meta device) stores."""
+    """Return the shapes of a module's state dict; the module may be on the meta device."""
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-def load_weights(
-    module: nn.Module,
-    folder: Path,
-    *,
-    device: torch.device | str,
-    dtype: torch.dtype = torch.bfloat16,
-    weights: Weights = Weights.BF16,
-    overlay: Path | None = None,
-    show_progress: bool = True,
-    on_progress: Callable[[float], None] | None = None,
-) -> None:
-    """Fill a module built on the meta device.
+def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
+    """Load weights into a module built on the meta device, without gradients.
 
-    The module's tensors are replaced, and need no gradient afterwards. Tensors of `overlay`, a
-    `.pt` file, take precedence; names the model lacks are logged. `on_progress` is called with the
-    share of the bytes that is loaded, 0 to 1, after each tensor.
+    Tensors of `options.overlay`, a `.pt` file, take precedence; those unknown to the model are
+    logged and ignored.
 
     Raises:
-        CheckpointError: tensors are missing, unexpected, of another shape or of an unusable type
-            (one error lists them all), or a file is damaged.
+        CheckpointError: tensors are missing, unexpected or of another shape or type (one error
+            lists them all), or a file is damaged.
     """
-    start = time.perf_counter()
+    start, device, dtype = time.perf_counter(), options.device, options.dtype
     stored, shapes = read_headers(folder), expected_shapes(module)
     _require_match(shapes, stored, folder)
-    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
-    replaced = {} if overlay is None else _read_overlay(overlay, shapes)
+    schemes = reserve_quantised(module, options.weights, dtype, device)
+    replaced = {} if options.overlay is None else _read_overlay(options.overlay, shapes)
     total, loaded = sum(math.prod(shape) for shape in shapes.values()) * dtype.itemsize, 0
     tensors: dict[str, Tensor] = {}
+    is_hidden = not options.show_progress
     with tqdm(
-        total=total, desc="Loading weights", unit="B", unit_scale=True, disable=not show_progress
+        total=total, desc="Loading weights", unit="B", unit_scale=True, disable=is_hidden
     ) as bar:
         for name, source in _read_tensors(stored, replaced):
             tensors |= stored_tensors(name, source, schemes.get(name), device, dtype)
             n_bytes = source.numel() * dtype.itemsize
             bar.update(n_bytes)
             loaded += n_bytes
-            if on_progress is not None:
-                on_progress(loaded / total)
+            options.report("loading weights", loaded / total)
     module.load_state_dict(tensors, strict=True, assign=True)
     module.requires_grad_(False).eval()
     logger.info(
@@ -212,19 +198,19 @@ def load_weights(
 def _read_tensors(
     stored: Mapping[str, StoredTensor], replaced: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield tensors in the order of their bytes; those of the overlay replace the stored."""
+    """Yield tensors in file order; those of the overlay replace the stored ones."""
     for file in dict.fromkeys(each.file for each in stored.values()):
-        with _reading(file) as weights:
+        with _open_safetensors(file) as weights:
             for name in (n for n, each in stored.items() if each.file == file):
                 yield name, replaced[name] if name in replaced else weights.get_tensor(name)
 
 
 def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Open a file of `torch.save`; its tensors stay mapped until they are copied."""
+    """Open a file of `torch.save`, memory-mapped if possible."""
     if not path.is_file():
         raise CheckpointError(f"There is no overlay {path}. Give an existing .pt file, or none.")
     try:
-        # Only the newer of the two formats can be mapped; the older one is read into memory.
+        # Only the zip format can be memory-mapped.
         values = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
@@ -261,7 +247,7 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
 
 def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None = None) -> None:
-    """Fill a weight in place: gains are 1, biases 0, matrices keep the size of their input."""
+    """Initialise a weight in place: gains 1, biases 0, matrices normal with variance 1 / fan-in."""
     leaf = name.rpartition(".")[2]
     if leaf.endswith("bias"):
         tensor.zero_()
@@ -294,9 +280,9 @@ def list_misfits(
     given: Mapping[str, tuple[int, ...]],
     more: Mapping[str, list[str]] | None = None,
 ) -> str:
-    """Return a line for each way in which tensors do not fit, empty if all do.
+    """Return a line for each kind of mismatch, empty if there is none.
 
-    `more` has the names of other ways; long lists are cut.
+    `more` has the tensors of further kinds; long lists are truncated.
     """
     kinds = {
         "missing": [name for name in wanted if name not in given],
@@ -319,14 +305,12 @@ def shorten(names: Iterable[str]) -> str:
 
 LANGUAGE_MODEL = "llm."
 HEAD, TABLE = "llm.lm_head", "llm.model.embed_tokens"
-# From here on a card converts e4m3, and reads its weights to the tensor cores, by itself.
-# Source: NVIDIA PTX ISA, cvt with .e4m3x2.
-FP8_CAPABILITY = (8, 9)
-INT4_CAPABILITY = (8, 0)  # bfloat16 products
+FP8_CAPABILITY = (8, 9)  # e4m3 conversion. Source: NVIDIA PTX ISA, cvt with .e4m3x2
+INT4_CAPABILITY = (8, 0)  # bfloat16 tensor cores
 
 
 def scheme_of(layer: str, weights: Weights) -> Scheme | None:
-    """Return how the weight of a layer, a name such as `llm.lm_head`, is stored; None: densely."""
+    """Return the quantisation scheme of a layer such as `llm.lm_head`; None if it stays dense."""
     if weights is Weights.BF16 or not layer.startswith(LANGUAGE_MODEL):
         return None
     if layer == TABLE:
@@ -339,13 +323,13 @@ def scheme_of(layer: str, weights: Weights) -> Scheme | None:
 def reserve_quantised(
     module: nn.Module, weights: Weights, dtype: torch.dtype, device: torch.device
 ) -> dict[str, Scheme]:
-    """Make the layers of a model that is still on the meta device expect quantised weights.
+    """Prepare a model on the meta device for quantised weights.
 
     Returns:
         Schemes by the published names of the weights.
 
     Raises:
-        CheckpointError: the card cannot compute with such weights.
+        CheckpointError: the GPU does not support such weights.
     """
     _require_capable(weights, device)
     schemes = {}
@@ -373,9 +357,8 @@ def _require_capable(weights: Weights, device: torch.device) -> None:
 def stored_tensors(
     name: str, source: Tensor, scheme: Scheme | None, device: torch.device | str, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Return what a weight becomes on the device, by name; without a scheme it is dense."""
-    if scheme is None:
-        # The copy owns its memory: later changes of a mapped file cannot reach it.
+    """Return the tensors that store a weight on the device, by name."""
+    if scheme is None:  # copied: a change of the memory-mapped file must not reach the model
         return {name: source.to(device=device, dtype=dtype, copy=True)}
     stored, layer = quantise(source, scheme, device), name.rpartition(".")[0]
     return {f"{layer}.values": stored.values, f"{layer}.scales": stored.scales}

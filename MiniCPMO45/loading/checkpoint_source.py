@@ -1,4 +1,4 @@
-"""Finds a checkpoint: a folder, a hub id or the embedded one, and says what is wrong with it."""
+"""Finds a checkpoint: a local folder, or a hub id, which is downloaded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from huggingface_hub import errors as hub_errors
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be found, does not fit the program, or is damaged.
-
-    The message is complete: what is wrong, where, and what to do about it.
-    """
+    """A checkpoint cannot be found, does not fit or is damaged; the message says what to do."""
 
 
 CONFIG_FILE = "config.json"
@@ -33,7 +30,7 @@ NEEDED_FILES = (
     "assets/token2wav/*",
     "assets/*.wav",
 )
-"""What is fetched. No pattern matches code, and `*.py` is excluded besides."""
+"""Patterns to download; none matches code, and `EXCLUDED_FILES` are excluded as well."""
 
 EXCLUDED_FILES = ("*.py", "*.pyc", "*.so")
 
@@ -43,7 +40,7 @@ _HUGGINGFACE_FAILURES: tuple[type[Exception], ...] = (
     OSError,  # no connection, no cached copy, no room
     ValueError,  # an id of the wrong form
     RuntimeError,  # the native downloader's failures
-    # The library's own errors and its transport's; which there are changes with its version.
+    # The library's errors and its transport's, which change from release to release.
     *(
         kind
         for kind in vars(hub_errors).values()
@@ -60,19 +57,22 @@ def find_checkpoint(
     token: str | bool | None = None,
     local_files_only: bool = False,
 ) -> Path:
-    """Find a checkpoint, fetching it if need be.
+    """Return the folder of a checkpoint, downloading a hub id if necessary.
 
-    A folder is taken as it is. Anything else of the form `owner/name` is fetched from the hub, with
-    the hub library's progress bar, its cache and its environment variables (`HF_HUB_OFFLINE`,
-    `HF_HOME`, `HF_ENDPOINT`, ...). The configuration comes first, so that a checkpoint that cannot
-    be used is refused before its weights are fetched.
+    A `Path` is always a folder; a string `owner/name` that is no folder is a hub id. The hub
+    library's cache and environment variables apply (`HF_HUB_OFFLINE`, `HF_HOME`, `HF_ENDPOINT`).
+    The configuration is downloaded first, so that an unusable checkpoint is refused before its
+    weights are downloaded.
 
-    A `Path` is always a folder. A revision is a branch, tag or commit of a hub id. None for the
-    token takes the stored login of Hugging Face. The folder that is returned holds at least
-    `config.json`.
+    Args:
+        source: folder or hub id.
+        revision: branch, tag or commit of the hub id.
+        cache_dir: the hub cache.
+        token: None for the stored login.
+        local_files_only: do not download.
 
     Raises:
-        CheckpointError: no such folder, hub out of reach, or a checkpoint that cannot be used.
+        CheckpointError: no such folder, hub unreachable, or an unusable checkpoint.
     """
     folder = Path(source).expanduser()
     if folder.is_dir():

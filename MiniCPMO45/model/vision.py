@@ -1,11 +1,9 @@
-"""SigLIP tower over slices of any aspect ratio (`vpm.*`), and the resampler behind it.
+"""SigLIP vision tower for slices of any aspect ratio (`vpm.*`), and the resampler (`resampler.*`).
 
-Patch vectors go in; the tower gives a feature per patch, the resampler a fixed number of vectors
-per slice. Pictures of a batch never see each other.
-
-Slices are independent, so those of several pictures or sessions share a pass. On a card, usual
-numbers of patches have passes of fixed shape, captured as graphs: slices with such a number run as
-they are, others are padded to one length. All others, and all on the CPU, run at their exact size.
+The tower computes a feature per patch, the resampler a fixed number of embeddings per slice. Slices
+of several pictures and sessions share a pass. On a GPU, passes have fixed shapes and are captured
+as CUDA graphs: the usual numbers of patches run unpadded, others are padded to one length. Unusual
+slices, and all slices on a CPU, run at their exact size.
 
 Source: docs/specification/model.md#1.4, #1.5 and #4.2; SigLIP (arXiv:2303.15343), NaViT
 (arXiv:2307.06304).
@@ -40,22 +38,21 @@ PatchSize = tuple[int, int]
 
 COORDINATE_END = 1 - 1e-6  # keeps rounding from adding a coordinate; section 1.4
 MAX_PERIOD = 10_000.0  # of the sin-cos table; section 1.5
-TABLE_STEP = 70  # patches; the table grows in whole steps so that few lengths exist
+TABLE_STEP = 70  # patches; table lengths are multiples of it
 CACHED_SIDES = 4096
-CACHED_LAYOUTS = 64  # batches; live video repeats a few shapes all the time
+CACHED_LAYOUTS = 64  # batches; live video repeats a few shapes
 CACHED_TABLES = 32
 
 
 @dataclass(frozen=True, eq=False)
 class PatchGrid:
-    """Coordinates of every patch of a batch of B slices, padded to L patches.
-
-    Grids are cached by value and must never be written to. `rows` and `cols` are int64 [B, L].
+    """Patch coordinates of a batch of B slices, padded to L patches; cached and read-only.
 
     Attributes:
-        ids: int64 [B, L], row of the vision tower's position table, 0 in the padding.
-        mask: bool [B, 1, 1, L], True at patches; None when nothing is padded.
-        codes: [longest side or more, H / 2], `sincos_table` for the resampler of width H.
+        ids: int64 [B, L], index into the tower's position table, 0 in the padding.
+        rows, cols: int64 [B, L], coordinates inside the slice.
+        mask: bool [B, 1, 1, L], True at patches; None without padding.
+        codes: [longest side or more, H / 2], sin-cos codes for the resampler of width H.
     """
 
     ids: Tensor
@@ -68,10 +65,9 @@ class PatchGrid:
 def patch_grid(
     sizes: Sequence[PatchSize], length: int, *, buckets: int, width: int, like: Tensor
 ) -> PatchGrid:
-    """Return the coordinates of a batch.
+    """Return the coordinates of a batch padded to `length` patches.
 
-    `length` is the padded length L; `buckets` the side of the position table, `width` the
-    resampler's, H.
+    `buckets` is the side of the position table, `width` the resampler's.
 
     Raises:
         ValueError: a size is empty or does not fit into `length`.
@@ -82,47 +78,36 @@ def patch_grid(
     return PatchGrid(ids, rows, cols, mask, side_codes(longest, width, like))
 
 
-def side_codes(longest: int, width: int, like: Tensor) -> Tensor:
-    """Return codes of the positions along a side: [longest or more, width / 2]."""
-    length = -(-longest // TABLE_STEP) * TABLE_STEP
-    return _codes(length, width // 2, like.device, like.dtype)
-
-
 @lru_cache(maxsize=CACHED_SIDES)
 def position_buckets(count: int, buckets: int) -> tuple[int, ...]:
-    """Bucket of each of `count` patches along a side that the position table splits in `buckets`.
+    """Return the bucket of the position table for each of `count` patches along a side.
 
-    Not `i * buckets // count`: the coordinates are float32 numbers `i * float32(1 / count)` and
-    rounding moves some of them down by one bucket (for 70 buckets: counts 25, 49, 50, 55, 58, …).
-    The checkpoint was trained with that rounding.
+    Not `i * buckets // count`: in training the coordinates were float32 `i * float32(1 / count)`,
+    whose rounding moves some down by one bucket (for 70 buckets: counts 25, 49, 50, 55, 58, …).
     """
     if count < 1:
         raise ValueError(f"a side needs at least one patch, got {count}")
-    # the step is rounded to float32 first, the borders are not: that is what was trained with
+    # As in training, the step is rounded to float32 first and the borders are not.
     step = float(np.float32(1) / np.float32(count))
     coordinates = torch.arange(0, COORDINATE_END, step, dtype=torch.float32, device="cpu")
     borders = torch.arange(1 / buckets, 1, 1 / buckets, dtype=torch.float32, device="cpu")
     return tuple(torch.bucketize(coordinates, borders, right=True).tolist())
 
 
-def sincos_table(length: int, width: int) -> np.ndarray:
-    """Sine codes, then cosine codes, of the positions 0 … length - 1: float32 [length, width].
-
-    Raises:
-        ValueError: `width` is odd.
-    """
-    if width % 2:
-        raise ValueError(f"a sin-cos code needs an even width, got {width}")
-    half = width // 2
-    exponent = np.arange(half, dtype=np.float32) / np.float32(half)
-    frequency = (np.float32(1) / np.float32(MAX_PERIOD) ** exponent).astype(np.float32)
-    angle = np.arange(length, dtype=np.float32)[:, None] * frequency[None, :]  # [length, half]
-    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)  # [length, width]
+def side_codes(longest: int, width: int, like: Tensor) -> Tensor:
+    """Return sin-cos codes of positions along a side: [longest or more, width / 2]."""
+    length = -(-longest // TABLE_STEP) * TABLE_STEP
+    return _codes(length, width // 2, like.device, like.dtype)
 
 
 @lru_cache(maxsize=CACHED_TABLES)
 def _codes(length: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    return cached_tensor(sincos_table(length, width), device, dtype)
+    half = width // 2
+    exponent = np.arange(half, dtype=np.float32) / np.float32(half)
+    frequency = (np.float32(1) / np.float32(MAX_PERIOD) ** exponent).astype(np.float32)
+    angle = np.arange(length, dtype=np.float32)[:, None] * frequency[None, :]  # [length, half]
+    table = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)  # [length, width]
+    return cached_tensor(table, device, dtype)
 
 
 @lru_cache(maxsize=CACHED_LAYOUTS)
@@ -160,14 +145,12 @@ class SiglipVisionEmbeddings(nn.Module):
         self.position_embedding = nn.Embedding(self.buckets**2, config.hidden_size)
 
     def forward(self, patches: Tensor, ids: Tensor) -> Tensor:
-        """Embed `patches` [B, L, 588] at positions `ids` [B, L].
+        """Embed patches [B, L, 588] at positions `ids` [B, L]: [B, L, D].
 
-        A convolution whose stride is its kernel is a linear layer on each patch.
+        With equal kernel and stride the convolution is a linear layer on each patch.
         """
-        weight = self.patch_embedding.weight
-        embedded = F.linear(
-            patches.to(weight.dtype), weight.flatten(1), self.patch_embedding.bias
-        )  # [B, L, D]
+        weight, bias = self.patch_embedding.weight, self.patch_embedding.bias
+        embedded = F.linear(patches.to(weight.dtype), weight.flatten(1), bias)
         return embedded + self.position_embedding(ids)
 
 
@@ -199,16 +182,12 @@ class SiglipEncoderLayer(EncoderLayer):
 
 
 class SiglipEncoder(nn.Module):
-    """Holds the layers under the checkpoint's name."""
-
     def __init__(self, config: VisionConfig, num_layers: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(SiglipEncoderLayer(config) for _ in range(num_layers))
 
 
 class SiglipVisionTransformer(nn.Module):
-    """The vision tower: one feature per patch, no pooling."""
-
     def __init__(self, config: VisionConfig, *, drop_last_layer: bool = False) -> None:
         super().__init__()
         if config.hidden_act != SUPPORTED_ACTIVATION:
@@ -220,10 +199,7 @@ class SiglipVisionTransformer(nn.Module):
         self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, patches: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode a batch of patches [B, L, 588]: [B, L, D]; rows in the padding mean nothing.
-
-        `ids` [B, L] and `mask` are those of a `PatchGrid`.
-        """
+        """Encode patches [B, L, 588] to [B, L, D]; `ids` and `mask` are those of a `PatchGrid`."""
         x = self.embeddings(patches, ids)
         attention = DenseAttention(self.heads, mask)
         return run_layers(self.encoder.layers, x, attention, self.post_layernorm)
@@ -233,7 +209,7 @@ LAYER_NORM_EPS = 1e-6  # section 1.5
 
 
 class ResamplerAttention(nn.Module):
-    """Multi-head attention with packed input weights, named as in torch's own module."""
+    """Multi-head attention with the packed weights of `nn.MultiheadAttention`."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
@@ -246,10 +222,7 @@ class ResamplerAttention(nn.Module):
         nn.init.xavier_uniform_(self.in_proj_weight)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend from queries [Q, H], the same for every slice, to keys [B, L, H]: [B, Q, H].
-
-        The mask, bool [B, 1, 1, L], is True where a key counts.
-        """
+        """Attend from shared queries [Q, H] to keys [B, L, H] where the mask is True: [B, Q, H]."""
         q_weight, k_weight, v_weight = self.in_proj_weight.chunk(3)
         q_bias, k_bias, v_bias = self.in_proj_bias.chunk(3)
         q = self._split(F.linear(query, q_weight, q_bias)[None])  # [1, heads, Q, head_dim]
@@ -266,11 +239,7 @@ class ResamplerAttention(nn.Module):
 
 
 class Resampler(nn.Module):
-    """Learned queries that read one slice each time, for a language model of width H (`embed_dim`).
-
-    Raises:
-        ValueError: H is no multiple of 4, or the heads do not divide it.
-    """
+    """Cross-attention of learned queries over the features of a slice."""
 
     def __init__(self, num_queries: int, embed_dim: int, kv_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -287,19 +256,17 @@ class Resampler(nn.Module):
         nn.init.normal_(self.proj, std=embed_dim**-0.5)
 
     def forward(self, x: Tensor, grid: PatchGrid) -> Tensor:
-        """Condense features [B, L, kv_dim], of which padding is ignored, to [B, num_queries, H]."""
+        """Resample features [B, L, kv_dim] to [B, num_queries, H]."""
         kv = self.ln_kv(self.kv_proj(x))  # [B, L, H]
-        place = torch.cat([grid.codes[grid.cols], grid.codes[grid.rows]], dim=-1)  # [B, L, H]
-        mixed = self.attn(self.ln_q(self.query), kv + place, kv, grid.mask)
+        position = torch.cat([grid.codes[grid.cols], grid.codes[grid.rows]], dim=-1)  # [B, L, H]
+        mixed = self.attn(self.ln_q(self.query), kv + position, kv, grid.mask)
         return self.ln_post(mixed) @ self.proj  # [B, Q, H]
 
 
-# --- passes ---
-
-USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture 1:1, 16:9 or 4:3, either way up
-PADDED = 1088  # covers one slice's area at any side ratio up to 10:1
+USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture of aspect ratio 1:1, 16:9 or 4:3
+PADDED = 1088  # patches of a slice of any aspect ratio up to 10:1
 LONGEST_SIDE = 140  # patches; twice the table's step
-ROWS = (1, 2, 4, 8, 16)  # slices of a pass; the last bounds its memory
+ROWS = (1, 2, 4, 8, 16)  # slices of a pass; the last bounds the memory
 MOST_ROWS = ROWS[-1]
 
 
@@ -312,11 +279,7 @@ class SliceEncoder:
         has_fixed_passes: bool | None = None,
         most_rows: int = MOST_ROWS,
     ) -> None:
-        """Fuse the weights.
-
-        None for `has_fixed_passes` pads to fixed shapes on a card. Passes of fewer slices
-        (`most_rows`) need less memory.
-        """
+        """Fuse the weights; passes have fixed shapes, by default on a GPU only."""
         self.vision, self.resampler = vision, resampler
         self.device = vision.post_layernorm.weight.device
         self._is_on_card = self.device.type == "cuda"
@@ -342,10 +305,9 @@ class SliceEncoder:
         return [answers[index] for index in range(len(slices))]
 
     def prepare(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """Do what is done on the CPU before slices are encoded; any thread may call this.
+        """Do the CPU part of `encode` ahead of it, on any thread.
 
-        Slices that were not prepared are prepared inside `encode`. A card resizes pictures itself;
-        they only wait for it in pinned memory.
+        For a GPU, which resizes pictures itself, this is a copy to pinned memory.
         """
         if not (self._is_on_card and HAS_TRITON):
             return tuple(patches_of(slices))
@@ -353,14 +315,14 @@ class SliceEncoder:
         pixels = pinned = np.empty(0, np.uint8)
         for each in slices:
             if isinstance(each, PixelSlice):
-                if each.pixels is not pixels:  # neighbours that are slices of one picture share it
+                if each.pixels is not pixels:  # consecutive slices of one picture share it
                     pixels, pinned = each.pixels, pin(each.pixels)
                 each = replace(each, pixels=pinned)
             prepared.append(each)
         return tuple(prepared)
 
     def warm_up(self) -> None:
-        """Resize a blank picture, so that kernels are compiled."""
+        """Compile the resizing kernels."""
         side, pixels = PATCH_SIDE, np.zeros((PATCH_SIDE, PATCH_SIDE, 3), np.uint8)
         blank = PixelSlice(pixels, (side, side), (0, 0), (side, side))
         self.load([blank], torch.empty(1, 1, PATCH_VALUES, device=self.device))
@@ -380,10 +342,7 @@ class SliceEncoder:
         return patch_grid(sizes, length, buckets=buckets, width=width, like=like)
 
     def load(self, slices: Sequence[Slice], patches: Tensor) -> None:
-        """Write patch vectors; pixels are resized on the card.
-
-        `patches` are float32 [B, L, 588]; rows behind a slice's patches are left as they are.
-        """
+        """Write patch vectors to float32 [B, L, 588], leaving padding unchanged."""
         pixels: np.ndarray | None = None
         picture = torch.empty(0)
         for row, each in zip(patches, slices, strict=False):
@@ -392,12 +351,12 @@ class SliceEncoder:
                 continue
             from MiniCPMO45.kernels.picture_patches import write_patches
 
-            if each.pixels is not pixels:  # neighbours that are slices of one picture share it
+            if each.pixels is not pixels:  # consecutive slices of one picture share it
                 pixels, picture = each.pixels, upload_array(each.pixels, self.device)
             write_patches(picture, each, row)
 
     def _shape_for(self, size: PatchSize) -> tuple[int, bool]:
-        """Return the length a slice is encoded at, and whether that pass has a fixed shape."""
+        """Return the padded length of a slice, and whether its pass has a fixed shape."""
         count = math.prod(size)
         if not self._has_fixed or count > PADDED or max(size) > LONGEST_SIDE:
             return count, False
@@ -411,19 +370,18 @@ class SliceEncoder:
     def _run_fixed(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
         fixed = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
         fixed.load(slices)
-        # A copy, because the next replay writes over the original.
-        return list(fixed.run()[: len(slices)].clone())
+        return list(fixed.run()[: len(slices)].clone())  # the next replay overwrites the original
 
     def _fixed(self, length: int, n_rows: int) -> FixedPass:
         key = (length, n_rows)
         if key not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it outlives the call
+            with torch.inference_mode(False), torch.no_grad():  # it is reused
                 self._passes[key] = FixedPass(self, length, n_rows)
         return self._passes[key]
 
 
 class FixedPass(Capturable[Tensor]):
-    """At most `n_rows` slices of one length on memory whose addresses never change."""
+    """Static buffers and graph for at most `n_rows` slices of one length."""
 
     def __init__(self, encoder: SliceEncoder, length: int, n_rows: int) -> None:
         super().__init__(f"vision encoder, {n_rows} x {length}")
@@ -438,12 +396,12 @@ class FixedPass(Capturable[Tensor]):
         self._grid = PatchGrid(ids, rows, cols, mask, side_codes(LONGEST_SIDE, width, like))
 
     def load(self, slices: Sequence[Slice]) -> None:
-        n, mine = len(slices), self._grid
+        n, static = len(slices), self._grid
         self._encoder.load(slices, self._patches)
         grid = self._encoder.grid([each.size for each in slices], self._length)
-        mine.ids[:n], mine.rows[:n], mine.cols[:n] = grid.ids, grid.rows, grid.cols
-        if mine.mask is not None:
-            mine.mask[:n] = True if grid.mask is None else grid.mask
+        static.ids[:n], static.rows[:n], static.cols[:n] = grid.ids, grid.rows, grid.cols
+        if static.mask is not None:
+            static.mask[:n] = True if grid.mask is None else grid.mask
 
     def _work(self) -> Tensor:
         return self._encoder.forward(self._patches, self._grid)

@@ -1,6 +1,6 @@
-"""Full duplex: the one-second unit loop of prompt, prefill, generate and close.
+"""Full duplex: prompt, then a loop over one-second units of prefill, generate and close.
 
-Every method is a generator of requests over one `Session`. Source: docs/specification/model.md#6.
+Methods are generators of requests over one `Session`. Source: docs/specification/model.md#6.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
@@ -35,7 +36,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
-from MiniCPMO45.modes.speech import TIMING, Stopwatch, UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.modes.speech import TIMING, Stopwatch, UnitSpeech, speak_unit
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
@@ -53,21 +54,22 @@ from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 def split_unit_audio(
     audio_input: AudioInputState, audio: np.ndarray
 ) -> tuple[Tensor | None, Tensor]:
-    """Join waiting and new samples and cut off one unit's worth; `audio_input` is left alone.
+    """Split one unit off the pending and new samples, without changing `audio_input`.
 
-    The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later units
-    consume 16 000. Returns one unit's samples float32 [16480 or 16000], None while too little has
-    arrived; and the samples that wait for the next call.
+    The first unit is left-padded to 16 560 samples, of which 16 480 are consumed; later units
+    consume 16 000.
+
+    Returns:
+        The unit's samples, float32 [16480 or 16000], or None if there are too few; and the rest.
     """
-    held = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
+    samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
     need = UNIT_SAMPLES
     if audio_input.audio_units == 0:
         need = FIRST_UNIT_SAMPLES
-        lead = max(0, FIRST_PAD_SAMPLES - len(held))
-        held = torch.cat((torch.zeros(lead), held))
-    if len(held) < need:
-        return None, held
-    return held[:need], held[need:].clone()
+        samples = F.pad(samples, (max(0, FIRST_PAD_SAMPLES - len(samples)), 0))
+    if len(samples) < need:
+        return None, samples
+    return samples[:need], samples[need:].clone()
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +110,9 @@ class UnitOrderError(RuntimeError):
 
 @dataclass(frozen=True)
 class PrefillResult:
-    """Outcome of feeding one unit's input; costs in seconds.
+    """Result of prefilling one unit; without `success` nothing was fed.
 
-    Unless `success`, nothing was fed, for the `reason`. `cost_feed` is the language model's pass.
+    Costs are in seconds, `cost_feed` that of the language model.
     """
 
     success: bool
@@ -122,15 +124,14 @@ class PrefillResult:
 
 @dataclass(frozen=True, eq=False)
 class UnitResult:
-    """What the model did in one unit; costs in seconds.
+    """Result of one unit.
 
     Attributes:
-        audio_waveform: float32 [samples] at 24 kHz; silence when listening; without the part that
-            was emitted early.
-        current_time: units so far.
-        cost_tts_prep: building the speech condition and its first step.
-        cost_token2wav: codes to waveform.
-        barge_in: a running turn was cut by this unit.
+        audio_waveform: float32 [samples] at 24 kHz without early audio; silence when listening.
+        current_time: number of units so far.
+        cost_llm, cost_tts_prep, cost_tts, cost_token2wav, cost_all: seconds; `cost_tts_prep` is
+            that of the speech decoder's condition.
+        barge_in: this unit interrupted a running turn.
     """
 
     is_listen: bool
@@ -151,16 +152,10 @@ class UnitResult:
     early_samples: int = 0
 
 
-FEWEST_STEPS: Final = 3  # the decision to listen or to speak, one token of text, the unit's end
+FEWEST_STEPS: Final = 3  # listen or speak, one text token, the unit's terminator
 
 
 class DuplexCapability:
-    """The unit loop over any session.
-
-    `prompts` are the system prompts fed last, `defaults` the settings of conversations that bring
-    none.
-    """
-
     def __init__(
         self,
         config: MiniCPMOConfig,
@@ -175,7 +170,6 @@ class DuplexCapability:
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
         self.prompts = PromptCache() if prompts is None else prompts
-        self._speech_end = config.tts_config.speech_eos_id
 
     @property
     def tokens(self) -> SpecialTokens:
@@ -191,25 +185,24 @@ class DuplexCapability:
         voice_sample: np.ndarray | None = None,
         vocoder: SpeechStream | None = None,
     ) -> Steps[None]:
-        """Feed the system prompt around the voice sample and make the session ready.
+        """Prefill the system prompt, from the prompt cache if possible, and prepare the session.
 
-        A prompt that was fed before is copied from the prompts kept. `prefix` and `suffix` stand
-        around the voice sample, float32 [n] at 16 kHz; units follow immediately. `vocoder` is a
-        fresh stream in the voice to speak with; None gives text only.
+        `prefix` and `suffix` surround the voice sample, float32 [n] at 16 kHz. `vocoder` is a fresh
+        stream with the output voice; None for text output only.
         """
         session.settings = settings or self.defaults
         session.speech.vocoder = vocoder if session.settings.generate_audio else None
         session.reset_speech()
         opening, closing = (tuple(self.tokenizer.encode(text)) for text in (prefix, suffix))
         key = prompt_key(opening, closing, voice_sample)
-        if not self.prompts.recall(key, session.kv):
+        if not self.prompts.load(key, session.kv):
             pieces: list[TokenIds | Embeddings] = [TokenIds(opening)]
             if voice_sample is not None:
                 mels = tuple(clip_mels(voice_sample))
                 rows = yield EncodeClips(mels, self.config.audio_block_frames)
                 pieces.append(Embeddings(torch.cat(rows)))
             yield LlmForward(session.kv, (*pieces, TokenIds(closing)), wants_logits=False)
-            self.prompts.keep(key, session.kv)
+            self.prompts.store(key, session.kv)
         window, marker = session.window, session.settings.window.context_marker
         window.preserved = session.kv.length
         window.prefix = session.kv.length - len(closing)
@@ -223,7 +216,7 @@ class DuplexCapability:
         frame_list: Sequence[Frame] = (),
         max_slice_nums: int | Sequence[int] | None = None,
     ) -> Steps[PrefillResult]:
-        """Feed one unit's input in one forward pass.
+        """Prefill one unit in one forward pass.
 
         `audio_waveform` is float32 [n] at 16 kHz, of which one second is consumed and the rest
         buffered, or what `prepare_audio` made of it.
@@ -273,10 +266,10 @@ class DuplexCapability:
     def streaming_generate(
         self, session: Session, force_listen: bool = False, force_speak: bool = False
     ) -> Steps[UnitResult]:
-        """Decide what the model does in this unit and synthesise what it says.
+        """Generate the text and speech of the prefilled unit.
 
-        `force_listen` ends a running turn first; `force_speak` speaks unless the model has to
-        listen. The unit's terminators reach the cache in `close_unit`.
+        `force_listen` listens and ends a running turn; `force_speak` speaks unless the model has to
+        listen. `close_unit` must follow.
         """
         watch, turn = Stopwatch(time.perf_counter), session.turn
         logits, turn.logits = turn.logits, None
@@ -303,19 +296,17 @@ class DuplexCapability:
         )
 
     def close_unit(self, session: Session) -> Steps[None]:
-        """Close the unit and keep the window; harmless when no unit is open.
+        """End the unit and apply the sliding window; without an open unit, do nothing.
 
-        What ends the unit in the cache is fed together with the next unit's input, unless the
-        window has to drop something now.
+        The unit's terminators are fed with the next unit's input, or now if the window drops units.
         """
-        pending, turn = session.turn.pending, session.turn
+        pending, turn, window = session.turn.pending, session.turn, session.window
         if pending is None or turn.unit_start is None:
             return
         terminator = () if pending.terminator is None else (pending.terminator,)
         turn.closing = (*terminator, self.tokens.unit_end)
-        said = () if pending.is_listen else pending.ids
-        text_ids = [token for token in said if token not in self.tokens.non_text_ids]
-        window = session.window
+        spoken = () if pending.is_listen else pending.ids
+        text_ids = [token for token in spoken if token not in self.tokens.non_text_ids]
         window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
         turn.pending, turn.unit_start, turn.vision_slices = None, None, 0
         settings = window_now(session.kv, session.settings.window)
@@ -331,22 +322,21 @@ class DuplexCapability:
     def decode(
         self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
     ) -> Steps[UnitDraft]:
-        """Decide tokens until the unit ends, from logits [vocabulary] that follow its input.
+        """Generate the tokens of a unit from the logits [vocabulary] after its input.
 
-        `force_listen` and `force_speak` are those of `streaming_generate`. The terminator is not in
-        the cache yet. Source: docs/specification/model.md#6.4.
+        `force_listen` and `force_speak` as for `streaming_generate`; the terminator is not fed.
+        Source: docs/specification/model.md#6.4.
         """
         turn, settings, draft = session.turn, session.settings, UnitDraft()
         override = turn.force_next_listen or force_listen
         turn.force_next_listen = False
         is_early = turn.decisions < settings.force_listen_count and not force_speak
-        force = override or is_early
         turn.decisions += 1
         if override and not turn.has_ended:
             yield from self._interrupt(session)
             draft.barge_in = True
         sampler, decision = session.sampler, None
-        if not force:
+        if not (override or is_early):
             decision = TextDecision(self.policy, sampler.history, settings, sampler.generator)
         last = max(settings.max_new_speak_tokens_per_chunk, FEWEST_STEPS) - 1
         token: int | None = None
@@ -362,12 +352,12 @@ class DuplexCapability:
             if self._ends_unit(session, draft, token, step):
                 return draft
             if token == self.tokens.listen:
-                token = self.tokens.tts_bos  # a running turn cannot turn silent without ending
+                token = self.tokens.tts_bos  # a turn has to end before the model listens
             turn.has_ended = False
-            said = [*draft.ids, token] if step > 0 else []
-            if len(self.tokenizer.decode(said, skip_special_tokens=True)) >= MAX_UNIT_CHARACTERS:
-                draft.terminator = self.tokens.chunk_eos
-                return draft
+            text_ids = [*draft.ids, token] if step > 0 else []
+            text = self.tokenizer.decode(text_ids, skip_special_tokens=True)
+            if len(text) >= MAX_UNIT_CHARACTERS:
+                break
             output = yield LlmForward(
                 session.kv,
                 (TokenIds((token,)),),
@@ -383,7 +373,7 @@ class DuplexCapability:
         return draft
 
     def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
-        """Whether `token` ends the unit instead of being fed; completes the draft if so."""
+        """Return whether `token` ends the unit; if so, record the outcome in the draft."""
         tokens = self.tokens
         if draft.end_of_turn:
             draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
@@ -391,8 +381,6 @@ class DuplexCapability:
         if token == tokens.listen and not session.turn.has_ended:
             return False
         draft.is_listen = token == tokens.listen
-        if draft.is_listen:
-            draft.end_of_turn = False
         if token in tokens.chunk_terminators:
             draft.terminator = token
             return True
@@ -409,8 +397,6 @@ class DuplexCapability:
     ) -> Steps[UnitSpeech]:
         if session.speech.vocoder is None or session.stop.is_set():
             return UnitSpeech()
-        hidden = torch.stack(draft.hidden) if draft.hidden else None
-        said = UnitText(tuple(draft.ids), hidden, text, draft.end_of_turn)
         settings = session.settings
         rule = CodeRule(
             temperature=settings.tts_temperature,
@@ -419,11 +405,10 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        config = self.config.tts_config
-        return (yield from speak_unit(session, said, config, rule, watch, eos=self._speech_end))
+        return (yield from speak_unit(session, draft, text, self.config.tts_config, rule, watch))
 
     def _result(
-        self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **said: Any
+        self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any
     ) -> UnitResult:
         speech = speech or UnitSpeech()
         slices, wave = session.turn.vision_slices, speech.waveform
@@ -439,5 +424,5 @@ class DuplexCapability:
             cost_all=watch.total(),
             vision_slices=slices,
             vision_tokens=slices * self.config.query_num,
-            **said,
+            **fields,
         )

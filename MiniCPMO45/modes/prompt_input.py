@@ -1,4 +1,4 @@
-"""From messages to the rows the language model is fed; system prompts are kept by content."""
+"""Messages and pictures as input rows of the language model, and the cache of system prompts."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, 
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 
-STREAMING_SLICES = 1  # slices per picture where the caller does not say; source: spec, 4.1
+STREAMING_SLICES = 1  # default slices per picture; source: docs/specification/model.md#4.1
 
 
 @dataclass(frozen=True)
 class PieceOptions(PromptOptions):
-    """How one message or piece is read; its pictures are numbered in a whole history alone.
+    """Options of one message or one chunk of a user turn; only whole histories number pictures.
 
     Attributes:
-        stream_input: the user's audio is the next part of a live stream, not a whole clip.
-        is_last_chunk: nothing follows this piece in the user's turn.
-        enable_thinking: the replies of this conversation begin with a thought.
-        use_tts_template: the replies of this conversation can be spoken.
+        stream_input: the user's audio continues a live stream and is not a whole clip.
+        is_last_chunk: this chunk ends the user's turn.
+        enable_thinking: replies of this conversation begin with a thought.
+        use_tts_template: replies of this conversation can be spoken.
     """
 
     max_slice_nums: int | None = STREAMING_SLICES
@@ -54,27 +54,32 @@ class PieceOptions(PromptOptions):
     use_tts_template: bool = True
 
 
+Pieces = tuple[TokenIds | Embeddings, ...]
+
+
 class MessageInput:
     def __init__(self, config: MiniCPMOConfig, processor: MiniCPMOProcessor) -> None:
         self.config = config
         self.processor = processor
 
     def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
-        """Lay out a message behind what the cache ends with; raises `ProcessingError`."""
+        """Render a message as continuation of the cached text; raises `ProcessingError`."""
         content = message.content
         if message.role == "user" and not isinstance(content, str):
-            content = self._led_by_silence(session.audio_input, list(content))
-        frame = _frame(session, message.role, options)
+            content = list(content)
+            if session.audio_input.audio_units == 0:
+                pad_first_audio(content)
+        frame = _frame(session.turn.opening, message.role, options)
         return self.processor.render_piece(content, frame, replace(options, use_image_id=False))
 
     def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
-        """Lay out a closed history; raises `ProcessingError` or `PromptTooLongError`."""
+        """Render a complete history; raises `ProcessingError` or `PromptTooLongError`."""
         return self.processor.render(messages, options)
 
     def embed_message(
         self, session: Session, prompt: Prompt, role: str, options: PieceOptions
     ) -> Steps[Pieces]:
-        """Encode a message's media; only a user's live stream continues in the session."""
+        """Encode a message's media; live user audio extends the session's stream."""
         pictures = yield from embed_pictures(prompt)
         if options.stream_input and role == "user":
             audio = yield from self._embed_stream(session.audio_input, prompt, options)
@@ -83,26 +88,15 @@ class MessageInput:
         return lay_out(prompt, pictures, audio)
 
     def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
-        """Encode the media of a whole history, audio in blocks of a second."""
+        """Encode the media of a whole history, audio in attention blocks of a second."""
         pictures = yield from embed_pictures(prompt)
         audio = yield from embed_clips(prompt, self.config.audio_block_frames)
         return lay_out(prompt, pictures, audio)
 
-    def _led_by_silence(self, audio_input: AudioInputState, content: list) -> list:
-        """Lead the first audio of a conversation by zeros up to the first chunk's length."""
-        if audio_input.audio_units > 0:
-            return content
-        for index, part in enumerate(content):
-            if isinstance(part, np.ndarray):
-                missing = max(0, FIRST_PAD_SAMPLES - len(part))
-                content[index] = np.pad(part, (missing, 0))
-                break
-        return content
-
     def _embed_stream(
         self, audio_input: AudioInputState, prompt: Prompt, options: PieceOptions
     ) -> Steps[list[Tensor]]:
-        """Encode live audio second by second; what is not a whole unit yet waits."""
+        """Encode live audio unit by unit; an incomplete unit waits for the next chunk."""
         audio = []
         for number, clip in enumerate(prompt.clips):
             is_last_clip = options.is_last_chunk and number == len(prompt.clips) - 1
@@ -120,8 +114,16 @@ class MessageInput:
         return audio
 
 
-def _frame(session: Session, role: str, options: PieceOptions) -> Callable[[str], str]:
-    opening = session.turn.opening
+def pad_first_audio(content: list) -> None:
+    """Left-pad the first audio of a conversation to the length of a stream's first unit."""
+    for index, part in enumerate(content):
+        if isinstance(part, np.ndarray):
+            content[index] = np.pad(part, (max(0, FIRST_PAD_SAMPLES - len(part)), 0))
+            break
+
+
+def _frame(opening: TurnOpening, role: str, options: PieceOptions) -> Callable[[str], str]:
+    """Return the function that adds the text around a message's content."""
     if role == "user":
         return lambda content: prompts.user_piece(content, opening)
     if role == "assistant" and opening is not TurnOpening.FIRST:
@@ -134,23 +136,16 @@ def _frame(session: Session, role: str, options: PieceOptions) -> Callable[[str]
     return lambda content: prompts.message_text(role, content)
 
 
-Pieces = tuple[TokenIds | Embeddings, ...]
-
-
 def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
-    """Encode every slice of the prompt's pictures; one [64, hidden] per image span."""
+    """Encode every slice of the prompt's pictures: one [64, hidden] per image span."""
     slices = tuple(each for picture in prompt.pictures for each in picture.slices)
     if not slices:
         return []
-    rows = yield EncodeImages(slices)
-    return list(rows)
+    return list((yield EncodeImages(slices)))
 
 
 def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]:
-    """Encode clips in attention blocks of `block_frames` encoder frames: one [t, hidden] each.
-
-    A clip above 30 s is encoded in pieces and joined.
-    """
+    """Encode clips in attention blocks of `block_frames` encoder frames: one [t, hidden] each."""
     mels = [clip_mels(clip) for clip in prompt.clips]
     if not mels:
         return []
@@ -160,7 +155,7 @@ def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]
 
 
 def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor]) -> Pieces:
-    """Put embeddings, [64, hidden] per picture slice and [t, hidden] per clip, in their slots."""
+    """Replace the prompt's spans by embeddings: [64, hidden] per slice, [t, hidden] per clip."""
     slots = sorted(
         [*zip(prompt.image_spans, pictures, strict=True)]
         + [*zip(prompt.audio_spans, audio, strict=True)],
@@ -185,9 +180,9 @@ class SlicedPicture:
 
 @dataclass(frozen=True, eq=False)
 class EncodedPicture:
-    """A picture encoded ahead of its unit, sliced by the limit `max_slices`.
+    """A picture encoded ahead of its unit: [num_queries, hidden] per slice, overview first.
 
-    `rows` are [num_queries, hidden] of each slice: the whole picture first, then its parts.
+    `max_slices` is the limit that it was sliced with.
     """
 
     rows: tuple[Tensor, ...]
@@ -195,16 +190,14 @@ class EncodedPicture:
 
 
 PreparedFrame = SlicedPicture | EncodedPicture
-"""A picture of which at least the slices are made."""
-
 Frame = Image.Image | PreparedFrame
-"""An RGB picture, prepared or not."""
+"""An RGB picture, or one that is already sliced or encoded."""
 
 
 def slice_pictures(
     frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
 ) -> list[PreparedFrame]:
-    """Cut pictures into slices, but for those that are prepared already.
+    """Slice pictures that are not prepared yet.
 
     Raises:
         ValueError: a list of limits whose length differs from the frames'.
@@ -231,9 +224,10 @@ def picture_pieces(
     config: SliceConfig,
     tokens: SpecialTokens,
 ) -> Steps[tuple[list[TokenIds | Embeddings], int]]:
-    """Encode pictures, unless that was done ahead, and lay them out between their marks.
+    """Encode pictures that are not encoded yet, all in one request.
 
-    Returns the prompt pieces, and the number of slices.
+    Returns:
+        The input pieces with image and slice tokens, and the number of slices.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
     unencoded = [each for each in pictures if isinstance(each, SlicedPicture)]
@@ -242,26 +236,19 @@ def picture_pieces(
     pieces: list[TokenIds | Embeddings] = []
     count = 0
     for picture in pictures:
-        if isinstance(picture, EncodedPicture):
-            rows = picture.rows
-        else:
-            rows = tuple(islice(encoded, len(picture.slices)))
-        pieces += _between_marks(rows, tokens)
-        count += len(rows)
+        start, stop = tokens.image_start, tokens.image_end
+        for each in (
+            picture.rows
+            if isinstance(picture, EncodedPicture)
+            else islice(encoded, len(picture.slices))
+        ):
+            pieces += [TokenIds((start,)), Embeddings(each), TokenIds((stop,))]
+            start, stop = tokens.slice_start, tokens.slice_end
+            count += 1
     return pieces, count
 
 
-def _between_marks(rows: Sequence[Tensor], tokens: SpecialTokens) -> list[TokenIds | Embeddings]:
-    pieces: list[TokenIds | Embeddings] = []
-    for index, each in enumerate(rows):
-        is_source = index == 0
-        opening = tokens.image_start if is_source else tokens.slice_start
-        closing = tokens.image_end if is_source else tokens.slice_end
-        pieces += [TokenIds((opening,)), Embeddings(each), TokenIds((closing,))]
-    return pieces
-
-
-MAX_BYTES = 256 << 20  # some twenty prompts with a voice sample at the published size
+MAX_BYTES = 256 << 20  # about twenty prompts with a voice sample at the published size
 
 
 def prompt_key(
@@ -276,7 +263,7 @@ def prompt_key(
 
 
 class PromptCache:
-    """The rows of the prompts used last; the least recently used is evicted first."""
+    """Keys and values of system prompts; beyond `max_bytes` the least recently used is evicted."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -289,8 +276,8 @@ class PromptCache:
     def nbytes(self) -> int:
         return sum(rows.nbytes for rows in self._prompts.values())
 
-    def recall(self, key: str, kv: KvHandle) -> bool:
-        """Copy a prompt into an empty cache; False if it is not kept."""
+    def load(self, key: str, kv: KvHandle) -> bool:
+        """Copy a prompt into an empty KV cache; return False on a miss."""
         assert kv.length == 0, "a prompt begins a conversation"
         rows = self._prompts.get(key)
         if rows is None:
@@ -299,8 +286,8 @@ class PromptCache:
         kv.put(rows)
         return True
 
-    def keep(self, key: str, kv: KvHandle) -> None:
-        """Keep a copy of all that a cache holds, unless it is larger than `max_bytes`."""
+    def store(self, key: str, kv: KvHandle) -> None:
+        """Store a copy of a whole KV cache, unless it exceeds `max_bytes`."""
         rows = kv.rows(0, kv.length)
         if rows.nbytes > self.max_bytes:
             return

@@ -1,6 +1,6 @@
-"""Turn-based conversation: prefill messages, then write a reply, spoken as it is written or whole.
+"""Turn-based conversations: prefill of messages, and replies, streamed or as a whole.
 
-Serves streaming, half duplex and one-shot chat. Every method is a generator of requests over one
+Serves streaming, half duplex and one-shot chat. Methods are generators of requests over one
 `Session`. Source: docs/specification/model.md#5.2 to #5.9.
 """
 
@@ -24,17 +24,17 @@ from MiniCPMO45.processing.processor import Message, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import SPEECH_END, TurnOpening
 from MiniCPMO45.settings import GenerationSettings
 
-GROUP_TOKENS = 10  # text tokens that reach speech together; source: docs/specification/model.md#5.4
-BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
+GROUP_TOKENS = 10  # text tokens synthesised together; source: docs/specification/model.md#5.4
+INCOMPLETE_CHARACTER = "\ufffd"
 
 
 @dataclass(frozen=True)
 class ReplyResult:
-    """A whole reply.
+    """A complete reply.
 
     Attributes:
-        waveform: float32 [samples] at 24 kHz, where speech is made of the whole reply.
-        prompt: the text that a one-shot reply answers, media as markers.
+        waveform: float32 [samples] at 24 kHz, if the speech was not streamed.
+        prompt: prompt of a one-shot reply, with media markers.
     """
 
     text: str
@@ -48,15 +48,16 @@ class ReplyResult:
 
 @dataclass
 class _Reply:
-    """A reply being written.
+    """A reply under generation.
 
     Attributes:
-        ids: tokens drawn; the last one is not fed until its successor is drawn.
+        next_pieces: input of the next forward pass.
+        ids: tokens so far; the last one is not fed until its successor is generated.
         hidden: state [hidden] of each token fed.
         prefix: states [n, hidden] of the rows fed before the reply.
-        given: tokens that are fed before any is drawn.
-        grouped: tokens passed to speech or emitted.
-        text_sent: characters from token `text_from` on that were emitted.
+        given: tokens still to be fed instead of generated.
+        grouped: number of tokens passed to speech or emitted.
+        text_from, text_sent: `text_sent` characters after token `text_from` were emitted.
     """
 
     next_pieces: Pieces
@@ -82,10 +83,13 @@ class StreamingCapability:
     def prefill(
         self, session: Session, message: Message, options: PieceOptions | None = None
     ) -> Steps[str]:
-        """Feed one message, or one piece of a user's turn, behind what the cache holds.
+        """Append one message, or one chunk of a user turn, to the cache.
 
-        Returns the text fed, media as markers. The message's role decides how the turn is opened
-        and closed. Raises `ProcessingError` if a part cannot be used; nothing was fed then.
+        Returns:
+            The text fed, with media markers.
+
+        Raises:
+            ProcessingError: a part cannot be used; nothing was fed.
         """
         options = options or PieceOptions()
         turn, audio_input = session.turn, session.audio_input
@@ -106,10 +110,7 @@ class StreamingCapability:
     def prefill_history(
         self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
     ) -> Steps[str]:
-        """Feed a whole closed history, into a fresh conversation.
-
-        Returns the text fed, media as markers.
-        """
+        """Prefill a complete history into a fresh session; return its text with media markers."""
         options = options or PieceOptions(omni_mode=False)
         prompt = self.messages.render_history(messages, options)
         pieces = yield from self.messages.embed_history(session, prompt)
@@ -118,24 +119,24 @@ class StreamingCapability:
         return prompt.text
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
-        """Write a reply, spoken as it is written; emits `ReplyPiece`s.
+        """Generate a reply, streamed as `ReplyPiece`s.
 
-        Speech takes tokens in groups and needs an open voice. Text without speech is emitted token
-        by token, and so is a function call, which is never spoken. `session.stop` ends the reply.
+        With an open voice the text is spoken in groups of tokens. Otherwise, and for function
+        calls, it is emitted token by token. `session.stop` ends the reply.
         """
         start = session.kv.length
         reply = self._begin(session, settings)
         speaks = self._speaks(session, settings)
         while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
             group = GROUP_TOKENS if speaks else 1
-            size = group if reply.ids else group + 1  # the last token drawn is not fed yet
-            yield from self._write(session, reply, settings, size)
+            size = group if reply.ids else group + 1  # the last token is not fed yet
+            yield from self._extend(session, reply, settings, size)
             if session.stop.is_set():
                 break
             if reply.hit_limit:
                 yield from self._feed_last(session, reply)
-            yield from self._pass_on(session, reply, settings, speaks)
-            if speaks and self._calls(reply):
+            yield from self._emit_group(session, reply, settings, speaks)
+            if speaks and self._has_call(reply):
                 yield from self.speech.finish(session, lambda: self._new_text(reply))
                 speaks = False
         if session.stop.is_set():
@@ -150,18 +151,18 @@ class StreamingCapability:
     def reply_over_cache(
         self, session: Session, settings: GenerationSettings
     ) -> Steps[ReplyResult]:
-        """Write a whole reply behind what the cache holds, then speak it as a whole."""
+        """Generate a whole reply to the cached conversation, then its speech."""
         start = session.kv.length
         reply = self._begin(session, settings)
-        yield from self._write_whole(session, reply, settings)
+        yield from self._generate_whole(session, reply, settings)
         if reply.hit_limit:
             yield from self._feed_last(session, reply)
         result = self._end(session, reply, start)
-        said = result.ids[: self.policy.tokens.spoken_count(result.ids)]
-        if not said or not self._speaks(session, settings) or session.stop.is_set():
+        spoken = result.ids[: self.policy.tokens.spoken_count(result.ids)]
+        if not spoken or not self._speaks(session, settings) or session.stop.is_set():
             return result
-        hidden = torch.stack(reply.hidden[: len(said)])
-        wave = yield from self.speech.speak_whole(session, said, hidden, settings.speech)
+        hidden = torch.stack(reply.hidden[: len(spoken)])
+        wave = yield from self.speech.speak_whole(session, spoken, hidden, settings.speech)
         return replace(result, waveform=wave)
 
     def reply(
@@ -171,10 +172,10 @@ class StreamingCapability:
         settings: GenerationSettings,
         options: PieceOptions | None = None,
     ) -> Steps[ReplyResult]:
-        """Answer a whole history in a fresh conversation, then speak the reply as a whole.
+        """Answer a complete history in a fresh session: generate the whole reply, then its speech.
 
-        By default pictures are cut as the checkpoint says and parts are joined by a line feed. The
-        last token of a reply that hits its limit is not fed, and not spoken.
+        By default pictures are sliced by the checkpoint's rules and parts are joined by a line
+        feed. The last token of a reply that hits its limit is neither fed nor spoken.
 
         Raises:
             ProcessingError: a part of a message cannot be used.
@@ -193,7 +194,7 @@ class StreamingCapability:
         reply = self._begin(session, settings)
         reply.next_pieces = yield from self.messages.embed_history(session, prompt)
         reply.is_one_shot, given = True, reply.given
-        yield from self._write_whole(session, reply, settings)
+        yield from self._generate_whole(session, reply, settings)
         if reply.hit_limit and len(reply.ids) == len(given):
             yield from self._feed_last(session, reply)
         was_stopped = session.stop.is_set() and not reply.has_ended
@@ -216,10 +217,10 @@ class StreamingCapability:
     def _split_into_rounds(
         self, session: Session, ids: Sequence[int], messages: Sequence[Message]
     ) -> None:
-        """Register each message of a history, so that the window can drop rounds one by one."""
+        """Record the messages of a history as rounds, which the window can drop one by one."""
         start = self.policy.tokens.im_start
         starts = [index for index, token in enumerate(ids) if token == start]
-        if len(starts) != len(messages):  # a message spells the mark out
+        if len(starts) != len(messages):  # a message contains the control token
             return
         session.window.rounds.pop()
         stops = [*starts[1:], len(ids)]
@@ -248,24 +249,24 @@ class StreamingCapability:
         given = tuple(self.tokenizer.encode_text(settings.reply_start))
         return _Reply(
             given=given,
-            has_ended=bool(settings.reply_start) and not given,  # there is nothing to say
+            has_ended=bool(settings.reply_start) and not given,
             next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
         )
 
     def _speaks(self, session: Session, settings: GenerationSettings) -> bool:
         return settings.generate_audio and session.speech.vocoder is not None
 
-    def _write_whole(
+    def _generate_whole(
         self, session: Session, reply: _Reply, settings: GenerationSettings
     ) -> Steps[None]:
         if not (reply.has_ended or session.stop.is_set()):
             most = max(settings.max_new_tokens, len(reply.given))
-            yield from self._write(session, reply, settings, most)
+            yield from self._extend(session, reply, settings, most)
 
-    def _write(
+    def _extend(
         self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
     ) -> Steps[None]:
-        """Take up to `size` tokens: what is given, then what is drawn."""
+        """Append up to `size` tokens: given ones, then generated ones."""
         tokens, choose = self.policy.tokens, self.policy.next_streamed
         terminators = tokens.reply_terminators
         if reply.is_one_shot:
@@ -289,7 +290,7 @@ class StreamingCapability:
         reply.hit_limit = not reply.given and len(reply.ids) >= settings.max_new_tokens
 
     def _take_given(self, session: Session, reply: _Reply, size: int) -> Steps[int]:
-        """Take given tokens in one pass and return how many; the last one waits to be fed."""
+        """Append given tokens in one forward pass, the last one unfed; return their number."""
         taken, reply.given = reply.given[:size], reply.given[size:]
         if taken:
             pieces = (*reply.next_pieces, TokenIds(taken[:-1]))
@@ -303,18 +304,18 @@ class StreamingCapability:
             reply.next_pieces = (TokenIds(taken[-1:]),)
         return len(taken)
 
-    def _calls(self, reply: _Reply) -> bool:
+    def _has_call(self, reply: _Reply) -> bool:
         return self.policy.tokens.spoken_count(reply.ids) < len(reply.ids)
 
     def _feed_last(self, session: Session, reply: _Reply) -> Steps[None]:
-        """Feed the last token, so that its state exists and the cache holds the whole reply."""
+        """Feed the last token, to obtain its state and complete the cache."""
         output = yield LlmForward(session.kv, reply.next_pieces, wants_logits=False)
         reply.hidden.append(output.hidden[-1])
 
-    def _pass_on(
+    def _emit_group(
         self, session: Session, reply: _Reply, settings: GenerationSettings, speaks: bool
     ) -> Steps[None]:
-        """Give the tokens whose states exist to speech, or their text to the caller."""
+        """Synthesise the tokens whose states are known, or emit their text."""
         start, reply.grouped = reply.grouped, len(reply.hidden)
         ids = reply.ids[start : reply.grouped]
         if not speaks:
@@ -330,18 +331,18 @@ class StreamingCapability:
             ids,
             torch.stack(reply.hidden[start:])[: len(ids)],
             settings.speech,
-            is_text_end=reply.has_ended or reply.hit_limit or self._calls(reply),
+            is_text_end=reply.has_ended or reply.hit_limit or self._has_call(reply),
             take_text=lambda: self._new_text(reply),
         )
 
     def _new_text(self, reply: _Reply, *, is_final: bool = False) -> str:
-        """Text of the grouped tokens that was not emitted; half a character waits."""
+        """Return text of grouped tokens not yet emitted, without an incomplete character."""
         text = self.tokenizer.decode(reply.ids[reply.text_from : reply.grouped])
         new = text[reply.text_sent :]
         if not is_final:
-            new = new.rstrip(BROKEN_CHARACTER)
+            new = new.rstrip(INCOMPLETE_CHARACTER)
         reply.text_sent += len(new)
-        if reply.text_sent == len(text):  # it ends with a whole character
+        if reply.text_sent == len(text):
             reply.text_from, reply.text_sent = reply.grouped, 0
         return new
 
@@ -350,16 +351,16 @@ class StreamingCapability:
         was_stopped = session.stop.is_set() and not reply.has_ended
         if session.kv.length == start:  # stopped before the first pass: the turn is still open
             return ReplyResult("", (), was_stopped)
-        kept = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
+        ids = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
         window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
         turn.round += 1
         turn.opening = TurnOpening.AFTER_REPLY
-        return ReplyResult(self.tokenizer.decode(kept), tuple(kept), was_stopped, reply.hit_limit)
+        return ReplyResult(self.tokenizer.decode(ids), tuple(ids), was_stopped, reply.hit_limit)
 
     def _speak_span(
         self, session: Session, prompt: Prompt, reply: _Reply, settings: GenerationSettings
     ) -> Steps[np.ndarray | None]:
-        """Speak what stands between the speech marks of prompt and reply, as far as it was fed."""
+        """Synthesise the fed tokens between the speech tokens of prompt and reply."""
         tokens = self.policy.tokens
         if tokens.tts_bos not in prompt.ids or reply.prefix is None:
             return None
@@ -370,16 +371,10 @@ class StreamingCapability:
         stop = min(stop if stop >= 0 else len(ids), len(hidden))
         if stop <= start:
             return None
-        return (
-            yield from self.speech.speak_whole(
-                session, ids[start:stop], hidden[start:stop], settings.speech
-            )
-        )
+        spoken, states = ids[start:stop], hidden[start:stop]
+        return (yield from self.speech.speak_whole(session, spoken, states, settings.speech))
 
 
 def _last(ids: Sequence[int], token: int, start: int) -> int:
-    """Index of the last `token` from `start` on, -1 if there is none."""
-    for index in range(len(ids) - 1, start - 1, -1):
-        if ids[index] == token:
-            return index
-    return -1
+    """Return the index of the last `token` from `start` on, or -1."""
+    return max((index for index in range(start, len(ids)) if ids[index] == token), default=-1)

@@ -1,8 +1,10 @@
-"""From 16 kHz audio to the log-mel the audio encoder reads, for whole clips and for live streams.
+"""Whisper log-mel spectrograms of 16 kHz audio, for whole clips and incrementally for streams.
 
-A stream gives what the mel of its whole buffer would give, but transforms only windows that are
-new: of older ones the loudest bin is enough, because that is all the moving floor asks for. Buffers
-and tensors in a state are replaced and never written to, so states may share them.
+A stream returns what the spectrogram of its whole buffer would, but transforms new windows only: of
+earlier ones it keeps the loudest bin, on which the dynamic floor depends. Buffers and tensors of a
+state are replaced and never written to, so copies of a state may share them.
+
+Source: arXiv:2212.04356, section 2.2; docs/specification/model.md#4.4 and #4.5.
 """
 
 from __future__ import annotations
@@ -17,19 +19,53 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import audio_utils
 
+SAMPLE_RATE_HZ = 16_000
+N_FFT = 400  # samples, 25 ms
+HOP_SAMPLES = 160  # 10 ms
+N_MELS = 80
+MAX_HZ = 8000.0
+HALF_WINDOW_SAMPLES = N_FFT // 2
+POWER_FLOOR = 1e-10
+FIXED_FLOOR_LOG10 = -10.0
+DYNAMIC_RANGE_LOG10 = 8.0  # the dynamic floor lies this far below the loudest bin
+SHIFT = 4.0
+SCALE = 4.0
+
+# Whole clips.
+PIECE_SAMPLES = 30 * SAMPLE_RATE_HZ  # what the encoder's positions cover
+CONV_STRIDE = 2  # of the encoder's second convolution
+POOL_STEP = 5  # encoder frames averaged into one embedding
+# Shortest clip that gives an embedding: nine mel frames, the ninth just begun.
+MIN_CLIP_SAMPLES = (CONV_STRIDE * (POOL_STEP - 1)) * HOP_SAMPLES + 1
+
+# Duplex streams.
+UNIT_SAMPLES = SAMPLE_RATE_HZ  # consumed by each unit but the first
+FIRST_PAD_SAMPLES = 16_560  # the first unit is left-padded to this length, 1,035 ms
+FIRST_UNIT_SAMPLES = FIRST_PAD_SAMPLES // HOP_SAMPLES * HOP_SAMPLES  # consumed by the first unit
+CONTEXT_FRAMES = 2  # of the convolutions, on each side
+DYNAMIC_FLOOR_FROM_SAMPLES = 5 * SAMPLE_RATE_HZ
+DROP_FROM_SAMPLES = 30 * SAMPLE_RATE_HZ
+DROP_SAMPLES = 10 * SAMPLE_RATE_HZ
+KEEP_AT_LEAST_SAMPLES = 1 * SAMPLE_RATE_HZ
+REFLECTED_FRAMES = 2  # leading frames of the buffer whose windows extend into the padding
+
+
+class LogFloor(Enum):
+    """Lower clipping bound of log10 mel power."""
+
+    FIXED = auto()  # FIXED_FLOOR_LOG10
+    DYNAMIC = auto()  # DYNAMIC_RANGE_LOG10 below the loudest bin
+
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # the cached value serves training, too
+@torch.inference_mode(False)  # the cached tensor is used in training, too
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:
-    """Return triangular filters on Slaney's scale, each of unit area in Hz: [n_mels, n_fft // 2 +
-    1].
-
-    The result is shared between callers and must not be written to.
+    """Return Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1].
 
     Raises:
-        ValueError: the band is empty or reaches above half the sample rate.
+        ValueError: the band is empty or exceeds half the sample rate.
     """
     if not 0 <= f_min_hz < f_max_hz <= sample_rate_hz / 2:
         raise ValueError(f"mel band {f_min_hz}..{f_max_hz} Hz at {sample_rate_hz} Hz")
@@ -45,74 +81,43 @@ def mel_filter_bank(
     return torch.from_numpy(filters.T.astype(np.float32))
 
 
-# Front end of Whisper. Source: arXiv:2212.04356, section 2.2; docs/specification/model.md#4.4.
-SAMPLE_RATE_HZ = 16_000
-N_FFT = 400  # samples, 25 ms
-HOP_SAMPLES = 160  # 10 ms
-N_MELS = 80
-MAX_HZ = 8000.0
-HALF_WINDOW_SAMPLES = N_FFT // 2
-POWER_FLOOR = 1e-10
-FIXED_FLOOR_LOG10 = -10.0
-DYNAMIC_RANGE_LOG10 = 8.0  # the floor lies this far below the loudest bin
-SHIFT = 4.0
-SCALE = 4.0
-
-# Clock of a duplex stream. Source: docs/specification/model.md#4.5 and #6.2.
-UNIT_SAMPLES = SAMPLE_RATE_HZ  # what a unit consumes after the first
-FIRST_PAD_SAMPLES = 16_560  # what the first unit is padded to in front, 1,035 ms
-FIRST_UNIT_SAMPLES = FIRST_PAD_SAMPLES // HOP_SAMPLES * HOP_SAMPLES  # what it consumes
-CONTEXT_FRAMES = 2  # of convolutions, on each side
-
-PIECE_SAMPLES = 30 * SAMPLE_RATE_HZ  # the encoder's positions end here
-CONV_STRIDE = 2  # of the encoder's second convolution
-POOL_STEP = 5  # encoder frames averaged into one embedding
-MIN_REFLECT_SAMPLES = HALF_WINDOW_SAMPLES + 1  # a shorter signal cannot be mirrored at its edges
-
-# Shortest clip that gives an embedding: nine mel frames, the ninth just begun.
-MIN_CLIP_SAMPLES = (CONV_STRIDE * (POOL_STEP - 1)) * HOP_SAMPLES + 1
-
-
-class LogFloor(Enum):
-    """Where quiet bins are cut off."""
-
-    FIXED = auto()  # at FIXED_FLOOR_LOG10
-    DYNAMIC = auto()  # DYNAMIC_RANGE_LOG10 below the loudest bin
-
-
 def clip_mels(audio: np.ndarray | Tensor, floor: LogFloor = LogFloor.DYNAMIC) -> list[Tensor]:
-    """Log-mels of a whole clip, one per piece of 30 s.
+    """Compute the log-mels of a clip, mono [n] at 16 kHz, one per 30 s.
 
-    Each piece counts as padded with zeros to 30 s, and is cut to the frames that hold audio.
-
-    `audio` is [n] float32 mono at 16 kHz; a DYNAMIC floor refers to each padded piece.
+    Each part is zero-padded to 30 s, which a dynamic floor includes, and trimmed to the frames that
+    hold audio.
 
     Returns:
-        ceil(n / 480 000) tensors, float32 [80, f] with f = ceil(piece samples / 160).
+        ceil(n / 480 000) tensors, float32 [80, f] with f = ceil(samples / 160).
 
     Raises:
         ValueError: the audio is not one-dimensional.
     """
-    return [
-        _piece_mel(piece, floor)
-        for piece in as_samples(audio).split(PIECE_SAMPLES)
-        if piece.shape[0]
-    ]
+    return [_clip_mel(part, floor) for part in as_samples(audio).split(PIECE_SAMPLES) if len(part)]
+
+
+def _clip_mel(part: Tensor, floor: LogFloor) -> Tensor:
+    n_frames = -(-len(part) // HOP_SAMPLES)
+    # Silence is at the lowest value in every bin, so two windows of it stand for the whole padding.
+    padded_samples = min(PIECE_SAMPLES, n_frames * HOP_SAMPLES + 2 * N_FFT)
+    padded = F.pad(part, (0, padded_samples - len(part)))
+    reflected = F.pad(padded[None], (HALF_WINDOW_SAMPLES, HALF_WINDOW_SAMPLES), mode="reflect")[0]
+    frames = _log10_mel(reflected, padded_samples // HOP_SAMPLES)
+    return _normalise(frames, floor, frames.max())[:, :n_frames]
 
 
 def embedding_count(n_samples: int) -> int:
-    """Embeddings a whole clip becomes, 10 per second, or 0 below `MIN_CLIP_SAMPLES`.
+    """Return the embeddings of a whole clip, ten per second; 0 below `MIN_CLIP_SAMPLES`."""
 
-    Clips over 30 s are counted piece by piece.
+    def of_part(n_samples: int) -> int:
+        return encoder_frame_count(-(-n_samples // HOP_SAMPLES)) // POOL_STEP
 
-    Source: docs/specification/model.md#4.4.
-    """
-    pieces, rest = divmod(n_samples, PIECE_SAMPLES)
-    return pieces * _piece_embedding_count(PIECE_SAMPLES) + _piece_embedding_count(rest)
+    parts, rest = divmod(n_samples, PIECE_SAMPLES)
+    return parts * of_part(PIECE_SAMPLES) + of_part(rest)
 
 
 def encoder_frame_count(n_mel_frames: int) -> int:
-    """Encoder frames that come out of the strided convolution, 50 per second."""
+    """Return the output frames of the strided convolution, 50 per second."""
     return (n_mel_frames - 1) // CONV_STRIDE + 1
 
 
@@ -124,80 +129,22 @@ def as_samples(audio: np.ndarray | Tensor) -> Tensor:
     """
     if isinstance(audio, np.ndarray):  # copied: the array may be read-only or reversed
         audio = torch.from_numpy(np.array(audio, dtype=np.float32))
-    samples = audio.to(torch.float32)
-    if samples.ndim != 1:
-        raise ValueError(f"mono audio has one dimension, got {tuple(samples.shape)}")
-    return samples
-
-
-def mirror_edges(samples: Tensor) -> Tensor:
-    """Mirror half a window of a signal [n], n > 200, at both ends: [n + 400]."""
-    edges = (HALF_WINDOW_SAMPLES, HALF_WINDOW_SAMPLES)
-    return F.pad(samples[None], edges, mode="reflect")[0]
-
-
-def log10_mel(samples: Tensor, n_frames: int) -> Tensor:
-    """Log10 of mel power of windows that start at samples 0, 160, 320 …
-
-    Returns:
-        float32 [80, n_frames], no value below -10.
-    """
-    windows = samples.unfold(0, N_FFT, HOP_SAMPLES)[:n_frames]  # [T, 400]
-    window = _hann_window().to(samples.device)
-    power = torch.view_as_real(torch.fft.rfft(windows * window)).square().sum(-1)  # [T, 201]
-    filters = mel_filter_bank(SAMPLE_RATE_HZ, N_FFT, N_MELS, 0.0, MAX_HZ).to(samples.device)
-    return (filters @ power.T).clamp(min=POWER_FLOOR).log10()  # [80, T]
-
-
-def normalise(frames: Tensor, floor: LogFloor, loudest: Tensor | float) -> Tensor:
-    """Cut quiet bins off and bring log10 mel power [80, T] into the encoder's range, about ±1.5.
-
-    `loudest` is the largest bin of the signal that a DYNAMIC floor refers to.
-    """
-    lowest = FIXED_FLOOR_LOG10 if floor is LogFloor.FIXED else float(loudest) - DYNAMIC_RANGE_LOG10
-    return (frames.clamp(min=lowest) + SHIFT) / SCALE
-
-
-def _piece_mel(piece: Tensor, floor: LogFloor) -> Tensor:
-    n_frames = -(-piece.shape[0] // HOP_SAMPLES)
-    # Past the audio every bin lies at the lowest value, so two windows of zeros say all that
-    # thirty seconds of zeros would.
-    padded_samples = min(PIECE_SAMPLES, n_frames * HOP_SAMPLES + 2 * N_FFT)
-    padded = F.pad(piece, (0, padded_samples - piece.shape[0]))
-    frames = log10_mel(mirror_edges(padded), padded_samples // HOP_SAMPLES)
-    return normalise(frames, floor, frames.max())[:, :n_frames]
-
-
-def _piece_embedding_count(n_samples: int) -> int:
-    n_mel_frames = -(-n_samples // HOP_SAMPLES)
-    return encoder_frame_count(n_mel_frames) // POOL_STEP
-
-
-@lru_cache(maxsize=1)
-@torch.inference_mode(False)  # the cached value serves training, too
-def _hann_window() -> Tensor:
-    return torch.hann_window(N_FFT, periodic=True, device="cpu")
-
-
-# Source of all four: docs/specification/model.md#4.5.
-DYNAMIC_FLOOR_FROM_SAMPLES = 5 * SAMPLE_RATE_HZ
-DROP_FROM_SAMPLES = 30 * SAMPLE_RATE_HZ
-DROP_SAMPLES = 10 * SAMPLE_RATE_HZ
-KEEP_AT_LEAST_SAMPLES = 1 * SAMPLE_RATE_HZ
-
-MIRRORED_FRAMES = 2  # frames at the start of the buffer whose window reaches over its edge
+    if audio.ndim != 1:
+        raise ValueError(f"mono audio has one dimension, got {tuple(audio.shape)}")
+    return audio.to(torch.float32)
 
 
 @dataclass
 class MelState:
-    """What one stream remembers. Mel frames are counted from the start of the stream.
+    """State of one stream. Mel frames are numbered from the start of the stream.
 
     Attributes:
-        samples: audio that was not dropped [n].
-        base_frames: first mel frame of the buffer; earlier audio was dropped.
+        samples: buffered audio [n].
+        base_frames: first mel frame of the buffer.
         loudest: largest log10 bin of each stable frame of the buffer [frames].
         frames: log10 mel power of the stable frames that may still be returned [80, k].
-        core_end: one past the last frame that was returned, without convolution context.
+        frames_start: first of these.
+        core_end: end of the frames returned so far, without convolution context.
     """
 
     samples: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -209,23 +156,23 @@ class MelState:
 
     @property
     def full_frames(self) -> int:
-        """Frames of the buffer, counting one whose window reaches over the end."""
+        """Frames of the buffer, including one whose window extends past the end."""
         return len(self.samples) // HOP_SAMPLES
 
     @property
     def stable_frames(self) -> int:
-        """Frames of the buffer that more audio will not change."""
+        """Frames of the buffer that further audio will not change."""
         inside = (len(self.samples) - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
         return max(0, min(self.full_frames, inside))
 
     @property
     def stable_frames_global(self) -> int:
-        """Frames of the stream that more audio will not change."""
+        """Frames of the stream that further audio will not change."""
         return self.base_frames + self.stable_frames
 
     @property
     def floor(self) -> LogFloor:
-        """Where quiet bins are cut off now: a short buffer says too little about loudness."""
+        """Fixed while the buffer is too short for an estimate of the loudness."""
         is_short = len(self.samples) < DYNAMIC_FLOOR_FROM_SAMPLES
         return LogFloor.FIXED if is_short else LogFloor.DYNAMIC
 
@@ -235,35 +182,35 @@ class MelState:
 
 
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
-    """Add audio and return the next mel frames once they can no longer change.
+    """Append audio and return the next unit's mel frames, once they are stable.
 
-    One call returns at most one unit: its frames with convolution context on both sides (none
-    on the left of the first unit), 102 frames the first time and 104 later on.
-
-    With `is_last` it returns what there is, although frames at the end lack context.
+    A unit comes with convolution context on both sides, except on the left of the first: 102 frames
+    at first, then 104. With `is_last` the available frames are returned, even without context on
+    the right.
 
     Returns:
         float32 [80, frames]; no frames while the unit is incomplete.
 
     Raises:
         ValueError: the audio is not one-dimensional.
-
-    Source: docs/specification/model.md#4.5.
     """
     state.samples = torch.cat((state.samples, as_samples(samples).cpu()))
     _drop_old_audio(state)
     nothing = state.frames[:, :0]
-    if len(state.samples) < MIN_REFLECT_SAMPLES:
+    if len(state.samples) <= HALF_WINDOW_SAMPLES:  # too short for reflection padding
         return nothing
     unstable = _add_frames(state)
-    chunk_frames = UNIT_SAMPLES // HOP_SAMPLES
+    unit_frames = UNIT_SAMPLES // HOP_SAMPLES
     start = state.core_end - CONTEXT_FRAMES
-    stop = state.core_end + chunk_frames + CONTEXT_FRAMES
+    stop = state.core_end + unit_frames + CONTEXT_FRAMES
     if state.stable_frames_global < stop and not is_last:
         return nothing
-    mel = _normalised(state, unstable, start, stop)
-    state.core_end += chunk_frames
-    _forget_frames(state, state.core_end - CONTEXT_FRAMES)
+    known = torch.cat([state.frames, unstable], dim=1)
+    loudest = torch.cat([state.loudest, unstable.amax(0)]).max()
+    first, last = (max(0, frame - state.frames_start) for frame in (start, stop))
+    mel = _normalise(known[:, first:last], state.floor, loudest)
+    state.core_end += unit_frames
+    _drop_frames(state, state.core_end - CONTEXT_FRAMES)
     return mel
 
 
@@ -274,49 +221,61 @@ def _drop_old_audio(state: MelState) -> None:
     n_frames = min(DROP_SAMPLES, length - KEEP_AT_LEAST_SAMPLES) // HOP_SAMPLES
     state.samples = state.samples[n_frames * HOP_SAMPLES :].clone()
     state.base_frames += n_frames
-    if state.frames_start < state.base_frames + MIRRORED_FRAMES:  # far behind: begin anew
+    if state.frames_start < state.base_frames + REFLECTED_FRAMES:  # frames were dropped unreturned
         state.frames_start = state.base_frames
         state.frames = state.frames[:, :0]
         state.loudest = state.loudest[:0]
         return
-    # The buffer now starts elsewhere, and its first windows see themselves mirrored there.
-    mirrored = _log10_frames(state.samples, 0, MIRRORED_FRAMES)
-    state.loudest = torch.cat([mirrored.amax(0), state.loudest[n_frames + MIRRORED_FRAMES :]])
+    # The reflection padding now starts elsewhere, which changes the first windows.
+    first = _buffer_frames(state.samples, 0, REFLECTED_FRAMES)
+    state.loudest = torch.cat([first.amax(0), state.loudest[n_frames + REFLECTED_FRAMES :]])
 
 
 def _add_frames(state: MelState) -> Tensor:
-    """Compute what is new, keep the stable part and return the rest [80, 0 or 1]."""
-    first = state.frames_start + state.frames.shape[1] - state.base_frames  # not known as stable
+    """Compute new frames, keep the stable ones and return the others [80, 0 or 1]."""
+    first = state.frames_start + state.frames.shape[1] - state.base_frames
     if first >= state.full_frames:
         return state.frames[:, :0]
-    new = _log10_frames(state.samples, first, state.full_frames)
+    new = _buffer_frames(state.samples, first, state.full_frames)
     n_stable = state.stable_frames - first
     state.frames = torch.cat([state.frames, new[:, :n_stable]], dim=1)
     state.loudest = torch.cat([state.loudest, new[:, :n_stable].amax(0)])
     return new[:, n_stable:]
 
 
-def _normalised(state: MelState, unstable: Tensor, start: int, stop: int) -> Tensor:
-    """Return frames [start, stop) of the stream, as far as they exist."""
-    known = torch.cat([state.frames, unstable], dim=1)
-    loudest = torch.cat([state.loudest, unstable.amax(0)]).max()
-    first, last = (max(0, frame - state.frames_start) for frame in (start, stop))
-    return normalise(known[:, first:last], state.floor, loudest)
-
-
-def _forget_frames(state: MelState, before: int) -> None:
+def _drop_frames(state: MelState, before: int) -> None:
     n_old = min(max(0, before - state.frames_start), state.frames.shape[1])
     state.frames = state.frames[:, n_old:].clone()
     state.frames_start += n_old
 
 
-def _log10_frames(samples: Tensor, first: int, stop: int) -> Tensor:
-    """Frames [first, stop) of audio whose edges are mirrored: [80, stop - first]."""
+def _buffer_frames(samples: Tensor, first: int, stop: int) -> Tensor:
+    """Compute frames [first, stop) of a reflection-padded buffer: [80, stop - first]."""
     begin = first * HOP_SAMPLES - HALF_WINDOW_SAMPLES
     end = (stop - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
-    over = (max(0, -begin), max(0, end - len(samples)))
-    # One sample more: half a window mirrors around it.
-    piece = samples[max(0, begin) : end + 1]
-    if any(over):
-        piece = F.pad(piece[None], over, mode="reflect")[0]
-    return log10_mel(piece, stop - first)
+    padding = (max(0, -begin), max(0, end - len(samples)))
+    part = samples[max(0, begin) : end + 1]  # reflection needs one sample more than half a window
+    if any(padding):
+        part = F.pad(part[None], padding, mode="reflect")[0]
+    return _log10_mel(part, stop - first)
+
+
+def _log10_mel(samples: Tensor, n_frames: int) -> Tensor:
+    """Compute log10 mel power of windows at samples 0, 160, 320 …: float32 [80, n_frames]."""
+    windows = samples.unfold(0, N_FFT, HOP_SAMPLES)[:n_frames]  # [T, 400]
+    window = _hann_window().to(samples.device)
+    power = torch.view_as_real(torch.fft.rfft(windows * window)).square().sum(-1)  # [T, 201]
+    filters = mel_filter_bank(SAMPLE_RATE_HZ, N_FFT, N_MELS, 0.0, MAX_HZ).to(samples.device)
+    return (filters @ power.T).clamp(min=POWER_FLOOR).log10()  # [80, T]
+
+
+@lru_cache(maxsize=1)
+@torch.inference_mode(False)  # the cached tensor is used in training, too
+def _hann_window() -> Tensor:
+    return torch.hann_window(N_FFT, periodic=True, device="cpu")
+
+
+def _normalise(frames: Tensor, floor: LogFloor, loudest: Tensor) -> Tensor:
+    """Clip log10 mel power [80, T] at the floor and scale it to the encoder's range, about ±1.5."""
+    lowest = FIXED_FLOOR_LOG10 if floor is LogFloor.FIXED else float(loudest) - DYNAMIC_RANGE_LOG10
+    return (frames.clamp(min=lowest) + SHIFT) / SCALE

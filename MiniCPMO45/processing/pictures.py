@@ -1,7 +1,7 @@
-"""Pictures as slices and patch vectors: sizes, pixels, and the image processor of `transformers`.
+"""Image preprocessing: slicing geometry, resizing and patch vectors.
 
-Cutting only notes which part of the resized picture a slice is. Whoever encodes slices resizes:
-here with Pillow, on a card with a kernel that gives the same bytes.
+Slicing is lazy: a `PixelSlice` is a crop of the picture after resizing. The vision encoder resizes,
+with Pillow or with a CUDA kernel that gives the same bytes.
 
 Source: docs/specification/model.md#4.1 and #4.2.
 """
@@ -35,10 +35,7 @@ PATCH_VALUES = CHANNELS * PATCH_SIDE**2
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """Where the slices of a picture come from, known from its size alone.
-
-    `source` is the overview's size; without a grid of cells it is the only slice.
-    """
+    """Slice sizes of a picture: the overview (`source`), and a grid of cells if it is sliced."""
 
     source: Size
     grid: Grid | None
@@ -47,11 +44,10 @@ class SlicePlan:
 
 @dataclass(frozen=True, eq=False)
 class Patches:
-    """One slice as patch vectors.
+    """Patch vectors of one slice.
 
-    Attributes:
-        values: float32 [rows * cols, 3 * 14 * 14] in -1..1, patches row by row, each vector in
-            (channel, row, column) order.
+    `values` are float32 [rows * cols, 3 * 14 * 14] in -1..1, patches in row-major order, vectors in
+    (channel, row, column) order.
     """
 
     values: np.ndarray
@@ -64,10 +60,10 @@ class Patches:
 
 
 def grid_for(width: int, height: int, max_slice_nums: int, config: SliceConfig) -> Grid | None:
-    """Columns and rows of cells for a picture, None when one slice is enough.
+    """Return the slice grid of a picture, or None if one slice is enough.
 
-    The number of cells follows the area; among the shapes of that number and its two neighbours
-    the one whose aspect ratio is nearest wins, the first on a tie.
+    The number of cells follows from the area. Among the grids with that number of cells, one fewer
+    or one more, the one nearest in aspect ratio wins, the first on a tie.
     """
     wanted = min(math.ceil(width * height / config.scale_resolution**2), max_slice_nums)
     if wanted <= 1:
@@ -79,10 +75,9 @@ def grid_for(width: int, height: int, max_slice_nums: int, config: SliceConfig) 
 
 
 def best_size(width: float, height: float, config: SliceConfig, *, upscale: bool) -> Size:
-    """Size on the patch grid with about the area of one slice and the same aspect ratio.
+    """Return the size with about the area of one slice and the given aspect ratio.
 
-    Sides are fractions when a cell does not divide the picture evenly; only with `upscale` is a
-    picture smaller than the area enlarged.
+    Sides are multiples of the patch size. A smaller picture is enlarged only with `upscale`.
     """
     if upscale or width * height > config.scale_resolution**2:
         ratio = width / height
@@ -92,11 +87,11 @@ def best_size(width: float, height: float, config: SliceConfig, *, upscale: bool
 
 
 def plan_slices(width: int, height: int, max_slice_nums: int, config: SliceConfig) -> SlicePlan:
-    """Sizes of all slices of a picture; a limit of 1 gives the overview alone.
+    """Compute the slice sizes of a picture; a limit of 1 gives the overview alone.
 
     Raises:
-        ValueError: a size or the limit is below 1, or the picture is so narrow that a slice
-            with its aspect ratio would be thinner than one patch.
+        ValueError: a size or the limit is below 1, or a slice of the picture's aspect ratio would
+            be narrower than one patch.
     """
     if width < 1 or height < 1:
         raise ValueError(f"a picture needs at least one pixel per side, got {width}x{height}")
@@ -119,24 +114,24 @@ def plan_slices(width: int, height: int, max_slice_nums: int, config: SliceConfi
 
 
 def resize(image: Image.Image, size: Size) -> Image.Image:
-    """Resize a picture with bicubic weights, first along its rows, then along its columns.
+    """Resize with the bicubic filter, horizontally and then vertically.
 
-    The passes are asked for one by one because their order shows in the pixels: in one call,
-    Pillow 13 takes tall pictures the other way round, Pillow 12 none.
+    Each pass is a call of its own because their order affects the pixels, and Pillow 13, unlike 12,
+    begins with the vertical pass for tall pictures.
     """
     rows = image.resize((size[0], image.height), Image.Resampling.BICUBIC)
     return rows.resize(size, Image.Resampling.BICUBIC)
 
 
-def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
-    """Normalised patch vectors of one slice: `(pixel / 255 - 0.5) / 0.5`."""
+def to_patches(picture: Image.Image) -> Patches:
+    """Return normalised patch vectors: `(pixel / 255 - 0.5) / 0.5`."""
     require_rgb(picture)
-    width, height = picture.size
-    if width % patch_size or height % patch_size:
-        raise ValueError(f"{width}x{height} is not a multiple of {patch_size} pixels")
-    rows, cols = height // patch_size, width // patch_size
-    pixels = np.asarray(picture).reshape(rows, patch_size, cols, patch_size, CHANNELS)
-    # bytes are reordered before they grow to floats: a quarter of the memory traffic
+    (width, height), side = picture.size, PATCH_SIDE
+    if width % side or height % side:
+        raise ValueError(f"{width}x{height} is not a multiple of {side} pixels")
+    rows, cols = height // side, width // side
+    pixels = np.asarray(picture).reshape(rows, side, cols, side, CHANNELS)
+    # Transposed as bytes: a quarter of the memory traffic of floats.
     ordered = np.ascontiguousarray(pixels.transpose(0, 2, 4, 1, 3))  # [rows, cols, 3, p, p]
     values = ordered.reshape(rows * cols, -1).astype(np.float32)  # [L, 3 * p * p]
     values /= PIXEL_MAX
@@ -145,14 +140,10 @@ def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
     return Patches(values, rows, cols)
 
 
-def to_strip(patches: Patches, patch_size: int = PATCH_SIDE) -> np.ndarray:
-    """The same values with the patches side by side, as the checkpoint's convolution takes them.
-
-    Returns:
-        float32 [3, p, p * L].
-    """
-    tiles = patches.values.reshape(-1, CHANNELS, patch_size, patch_size)
-    return tiles.transpose(1, 2, 0, 3).reshape(CHANNELS, patch_size, -1)  # [3, p, p * L]
+def to_strip(patches: Patches) -> np.ndarray:
+    """Return the patches side by side, the published `pixel_values`: float32 [3, p, p * L]."""
+    tiles = patches.values.reshape(-1, CHANNELS, PATCH_SIDE, PATCH_SIDE)
+    return tiles.transpose(1, 2, 0, 3).reshape(CHANNELS, PATCH_SIDE, -1)
 
 
 def _to_multiple(length: float, step: int) -> int:
@@ -166,11 +157,13 @@ def require_rgb(image: Image.Image) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PixelSlice:
-    """One slice of a picture that is not resized yet.
+    """A slice as a crop of the resized picture, not yet rendered.
 
     Attributes:
-        pixels: uint8 [height, width, 3], the whole picture, RGB; never written to.
-        extent: width and height of the slice, multiples of the patch side.
+        pixels: the whole original picture, RGB uint8 [height, width, 3]; read-only.
+        resized: size of the picture after resizing.
+        corner: left and top of the crop.
+        extent: size of the crop, multiples of the patch size.
     """
 
     pixels: np.ndarray
@@ -185,29 +178,21 @@ class PixelSlice:
 
 
 Slice = Patches | PixelSlice
-"""What an encoder takes: patch vectors, or the pixels they are made of."""
 
 
 @dataclass(frozen=True, eq=False)
 class SlicedImage:
-    """A picture as the vision tower takes it.
-
-    Attributes:
-        slices: the overview, then the cells row by row.
-        grid: columns and rows of cells, None when the overview is the only slice.
-    """
+    """Overview and then the cells in row-major order; `grid` is None if there are no cells."""
 
     slices: tuple[PixelSlice, ...]
     grid: Grid | None
 
 
 def slice_image(image: Image.Image, max_slice_nums: int, config: SliceConfig) -> SlicedImage:
-    """Cut a picture into its overview and the cells of its enlarged copy.
-
-    Nothing is cropped away or padded; the aspect ratio is kept to within rounding.
+    """Slice a picture into an overview and the cells of an enlarged copy, uncropped and unpadded.
 
     Raises:
-        ValueError: the picture is not RGB, or its size is refused by `plan_slices`.
+        ValueError: the picture is not RGB, or `plan_slices` refuses its size.
     """
     require_rgb(image)
     plan = plan_slices(image.width, image.height, max_slice_nums, config)
@@ -227,27 +212,28 @@ def slice_image(image: Image.Image, max_slice_nums: int, config: SliceConfig) ->
 
 
 def patches_of(slices: Sequence[Slice]) -> list[Patches]:
-    """Return the patch vectors of slices, in order; those that are pixels are resized first."""
+    """Return the patch vectors of slices, in order."""
     rendered = render_slices([each for each in slices if isinstance(each, PixelSlice)])
     return [to_patches(next(rendered)) if isinstance(each, PixelSlice) else each for each in slices]
 
 
 def render_slices(slices: Sequence[PixelSlice]) -> Iterator[Image.Image]:
-    """Resize pictures with Pillow and yield the slices' parts, in order.
-
-    Neighbours that are parts of the same resized picture share the work.
-    """
-    for _, parts in groupby(slices, key=lambda each: (id(each.pixels), each.resized)):
-        whole: Image.Image | None = None
-        for part in parts:
-            if whole is None:
-                whole = resize(Image.fromarray(part.pixels), part.resized)
-            (left, top), (width, height) = part.corner, part.extent
-            yield whole.crop((left, top, left + width, top + height))
+    """Render slices with Pillow, in order; consecutive slices of one picture share the resizing."""
+    for _, group in groupby(slices, key=lambda each: (id(each.pixels), each.resized)):
+        crops = list(group)
+        resized = resize(Image.fromarray(crops[0].pixels), crops[0].resized)
+        for crop in crops:
+            (left, top), (width, height) = crop.corner, crop.extent
+            yield resized.crop((left, top, left + width, top + height))
 
 
 class MiniCPMOImageProcessor(ImageProcessingMixin):
-    """Cuts pictures into slices, as `preprocessor_config.json` says."""
+    """Image processor with the fields of the published `preprocessor_config.json`.
+
+    Attributes:
+        scale_resolution: side in pixels of the square whose area one slice has.
+        image_feature_size: placeholder tokens per slice.
+    """
 
     model_input_names: ClassVar[list[str]] = ["pixel_values", "tgt_sizes"]
 
@@ -260,11 +246,6 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
         image_feature_size: int = 64,
         **options: Any,
     ) -> None:
-        """Remember the rules.
-
-        `scale_resolution` is the side in pixels of the square whose area one slice has,
-        `image_feature_size` the number of slots per slice.
-        """
         super().__init__(**options)
         self.max_slice_nums = max_slice_nums
         self.scale_resolution = scale_resolution
@@ -283,7 +264,7 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
     def __call__(
         self, images: Sequence[Image.Image], max_slice_nums: int | None = None, **_: object
     ) -> BatchFeature:
-        """Cut pictures and normalise the pixels of their slices.
+        """Slice and normalise pictures.
 
         Returns:
             For each picture `pixel_values`, a list of float32 [3, p, p * L] with the L patches of

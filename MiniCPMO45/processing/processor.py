@@ -1,6 +1,6 @@
-"""Messages of text, pictures and sound into one prompt: ids, what to embed, and where.
+"""`MiniCPMOProcessor`: messages of text, pictures and sound as token ids and media placeholders.
 
-Runs on the CPU and touches no weights; a prompt that cannot be used is refused here.
+Runs on the CPU without weights and validates every message part.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor, SlicedImage, 
 from MiniCPMO45.processing.prompts import (
     AUDIO_MARKER,
     IMAGE_MARKER,
-    Placeholder,
-    Span,
     audio_placeholder,
     image_placeholder,
 )
@@ -30,24 +29,23 @@ from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
 Part = str | Image.Image | np.ndarray
 Content = str | Sequence["Part | Sequence[Part]"]
+Span = tuple[int, int]
+"""Token positions [start, stop)."""
 
-CHAT_MAX_TOKENS = 8192  # longest prompt of a one-shot chat; source: docs/specification/model.md#4.3
 _HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 
-# While a prompt is rendered, media stand as Unicode noncharacters, which no text may contain. So
-# a user who types a marker gets text, not a slot.
+# While a prompt is rendered, Unicode noncharacters stand for media: no text may contain them, so a
+# marker that a user types remains text.
 _IMAGE_CODE, _AUDIO_CODE = "\ufdd0", "\ufdd1"
 _NO_CODES = {ord(_IMAGE_CODE): None, ord(_AUDIO_CODE): None}
 _AT_MEDIA = re.compile(f"([{_IMAGE_CODE}{_AUDIO_CODE}])")
 
 
 class ProcessingError(ValueError):
-    """A message's content cannot become a prompt."""
+    """A message part cannot be used."""
 
 
 class PromptTooLongError(ProcessingError):
-    """A prompt has more tokens than allowed."""
-
     def __init__(self, n_tokens: int, max_tokens: int) -> None:
         super().__init__(
             f"the prompt has {n_tokens} tokens, at most {max_tokens} are allowed;"
@@ -61,7 +59,7 @@ class PromptTooLongError(ProcessingError):
 class Message:
     """One message; pictures are PIL images, sounds [n] float32 mono at 16 kHz.
 
-    A sequence inside the content is a film clip: its parts are joined without anything between.
+    A sequence inside the content is a video clip: its parts are joined without a separator.
     """
 
     role: str
@@ -70,13 +68,13 @@ class Message:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """How content becomes a prompt.
+    """Options of prompt rendering; None takes the checkpoint's default.
 
     Attributes:
-        max_slice_nums: most slices per picture; None for the folder's default.
-        use_image_id: number the pictures; None for the folder's default.
-        omni_mode: join parts with nothing between them instead of a line feed.
-        max_tokens: refuse a longer prompt; None for no limit.
+        max_slice_nums: most slices per picture.
+        use_image_id: number the pictures.
+        omni_mode: join parts without a separator instead of a line feed.
+        max_tokens: refuse longer prompts; None for no limit.
     """
 
     max_slice_nums: int | None = None
@@ -87,10 +85,13 @@ class PromptOptions:
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A prompt ready to be embedded.
+    """A tokenized prompt and its media.
 
-    Slots in `ids` hold `<unk>`. `image_spans` are (start, stop) of every slice, `audio_spans` those
-    of every sound, in order.
+    Attributes:
+        text: the prompt with media markers.
+        ids: the prompt with `<unk>` for each embedding.
+        image_spans: the `<unk>` of each slice, in order.
+        audio_spans: the `<unk>` of each sound, in order.
     """
 
     text: str
@@ -99,12 +100,6 @@ class Prompt:
     clips: tuple[np.ndarray, ...]
     image_spans: tuple[Span, ...]
     audio_spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True)
-class _Media:
-    images: tuple[Image.Image, ...]
-    sounds: tuple[np.ndarray, ...]
 
 
 class MiniCPMOProcessor(ProcessorMixin):
@@ -125,13 +120,13 @@ class MiniCPMOProcessor(ProcessorMixin):
         return cls(MiniCPMOImageProcessor(), WhisperFeatureExtractor(), tokenizer)
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]  # the parts are known, and no code is looked up
+    def from_pretrained(  # type: ignore[override]  # the classes are fixed, not looked up
         cls, pretrained_model_name_or_path: str | Path, **options: Any
     ) -> MiniCPMOProcessor:
-        """Read tokenizer and `preprocessor_config.json` of a checkpoint.
+        """Load the tokenizer files and `preprocessor_config.json` of a checkpoint.
 
-        The options say where the hub's files are: `cache_dir`, `revision`, `token`,
-        `local_files_only`, `force_download`.
+        Options are those of the hub: `cache_dir`, `revision`, `token`, `local_files_only`,
+        `force_download`.
 
         Raises:
             TokenizerError: the tokenizer files are unusable.
@@ -157,12 +152,7 @@ class MiniCPMOProcessor(ProcessorMixin):
         enable_thinking: bool = False,
         use_tts_template: bool = False,
     ) -> Prompt:
-        """Render whole messages with the chat template.
-
-        A prompt that holds sound always asks for a reply that can be spoken.
-
-        `add_generation_prompt` ends with the start of a reply, `enable_thinking` leaves the thought
-        to the model, and `use_tts_template` asks for a reply that can be spoken.
+        """Render messages with the chat template; with sound, always for a spoken reply.
 
         Raises:
             ProcessingError: a part cannot be used.
@@ -170,57 +160,61 @@ class MiniCPMOProcessor(ProcessorMixin):
         """
         options = options or PromptOptions()
         contents = [_content_parts(m.content) for m in messages]
-        media = _media_of(contents)
+        parts = [part for groups in contents for group in groups for part in group]
         rows = [
-            {"role": m.role, "content": _content_text(parts, options)}
-            for m, parts in zip(messages, contents, strict=True)
+            {"role": m.role, "content": _content_text(groups, options)}
+            for m, groups in zip(messages, contents, strict=True)
         ]
+        has_sound = any(isinstance(part, np.ndarray) for part in parts)
         text = self.tokenizer.render_chat(
             rows,
             add_generation_prompt=add_generation_prompt,
             enable_thinking=enable_thinking,
-            use_tts_template=use_tts_template or bool(media.sounds),
+            use_tts_template=use_tts_template or has_sound,
         )
-        return self._prompt(text, media, options)
+        return self._prompt(text, parts, options)
 
     def render_piece(
         self, content: Content, frame: Callable[[str], str], options: PromptOptions | None = None
     ) -> Prompt:
-        """Render the content of one message or piece inside text of the caller's making.
+        """Render the content of one message, or a chunk of it, inside the text that `frame` adds.
 
         Raises:
             ProcessingError: a part cannot be used.
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
         options = options or PromptOptions()
-        parts = _content_parts(content)
-        return self._prompt(frame(_content_text(parts, options)), _media_of([parts]), options)
+        groups = _content_parts(content)
+        parts = [part for group in groups for part in group]
+        return self._prompt(frame(_content_text(groups, options)), parts, options)
 
-    def _prompt(self, text: str, media: _Media, options: PromptOptions) -> Prompt:
-        sounds = media.sounds
-        if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(media.images), len(sounds)):
-            raise ProcessingError("the chat template dropped or repeated a picture or a sound")
-        slicing = self.image_processor.slicing
+    def _prompt(self, text: str, parts: Iterable[Part], options: PromptOptions) -> Prompt:
+        slicing, special = self.image_processor.slicing, self.tokenizer.special
         max_slices = options.max_slice_nums or slicing.max_slice_nums
-        pictures = tuple(_sliced(image, max_slices, slicing) for image in media.images)
-        special = self.tokenizer.special
+        pictures, clips = [], []
+        for part in parts:
+            if isinstance(part, Image.Image):
+                pictures.append(_slice(part, max_slices, slicing))
+            elif isinstance(part, np.ndarray):
+                clips.append(part)
+        if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(pictures), len(clips)):
+            raise ProcessingError("the chat template dropped or repeated a picture or a sound")
         placeholders = {
             _IMAGE_CODE: (
                 self._image_placeholder(number, picture.grid, options)
                 for number, picture in enumerate(pictures)
             ),
-            _AUDIO_CODE: (
-                audio_placeholder(embedding_count(len(sound)), special) for sound in sounds
-            ),
+            _AUDIO_CODE: (audio_placeholder(embedding_count(len(clip)), special) for clip in clips),
         }
         ids: list[int] = []
         spans: dict[str, list[Span]] = {_IMAGE_CODE: [], _AUDIO_CODE: []}
         for segment in _AT_MEDIA.split(text):
             if segment in spans:
-                placeholder, start = next(placeholders[segment]), len(ids)
-                spans[segment] += [(start + a, start + b) for a, b in placeholder.spans]
-                ids += placeholder.ids
-            else:  # where a listen token would read as a decision
+                for is_slot, run in groupby(next(placeholders[segment]), special.unk.__eq__):
+                    start = len(ids)
+                    ids += run
+                    spans[segment] += [(start, len(ids))] if is_slot else []
+            else:  # a listen token in the text would be read as a decision
                 encoded = self.tokenizer.encode(segment)
                 ids += [token for token in encoded if token != special.listen]
         if options.max_tokens is not None and len(ids) > options.max_tokens:
@@ -228,34 +222,25 @@ class MiniCPMOProcessor(ProcessorMixin):
         return Prompt(
             text=text.replace(_IMAGE_CODE, IMAGE_MARKER).replace(_AUDIO_CODE, AUDIO_MARKER),
             ids=tuple(ids),
-            pictures=pictures,
-            clips=sounds,
+            pictures=tuple(pictures),
+            clips=tuple(clips),
             image_spans=tuple(spans[_IMAGE_CODE]),
             audio_spans=tuple(spans[_AUDIO_CODE]),
         )
 
     def _image_placeholder(
         self, number: int, grid: tuple[int, int] | None, options: PromptOptions
-    ) -> Placeholder:
-        use_id = (
-            self.image_processor.use_image_id
-            if options.use_image_id is None
-            else options.use_image_id
-        )
-        ids = tuple(self.tokenizer.encode(str(number))) if use_id else None
-        return image_placeholder(
-            grid,
-            self.image_processor.image_feature_size,
-            self.tokenizer.special,
-            self._newline,
-            ids,
-        )
+    ) -> list[int]:
+        processor, use_id = self.image_processor, options.use_image_id
+        if use_id is None:
+            use_id = processor.use_image_id
+        ids = self.tokenizer.encode(str(number)) if use_id else None
+        slots, special = processor.image_feature_size, self.tokenizer.special
+        return image_placeholder(grid, slots, special, self._newline, ids)
 
 
-_Items = list[list[Part]]
-
-
-def _content_parts(content: Content) -> _Items:
+def _content_parts(content: Content) -> list[list[Part]]:
+    """Return the validated parts, grouped by what is joined without a separator."""
     items = [content] if isinstance(content, str) else content
     groups = [list(item) if isinstance(item, list | tuple) else [item] for item in items]
     return [[_checked_part(part) for part in group] for group in groups]
@@ -284,9 +269,9 @@ def _checked_sound(sound: np.ndarray) -> np.ndarray:
     return np.pad(sound.astype(np.float32, copy=False), (0, missing))
 
 
-def _content_text(items: _Items, options: PromptOptions) -> str:
+def _content_text(groups: Sequence[Sequence[Part]], options: PromptOptions) -> str:
     joiner = "" if options.omni_mode else "\n"
-    return joiner.join("".join(_part_text(part) for part in parts) for parts in items)
+    return joiner.join("".join(_part_text(part) for part in group) for group in groups)
 
 
 def _part_text(part: Part) -> str:
@@ -295,15 +280,7 @@ def _part_text(part: Part) -> str:
     return _IMAGE_CODE if isinstance(part, Image.Image) else _AUDIO_CODE
 
 
-def _media_of(contents: Iterable[_Items]) -> _Media:
-    flat = [part for items in contents for item in items for part in item]
-    return _Media(
-        images=tuple(part for part in flat if isinstance(part, Image.Image)),
-        sounds=tuple(part for part in flat if isinstance(part, np.ndarray)),
-    )
-
-
-def _sliced(image: Image.Image, max_slices: int, slicing: SliceConfig) -> SlicedImage:
+def _slice(image: Image.Image, max_slices: int, slicing: SliceConfig) -> SlicedImage:
     try:
         return slice_image(image, max_slices, slicing)
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""The literal texts and the placeholders around a conversation, as the model was trained on them.
+"""Fixed prompt texts and media placeholders, as in training.
 
-Pure functions; what is not text stays in the hands of the caller.
 Source: docs/specification/model.md#3.2 to #3.5 and #4.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -30,7 +30,7 @@ Voice = TypeVar("Voice")
 
 
 class PromptMode(StrEnum):
-    """What the system prompt asks the model to do with the voice sample."""
+    """Purpose of the voice sample in the system prompt."""
 
     DEFAULT = "default"
     OMNI = "omni"
@@ -45,34 +45,29 @@ class Language(StrEnum):
 
 
 class TurnOpening(StrEnum):
-    """What the cache ends with when a piece of a user turn arrives."""
+    """End of the cached text, which decides how a chunk of a user turn is opened."""
 
-    FIRST = "first"  # nothing was generated yet
-    AFTER_REPLY = "after_reply"  # a streamed reply whose terminator was never fed
-    AFTER_COMPLETE_REPLY = "after_complete_reply"  # a reply that is whole except for its end mark
-    CONTINUED = "continued"  # an earlier piece of the same turn
+    FIRST = "first"  # no reply yet
+    AFTER_REPLY = "after_reply"  # a streamed reply; its terminator is not cached
+    CONTINUED = "continued"  # an earlier chunk of the same turn
 
 
 @dataclass(frozen=True)
 class SystemPrompt:
-    """Two texts with the voice sample between them; an empty `after` is left out."""
+    """The texts before and after the voice sample; `after` may be empty."""
 
     before: str
-    after: str
+    after: str = ""
     has_voice: bool = True
 
     def parts(self, voice: Voice | None) -> list[str | Voice]:
-        """Return the content around a voice sample, if there is one, without what is empty."""
+        """Return the message content with a voice sample, if there is one."""
         middle: list[str | Voice] = [] if voice is None or not self.has_voice else [voice]
         return [self.before, *middle, *([self.after] if self.after else [])]
 
 
 DEFAULT_SYSTEM_PROMPT = SystemPrompt(
-    before=(
-        "You are a helpful assistant. You can accept audio and text input"
-        " and output voice and text."
-    ),
-    after="",
+    "You are a helpful assistant. You can accept audio and text input and output voice and text.",
     has_voice=False,
 )
 
@@ -80,80 +75,66 @@ _CLONE_EN = "Clone the voice in the provided audio prompt."
 _IMITATE_ZH = "模仿音频样本的音色并生成新的内容。"
 _IMITATE_INPUT_ZH = "模仿输入音频中的声音特征。"
 
-
-def _with_voice(mode: PromptMode, language: Language) -> SystemPrompt:
-    match mode, language:
-        case PromptMode.OMNI, Language.EN:
-            return SystemPrompt(
-                _CLONE_EN, "As an assistant, you will speak using this voice style."
-            )
-        case PromptMode.OMNI, _:
-            return SystemPrompt(
-                _IMITATE_ZH,
-                "请用这种声音风格来为用户提供帮助。 请认真、高质量地回复用户的问题。"
-                " 请用高自然度的方式和用户聊天。",
-            )
-        case PromptMode.AUDIO_ASSISTANT, Language.EN:
-            return SystemPrompt(
-                "Use the voice in the audio prompt to synthesize new content.",
-                "You are a helpful assistant with the above voice style.",
-            )
-        case PromptMode.AUDIO_ASSISTANT, _:
-            return SystemPrompt(
-                _IMITATE_ZH,
-                "你的任务是用这种声音模式来当一个助手。请认真、高质量地回复用户的问题。"
-                "请用高自然度的方式和用户聊天。你是由面壁智能开发的人工智能助手：面壁小钢炮。",
-            )
-        case PromptMode.AUDIO_ROLEPLAY, Language.EN:
-            return SystemPrompt(
-                _CLONE_EN, "Try to role-play the character based on the audio prompt above."
-            )
-        case PromptMode.AUDIO_ROLEPLAY, _:
-            return SystemPrompt(_IMITATE_INPUT_ZH, "假装你是上述音频中的人物，与我进行对话。")
-        case PromptMode.VOICE_CLONING, Language.EN:
-            return SystemPrompt(_CLONE_EN, "")
-        case PromptMode.VOICE_CLONING, _:
-            return SystemPrompt(_IMITATE_INPUT_ZH, "")
-        case _:
-            return DEFAULT_SYSTEM_PROMPT
+VOICE_SYSTEM_PROMPTS = {
+    (PromptMode.OMNI, Language.EN): SystemPrompt(
+        _CLONE_EN, "As an assistant, you will speak using this voice style."
+    ),
+    (PromptMode.OMNI, Language.ZH): SystemPrompt(
+        _IMITATE_ZH,
+        "请用这种声音风格来为用户提供帮助。 请认真、高质量地回复用户的问题。"
+        " 请用高自然度的方式和用户聊天。",
+    ),
+    (PromptMode.AUDIO_ASSISTANT, Language.EN): SystemPrompt(
+        "Use the voice in the audio prompt to synthesize new content.",
+        "You are a helpful assistant with the above voice style.",
+    ),
+    (PromptMode.AUDIO_ASSISTANT, Language.ZH): SystemPrompt(
+        _IMITATE_ZH,
+        "你的任务是用这种声音模式来当一个助手。请认真、高质量地回复用户的问题。"
+        "请用高自然度的方式和用户聊天。你是由面壁智能开发的人工智能助手：面壁小钢炮。",
+    ),
+    (PromptMode.AUDIO_ROLEPLAY, Language.EN): SystemPrompt(
+        _CLONE_EN, "Try to role-play the character based on the audio prompt above."
+    ),
+    (PromptMode.AUDIO_ROLEPLAY, Language.ZH): SystemPrompt(
+        _IMITATE_INPUT_ZH, "假装你是上述音频中的人物，与我进行对话。"
+    ),
+    (PromptMode.VOICE_CLONING, Language.EN): SystemPrompt(_CLONE_EN),
+    (PromptMode.VOICE_CLONING, Language.ZH): SystemPrompt(_IMITATE_INPUT_ZH),
+}
 
 
 def system_prompt(
     mode: str = PromptMode.DEFAULT, language: str = Language.EN, *, has_voice: bool = True
 ) -> SystemPrompt:
-    """Return the system prompt of a mode.
-
-    Texts that speak of "the audio prompt" make no sense without one, so every mode but voice
-    cloning falls back to the default prompt when there is no voice sample.
+    """Return the system prompt of a mode; without a voice sample, the default prompt.
 
     Raises:
         ValueError: unknown mode or language, or voice cloning without a sample.
 
     Source: docs/specification/model.md#3.4.
     """
-    known_mode, known_language = PromptMode(mode), Language(language)
+    key = PromptMode(mode), Language(language)
     if has_voice:
-        return _with_voice(known_mode, known_language)
-    if known_mode is PromptMode.VOICE_CLONING:
+        return VOICE_SYSTEM_PROMPTS.get(key, DEFAULT_SYSTEM_PROMPT)
+    if key[0] is PromptMode.VOICE_CLONING:
         raise ValueError("voice cloning needs a voice sample")
     return DEFAULT_SYSTEM_PROMPT
 
 
 def message_text(role: str, content: str) -> str:
-    """Return one closed message, as the chat template writes it without a generation prompt."""
+    """Return one complete message in the format of the chat template."""
     return f"{MESSAGE_START}{role}\n{content}{MESSAGE_END}"
 
 
 def user_piece(content: str, opening: TurnOpening) -> str:
-    """Return the text to feed for one piece of a user turn; the turn is left open."""
+    """Return the text of one chunk of a user turn, which stays open."""
     header = f"{MESSAGE_START}user\n"
     match opening:
         case TurnOpening.FIRST:
             return header + content
         case TurnOpening.AFTER_REPLY:
             return SPEECH_END + MESSAGE_END + header + content
-        case TurnOpening.AFTER_COMPLETE_REPLY:
-            return MESSAGE_END + header + content
         case TurnOpening.CONTINUED:
             return content
 
@@ -161,9 +142,9 @@ def user_piece(content: str, opening: TurnOpening) -> str:
 def reply_prefix(
     *, enable_thinking: bool = False, use_tts_template: bool = True, is_user_turn_open: bool = True
 ) -> str:
-    """Return the text that starts a reply, and ends a user's message that is still open.
+    """Return the text that closes an open user message and starts a reply.
 
-    Without `enable_thinking` an empty thought is given.
+    Without `enable_thinking` it contains an empty thought.
     """
     return (
         (MESSAGE_END if is_user_turn_open else "")
@@ -173,62 +154,43 @@ def reply_prefix(
     )
 
 
-def duplex_suffix(text: str = "") -> str:
-    """Return what closes a duplex system message; `text` follows the voice sample."""
-    return f"<|audio_end|>{text}<|im_end|>"
-
-
 def duplex_prefix(system_text: str = DUPLEX_SYSTEM_PROMPT) -> str:
-    """Return what a duplex session starts with; voice embeddings and `duplex_suffix` follow."""
+    """Return the start of a duplex prompt; voice embeddings and `duplex_suffix` follow."""
     return f"{MESSAGE_START}system\n{system_text}\n<|audio_start|>"
 
 
-Span = tuple[int, int]
+def duplex_suffix(text: str = "") -> str:
+    """Return the end of a duplex prompt; `text` follows the voice sample."""
+    return f"<|audio_end|>{text}<|im_end|>"
 
 
-@dataclass(frozen=True)
-class Placeholder:
-    """Ids with `<unk>` slots in them, and the (start, stop) of every run of slots, in order."""
-
-    ids: tuple[int, ...]
-    spans: tuple[Span, ...]
-
-
-def audio_placeholder(n_embeddings: int, special: SpecialTokens) -> Placeholder:
-    ids = (special.audio_start, *(special.unk,) * n_embeddings, special.audio_end)
-    return Placeholder(ids, ((1, 1 + n_embeddings),))
+def audio_placeholder(n_embeddings: int, special: SpecialTokens) -> list[int]:
+    """Return the ids of a sound, with an `<unk>` for each embedding."""
+    return [special.audio_start, *[special.unk] * n_embeddings, special.audio_end]
 
 
 def image_placeholder(
     grid: tuple[int, int] | None,
     query_num: int,
     special: SpecialTokens,
-    newline: tuple[int, ...],
-    number: tuple[int, ...] | None = None,
-) -> Placeholder:
-    """Return the placeholder of one picture: overview first, then its slices row by row.
+    newline: Sequence[int],
+    number: Sequence[int] | None = None,
+) -> list[int]:
+    """Return the ids of a picture, with `query_num` `<unk>` for each slice.
 
-    `grid` is (columns, rows) of slices, None for a picture left whole; `newline` the line feed
-    between two rows of slices, and `number` the ids of the picture's number, if it has one.
+    Args:
+        grid: columns and rows of slices besides the overview, None if there are none.
+        query_num: embeddings per slice.
+        special: ids of the control tokens.
+        newline: ids that separate two rows of slices.
+        number: ids of the picture's number, None to leave it out.
     """
-    slots = (special.unk,) * query_num
-    overview = (special.image_start, *slots, special.image_end)
-    cell = (special.slice_start, *slots, special.slice_end)
-    parts = [Placeholder(overview, ((1, 1 + query_num),))]
+    slots = [special.unk] * query_num
+    ids = [special.image_start, *slots, special.image_end]
     if number is not None:
-        parts.insert(0, Placeholder((special.image_id_start, *number, special.image_id_end), ()))
+        ids = [special.image_id_start, *number, special.image_id_end, *ids]
     columns, rows = grid or (0, 0)
     for row in range(rows):
-        if row:
-            parts.append(Placeholder(newline, ()))
-        parts += [Placeholder(cell, ((1, 1 + query_num),))] * columns
-    return _joined(parts)
-
-
-def _joined(parts: list[Placeholder]) -> Placeholder:
-    ids: list[int] = []
-    spans: list[Span] = []
-    for part in parts:
-        spans += [(start + len(ids), stop + len(ids)) for start, stop in part.spans]
-        ids += part.ids
-    return Placeholder(tuple(ids), tuple(spans))
+        ids += newline if row else ()
+        ids += [special.slice_start, *slots, special.slice_end] * columns
+    return ids

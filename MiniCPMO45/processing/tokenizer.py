@@ -14,17 +14,17 @@ from typing import Any, Self
 from jinja2 import TemplateError
 from transformers import Qwen2Tokenizer
 
-# Marks a spoken reply may not contain. Source: docs/specification/model.md#5.4.
+# Punctuation that a spoken reply may not contain. Source: docs/specification/model.md#5.4.
 ASCII_MARKS = (":", "#", "@", "*", "(", ")", "[", "]", "&", "/", "$")
 FULL_WIDTH_MARKS = ("：", "；", "“", "”", "‘", "’", "【", "】", "「", "」", "（", "）")
 
 UNK_TOKEN = "<unk>"
-TOOL_CALL = "<tool_call>"  # begins a function call; an ordinary entry, too
-END_OF_SEQUENCE = "</s>"  # an ordinary entry of the published vocabulary; absent from others
+TOOL_CALL = "<tool_call>"  # begins a function call
+END_OF_SEQUENCE = "</s>"  # optional
 
 
 class TokenizerError(ValueError):
-    """A checkpoint's tokenizer cannot be read, or lacks tokens the model cannot work without."""
+    """A checkpoint's tokenizer cannot be read or lacks control tokens."""
 
 
 def _named(token: str) -> Any:  # Any: stands where the dataclass expects the field's own type
@@ -33,7 +33,7 @@ def _named(token: str) -> Any:  # Any: stands where the dataclass expects the fi
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the control tokens and of fixed texts. Source: docs/specification/model.md#3.1."""
+    """Ids of the control tokens. Source: docs/specification/model.md#3.1."""
 
     end_of_sequence: int | None
     tool_call: int | None
@@ -66,10 +66,10 @@ class SpecialTokens:
 
     @classmethod
     def look_up(cls, vocabulary: MiniCPMOTokenizerFast) -> SpecialTokens:
-        """Find every token by name.
+        """Look every token up by name.
 
         Raises:
-            TokenizerError: some names are missing; the message lists all of them.
+            TokenizerError: tokens are missing; the message lists all of them.
         """
         names = {f.name: f.metadata["token"] for f in fields(cls) if "token" in f.metadata}
         found = {name: vocabulary.token_id(token) for name, token in names.items()}
@@ -106,17 +106,17 @@ class SpecialTokens:
 
     @property
     def non_text_ids(self) -> frozenset[int]:
-        """Ids left out when spoken text is carried over: special ones and a unit's controls."""
+        """Control ids: never part of the text of a unit."""
         marks = (self.unit_start, self.unit_end, self.speak, self.turn_eos)
         speech = (self.tts_bos, self.tts_eos, self.tts_pad)
         return self.special_ids | self.chunk_terminators | {*marks, *speech}
 
     def spoken_count(self, ids: Sequence[int]) -> int:
-        """Return how many tokens of a reply are said aloud: those before a function call."""
+        """Return how many tokens of a reply are spoken: those before a function call."""
         return ids.index(self.tool_call) if self.tool_call in ids else len(ids)
 
     def spoken_reply_forbidden(self, full_width_marks_allowed: bool = False) -> tuple[int, ...]:
-        """Return the sorted ids a spoken streamed reply may not contain.
+        """Return the sorted ids that a spoken streamed reply may not contain.
 
         Source: docs/specification/model.md#5.4.
         """
@@ -124,7 +124,7 @@ class SpecialTokens:
         return tuple(sorted({*self.ascii_mark_ids, *wide, *self.bad_token_ids, self.unk}))
 
     def unit_forbidden(self) -> tuple[int, ...]:
-        """Return the sorted ids a duplex decision may not draw after the chunk-end probe.
+        """Return the sorted ids excluded from a duplex decision once the chunk does not end.
 
         Source: docs/specification/model.md#6.5.
         """
@@ -132,7 +132,7 @@ class SpecialTokens:
 
 
 def _single_ids(vocabulary: MiniCPMOTokenizerFast, marks: tuple[str, ...]) -> tuple[int, ...]:
-    """Ids of the marks that are one token each, in the order given."""
+    """Return the ids of the marks that are single tokens, in order."""
     encoded = (vocabulary.encode(mark) for mark in marks)
     return tuple(ids[0] for ids in encoded if len(ids) == 1)
 
@@ -143,23 +143,22 @@ _SETTINGS_FILE = "tokenizer_config.json"
 
 
 class MiniCPMOTokenizerFast(Qwen2Tokenizer):
-    """Text to ids and back, control tokens by name, chat template."""
+    """Qwen2's byte-level BPE with the model's control tokens and chat template."""
 
     def __init__(
         self,
-        vocab: Any = None,  # Any: the library hands in a mapping or a file's name
+        vocab: Any = None,  # Any: the library passes a mapping or a file name
         merges: Any = None,
         unk_token: str = UNK_TOKEN,
         bad_token_ids: Iterable[int] = (),
         **options: Any,
     ) -> None:
-        """Make a tokenizer; use `from_pretrained` for one of a checkpoint.
+        """Build a tokenizer; options are those of `tokenizer_config.json`.
 
-        `bad_token_ids` must never be spoken; the options are as the library stores them in
-        `tokenizer_config.json`.
+        `bad_token_ids` are never generated in speech.
 
         Raises:
-            TokenizerError: an added token cannot have the id it is stored with.
+            TokenizerError: an added token does not get the id it is stored with.
         """
         bad = tuple(bad_token_ids)
         super().__init__(vocab, merges, unk_token=unk_token, bad_token_ids=list(bad), **options)
@@ -177,7 +176,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     def from_pretrained(  # type: ignore[override]  # the same, with our errors
         cls, pretrained_model_name_or_path: str | Path, *inputs: Any, **options: Any
     ) -> Self:
-        """Read the tokenizer files of a checkpoint.
+        """Load the tokenizer files of a checkpoint.
 
         Raises:
             TokenizerError: files are missing or unreadable, or ids contradict each other.
@@ -189,7 +188,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
             return super().from_pretrained(pretrained_model_name_or_path, *inputs, **options)
         except TokenizerError:
             raise
-        except Exception as error:  # the library and its compiled part raise errors of any kind
+        except Exception as error:  # the compiled library raises plain Exception
             raise TokenizerError(f"the tokenizer of {folder} cannot be read: {error}") from error
 
     @cached_property
@@ -203,13 +202,13 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     def decode(  # type: ignore[override]  # one text, not a batch of them
         self, token_ids: Sequence[int], skip_special_tokens: bool = False, **options: Any
     ) -> str:
-        """Return the text of ids; bytes that form no character become U+FFFD."""
+        """Decode ids; invalid UTF-8 becomes U+FFFD."""
         text = super().decode(list(token_ids), skip_special_tokens, **options)
         assert isinstance(text, str)
         return text
 
     def encode_text(self, text: str) -> list[int]:
-        """Return the ids of what somebody says: control tokens that it spells out are left out."""
+        """Encode text without the control tokens that it spells out."""
         return [token for token in self.encode(text) if token not in self.special.non_text_ids]
 
     def token_id(self, token: str) -> int | None:
@@ -223,9 +222,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         enable_thinking: bool = False,
         use_tts_template: bool = False,
     ) -> str:
-        """Render messages with the checkpoint's chat template.
-
-        Media are already replaced by markers.
+        """Render messages of plain text with the checkpoint's chat template.
 
         Raises:
             TokenizerError: there is no template, or rendering failed.
@@ -245,7 +242,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
 
 
 def _require_files(folder: Path) -> None:
-    """Without its parts the library would make an empty vocabulary."""
+    """Check that the files exist; without them the library builds an empty vocabulary."""
     needed = (_WHOLE_FILE,) if (folder / _WHOLE_FILE).is_file() else _PART_FILES
     missing = [name for name in (*needed, _SETTINGS_FILE) if not (folder / name).is_file()]
     if missing:

@@ -1,11 +1,12 @@
-"""A decoded film clip as message parts, and several frames stacked into one picture.
+"""Message parts of a decoded video clip, and composites of several frames.
 
-Decodes nothing and chooses no instants. Source: docs/specification/model.md#4.7.
+Source: docs/specification/model.md#4.7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from PIL import Image
@@ -13,7 +14,7 @@ from PIL import Image
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.pictures import Grid, Size, require_rgb, resize
 
-MIN_LAST_SAMPLES = 1600  # the last piece of sound is padded to this length
+MIN_LAST_SAMPLES = 1600  # the last segment of audio is padded to this length
 
 
 def video_parts(
@@ -24,43 +25,37 @@ def video_parts(
     *,
     frames_per_piece: int = 1,
 ) -> list[Image.Image | np.ndarray]:
-    """Interleave a clip: picture, its sound, composite of what came in between; piece by piece.
+    """Interleave the frames and audio of a clip, segment by segment.
 
-    `times_s` rise and say when each picture was on screen; `audio` is float32 [n] mono at 16 kHz.
-    Every k-th picture, k = `frames_per_piece`, opens a piece, and the up to k - 1 pictures after it
-    are merged into one that follows the piece's sound.
-
-    Returns:
-        Message parts, to be joined with nothing between them.
+    Every k-th frame, k = `frames_per_piece`, starts a segment: that frame, the segment's audio, and
+    a composite of the other frames. `times_s` are the frames' times, ascending; `audio` is float32
+    [n] mono at 16 kHz. The parts are to be joined without a separator.
 
     Raises:
-        ValueError: the lists differ in length, the times fall, or k is below 1.
+        ValueError: the lists differ in length, the times are not ascending, or k is below 1.
     """
     if len(frames) != len(times_s) or frames_per_piece < 1:
         raise ValueError(f"{len(frames)} pictures, {len(times_s)} times, k={frames_per_piece}")
     if list(times_s) != sorted(times_s) or (times_s and times_s[-1] > duration_s):
         raise ValueError("times must rise and stay within the clip")
-    openings = range(0, len(frames), frames_per_piece)
-    edges_s = [*(times_s[i] for i in openings), duration_s]
-    sounds = _cut_audio(audio, edges_s)
+    starts = range(0, len(frames), frames_per_piece)
+    sounds = _split_audio(audio, [*(times_s[i] for i in starts), duration_s])
     parts: list[Image.Image | np.ndarray] = []
-    for number, first in enumerate(openings):
-        parts.append(frames[first])
-        if len(sounds[number]):
-            parts.append(sounds[number])
-        between = frames[first + 1 : first + frames_per_piece]
+    for start, sound in zip(starts, sounds, strict=True):
+        parts += [frames[start], *([sound] if len(sound) else [])]
+        between = frames[start + 1 : start + frames_per_piece]
         if between:
             parts.append(stack_frames([frame.convert("RGB") for frame in between]))
     return parts
 
 
-def _cut_audio(audio: np.ndarray, edges_s: Sequence[float]) -> list[np.ndarray]:
+def _split_audio(audio: np.ndarray, edges_s: Sequence[float]) -> list[np.ndarray]:
     edges = [int(edge * SAMPLE_RATE_HZ) for edge in edges_s]
-    pieces = [audio[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-    missing = MIN_LAST_SAMPLES - len(pieces[-1]) if pieces and len(audio) else 0
-    if missing > 0:
-        pieces[-1] = np.concatenate([pieces[-1], np.zeros(missing, dtype=audio.dtype)])
-    return pieces
+    segments = [audio[start:stop] for start, stop in pairwise(edges)]
+    if segments and len(audio):
+        missing = max(0, MIN_LAST_SAMPLES - len(segments[-1]))
+        segments[-1] = np.pad(segments[-1], (0, missing))
+    return segments
 
 
 SEPARATOR_PX = 6  # between stacked frames; section 4.7
@@ -70,11 +65,11 @@ SQUARE_STACK = 4  # this many frames form a 2x2 composite; section 4.7
 
 
 def stack_frames(frames: Sequence[Image.Image]) -> Image.Image:
-    """Merge the frames of one second into one picture, in reading order.
+    """Merge the frames of one second into a composite, in reading order.
 
-    Two or three frames stand in a row or a column, whichever is nearer to a square; four form
-    2x2; any other number forms a row. Cells are as large as the largest frame; smaller frames are
-    enlarged to fit, centred on white. Black lines of 6 pixels separate the cells.
+    Two or three frames form a row or a column, whichever is nearer to a square; four form 2x2; any
+    other number forms a row. Cells are as large as the largest frame; smaller frames are enlarged
+    to fit, centred on white. Black lines of 6 pixels separate the cells.
     """
     if not frames:
         raise ValueError("no frames to stack")

@@ -1,1 +1,1 @@
-"""A complete checkpoint at toy size with random weights, for tests and demonstrations."""
+"""A complete checkpoint of toy size with random weights, for tests and demonstrations."""

@@ -1,12 +1,7 @@
-"""Writes a complete checkpoint at toy size with random weights, for tests and for a first start.
-
-The speech tokenizer's graph carries weights under the published names, and nothing ever executes
-it; the speaker encoder's graph is executed.
-"""
+"""Writes a complete checkpoint of toy size with random weights, for tests and a first start."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import wave
@@ -23,6 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT, expected_shapes
+from MiniCPMO45.loading.checkpoint_source import CONFIG_FILE, CheckpointError, read_json_object
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary, write_json
@@ -39,18 +35,16 @@ from MiniCPMO45.token2wav.voice_features import FBANK_BINS, SPEAKER_SIZE
 
 
 class TinyCheckpointError(ValueError):
-    """The folder cannot take a checkpoint."""
+    """The folder holds something else."""
 
 
 def write_tiny_checkpoint(folder: Path, seed: int = 0, *, show_progress: bool = False) -> None:
     """Write a tiny checkpoint; the same seed gives the same bytes.
 
-    The folder is new or empty, or holds an earlier tiny checkpoint, which is replaced.
-
     Raises:
-        TinyCheckpointError: the folder holds something else.
+        TinyCheckpointError: the folder holds anything but an earlier tiny checkpoint.
     """
-    _require_free(folder)
+    _require_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = train_vocabulary()
     steps = {
@@ -68,30 +62,27 @@ def write_tiny_checkpoint(folder: Path, seed: int = 0, *, show_progress: bool = 
         write()
 
 
-def _require_free(folder: Path) -> None:
+def _require_writable(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
         raise TinyCheckpointError(f"{folder} is a file, not a folder")
-    config = folder / "config.json"
-    if not any(folder.iterdir()):
-        return
-    if not config.is_file() or _variant(config) != TINY_VARIANT:
+    if any(folder.iterdir()) and not _is_tiny(folder):
         raise TinyCheckpointError(
             f"{folder} is not empty and holds no tiny checkpoint; name another folder"
         )
 
 
-def _variant(config: Path) -> str:
+def _is_tiny(folder: Path) -> bool:
     try:
-        return str(json.loads(config.read_text(encoding="utf8")).get("model_variant"))
-    except (ValueError, AttributeError):
-        return ""
+        return read_json_object(folder / CONFIG_FILE).get("model_variant") == TINY_VARIANT
+    except CheckpointError:
+        return False
 
 
 OPSET = 17  # the first with LayerNormalization
-IR_VERSION = 8  # what opset 17 was released with
-PROJECTION_SPREAD = 4.0  # makes digits of all three values common
+IR_VERSION = 8  # released with opset 17
+PROJECTION_SPREAD = 4.0  # makes code digits of all three values common
 SPEAKER_HIDDEN_SIZE = 64
 VARIANCE_FLOOR = 1e-6
 
@@ -105,7 +96,7 @@ def write_speech_tokenizer_onnx(
 ) -> None:
     """Write weights under the published names of nodes and initializers.
 
-    The nodes are not connected, because nothing ever executes them.
+    The graph is never executed, so its nodes are not connected.
     """
     with torch.device("meta"):
         shapes = expected_shapes(SpeechTokenizer(config))
@@ -135,10 +126,7 @@ def write_speech_tokenizer_onnx(
 
 
 def write_campplus_onnx(path: Path, seed: int) -> None:
-    """Write a speaker encoder: a projection, its mean and deviation over time, a projection.
-
-    Its input is `input` [1, T, 80], its output `output` [1, 192].
-    """
+    """Write a speaker encoder, `input` [1, T, 80] to `output` [1, 192], with statistics pooling."""
     graph = _Graph(np.random.default_rng(seed))
     hidden = graph.matmul("/head/MatMul", "input", (FBANK_BINS, SPEAKER_HIDDEN_SIZE), "head")
     hidden = graph.node("Tanh", [hidden], "/head/Tanh")
@@ -160,7 +148,7 @@ def write_campplus_onnx(path: Path, seed: int) -> None:
 
 @dataclass
 class _Graph:
-    """Nodes and weights of a graph under construction; `node` returns the name of its output."""
+    """An ONNX graph under construction; methods return the name of the output."""
 
     random: np.random.Generator
     nodes: list[NodeProto] = field(default_factory=list)
@@ -172,7 +160,7 @@ class _Graph:
         inputs: list[str],
         name: str,
         output: str | None = None,
-        **attributes: Any,  # each kind of node takes others
+        **attributes: Any,
     ) -> str:
         output = output or f"{name}_output_0"
         self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
@@ -208,20 +196,24 @@ SAMPLE_S = 3.0
 INT16_MAX = 32_767
 
 BIAS_SPREAD = 0.02
-GATE_SPREAD = 0.3  # of the estimator's modulation, so that blocks neither vanish nor explode
-PITCH_HZ = 150.0  # what the pitch predictor says whatever it hears, give or take
-LOG_MAGNITUDE = -0.9  # of the vocoder's spectrum: audible, far from the limit
+GATE_SPREAD = 0.3  # of the estimator's modulation, so that activations keep their scale
+PITCH_HZ = 150.0  # bias of the pitch predictor
+LOG_MAGNITUDE = -0.9  # of the vocoder's spectrum: audible without clipping
 SPECTRUM_BINS = 9
 LOG_MAGNITUDE_SPREAD = 0.2
 
 
-def write_assets(folder: Path, seed: int) -> None:
+def write_assets(folder: Path, seed: int, *, has_published_size: bool = False) -> None:
     target = folder / "assets" / "token2wav"
     target.mkdir(parents=True, exist_ok=True)
-    write_speech_tokenizer_onnx(target / "speech_tokenizer_v2_25hz.onnx", seed)
+    config = SpeechTokenizerConfig() if has_published_size else TINY_TOKENIZER
+    write_speech_tokenizer_onnx(target / "speech_tokenizer_v2_25hz.onnx", seed, config)
     write_campplus_onnx(target / "campplus.onnx", seed)
-    write_vocoder(target, seed)
     write_voice_sample(folder / "assets" / "system_ref_audio.wav")
+    if has_published_size:  # without a config.json
+        write_vocoder_weights(target, seed, Token2WavConfig())
+    else:
+        write_vocoder(target, seed)
 
 
 def write_vocoder(folder: Path, seed: int) -> None:
@@ -285,7 +277,7 @@ def _flow_tensor(name: str, like: Tensor, seed: int) -> Tensor:
     if "adaLN_modulation" in name and name.endswith("weight"):
         return tensor * GATE_SPREAD
     if name.startswith("encoder.after_norm") or "conv.block.3." in name or "embed.out.1." in name:
-        return torch.full(shape, float(name.endswith("weight")))  # layer norms without the name
+        return torch.full(shape, float(name.endswith("weight")))  # layer norms by other names
     return tensor
 
 
@@ -293,7 +285,7 @@ def _hift_tensor(name: str, like: Tensor, seed: int) -> Tensor:
     shape = tuple(like.shape)
     if name.endswith("alpha"):
         return torch.ones(shape)
-    if name.endswith("original0"):  # length of the rows: keeps what passes through at one size
+    if name.endswith("original0"):  # norms of the rows: keep the scale of activations
         spread = LOG_MAGNITUDE_SPREAD if name.startswith("conv_post.") else 1.0
         return torch.full(shape, spread)
     if name.startswith("f0_predictor.classifier."):

@@ -1,4 +1,4 @@
-"""The tokenizer of the tiny checkpoint: a small byte-level BPE and the published controls."""
+"""The tiny checkpoint's tokenizer: a small byte-level BPE and the published control tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Thank you for the call. Have a good day and see you soon. Goodbye!
 我们一起去河边走走吧。桌子上有三个杯子。早上好，晚安，再见！
 我喜欢喝茶，也喜欢听音乐。请你慢一点说，我想一想再回答。
 """
-"""Everyday sentences; the words of these are what the tiny model prefers to say."""
+"""Everyday sentences; the tiny model prefers their words."""
 
 CHAT_TEMPLATE = """
 {%- set turn = namespace(last_question=-1) %}
@@ -69,7 +69,7 @@ CHAT_TEMPLATE = """
 {%- endif %}
 """
 
-_REPEATS = 20  # so that roles and marks become single tokens before rare letter pairs do
+_REPEATS = 20  # so that roles and punctuation become single tokens
 
 
 def training_texts() -> list[str]:
@@ -107,9 +107,9 @@ CONTROL_TOKENS = tuple(
 ) + tuple(f"<|timbre_{number}|>" for number in range(7, 32))
 """Added tokens in published id order. Source: docs/specification/model.md#3.1."""
 
-PLAIN_SLOTS = (UNK_TOKEN, "<s>", "</s>")  # entries of the base vocabulary no text ever becomes
+PLAIN_SLOTS = (UNK_TOKEN, "<s>", "</s>")  # base entries that no text is encoded to
 MODEL_MAX_LENGTH = 131_072
-_NOT_SPECIAL = frozenset(  # added, but kept by a decode that skips special tokens
+_NOT_SPECIAL = frozenset(  # not removed by `skip_special_tokens`
     "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> "
     "<|repo_name|> <|file_sep|> <tool_response> </tool_response> <think> </think>".split()
 )
@@ -118,10 +118,7 @@ _UNSPEAKABLE = frozenset("()（）")
 
 @dataclass(frozen=True)
 class TinyVocabulary:
-    """Base entries in id order, merges, and added tokens in id order.
-
-    The last `n_spare` of the base entries fill it up; no text ever becomes one of them.
-    """
+    """Base entries and added tokens in id order; the last `n_spare` base entries are unused."""
 
     base: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
@@ -172,16 +169,16 @@ def make_tokenizer(vocabulary: TinyVocabulary) -> MiniCPMOTokenizerFast:
 
 
 def unspeakable_ids(vocabulary: TinyVocabulary) -> list[int]:
-    """Base ids that are no whole characters, or hold a bracket that cannot be pronounced."""
+    """Return base ids that are no complete characters or contain a bracket."""
     texts = (base_text(token) for token in vocabulary.base)
     return [i for i, text in enumerate(texts) if text is None or _UNSPEAKABLE & set(text)]
 
 
 def spoken_ids(vocabulary: TinyVocabulary) -> list[int]:
-    """Base ids that are whole words of the everyday sentences."""
-    cut = _byte_level().pre_tokenizer
-    assert cut is not None
-    words = {piece for piece, _ in cut.pre_tokenize_str(SPOKEN_TEXT)}
+    """Return base ids that are whole words of the everyday sentences."""
+    pre_tokenizer = _byte_level().pre_tokenizer
+    assert pre_tokenizer is not None
+    words = {word for word, _ in pre_tokenizer.pre_tokenize_str(SPOKEN_TEXT)}
     return [
         i
         for i, token in enumerate(vocabulary.base)
@@ -190,7 +187,7 @@ def spoken_ids(vocabulary: TinyVocabulary) -> list[int]:
 
 
 def base_text(token: str) -> str | None:
-    """Return the text of a base entry, None if its bytes are not whole characters."""
+    """Return the text of a base entry, None if its bytes are no complete characters."""
     text = decoders.ByteLevel().decode([token])
     return None if "\ufffd" in text else text
 
@@ -201,7 +198,7 @@ def write_json(path: Path, values: Any, indent: int | None = 2) -> None:
 
 
 def _byte_level() -> Tokenizer:
-    """Return an untrained tokenizer that cuts text as the published one does."""
+    """Return an untrained tokenizer with the published pre-tokenization."""
     published = MiniCPMOTokenizerFast().backend_tokenizer
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = published.normalizer

@@ -1,4 +1,4 @@
-"""The tiny checkpoint's sizes and weights: random values that depend on a name and a seed alone."""
+"""The tiny checkpoint's sizes and weights, which depend on their names and a seed only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig, MiniCPMOConfig, TTSConfig, VisionConfig
-from MiniCPMO45.loading.checkpoint import TINY_VARIANT
+from MiniCPMO45.loading.checkpoint import TINY_VARIANT, expected_shapes
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.tiny.tokenizer import PLAIN_SLOTS, TinyVocabulary, spoken_ids
 
 HIDDEN = 128  # one resampler head of 128 channels
-WIDTH = 32  # of every part but the language model
+WIDTH = 32  # of every other part
 LAYERS = 2
-EMBEDDING_ROW_STEP = 64  # the speech decoder's text table is rounded up, as the published one is
+EMBEDDING_ROW_STEP = 64  # rows of the speech decoder's text embedding are a multiple of it
 
 
 def model_config(vocabulary: TinyVocabulary) -> MiniCPMOConfig:
-    """Return the configuration for a vocabulary; what it does not name has the published value."""
+    """Return the configuration for a vocabulary; other fields have the published values."""
     size = vocabulary.size
     return MiniCPMOConfig(
         model_variant=TINY_VARIANT,
@@ -62,7 +62,7 @@ def model_config(vocabulary: TinyVocabulary) -> MiniCPMOConfig:
 
 
 def vocoder_config() -> dict[str, Any]:
-    """Return the vocoder's `config.json`: field names as in the published `flow.yaml`."""
+    """Return the vocoder's `config.json`, with the field names of the published `flow.yaml`."""
     return {
         "flow": {
             "input_size": 16,
@@ -89,7 +89,7 @@ def vocoder_config() -> dict[str, Any]:
 
 
 def draw(name: str, shape: tuple[int, ...], seed: int, spread: float = 1.0) -> Tensor:
-    """Draw normal values that depend on the name and the seed alone."""
+    """Draw normal values that depend on name and seed only."""
     generator = torch.Generator(torch.get_default_device())
     generator.manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
     return torch.randn(shape, generator=generator) * spread
@@ -97,31 +97,31 @@ def draw(name: str, shape: tuple[int, ...], seed: int, spread: float = 1.0) -> T
 
 ALWAYS_ON, AT_AUDIO, LOUDNESS = RESERVED = [0, 1, 2]  # channels of the language model
 SIGNAL = 4.0  # value of the first two in the residual stream
-SIGNAL_AFTER_NORM = 3.3  # about what the final norm makes of it
+SIGNAL_AFTER_NORM = 3.3  # approximately, after the final norm
 
 NORM_SPREAD = 0.05  # of gains around 1
 BIAS_SPREAD = 0.02
 POSITION_SPREAD = 0.1
-QUERY_GAIN = 2.0  # sharper attention, so that history matters
-RESIDUAL_GAIN = 0.5  # of every matrix that writes into a residual stream, at the tiny depth
-HEARING_GAIN = 1.4  # of the audio projection, so that different sounds differ
+QUERY_GAIN = 2.0  # sharpens attention, so that history matters
+RESIDUAL_GAIN = 0.5  # of output projections at the tiny depth
+AUDIO_GAIN = 1.4  # of the audio projection, so that different sounds differ
 
 LOGIT_SPREAD = 1.3
-LOUD_LOGIT_SPREAD = 1.8  # of control tokens that decide
+CONTROL_LOGIT_SPREAD = 1.8
 WORD_BIAS = 0.0
 FRAGMENT_BIAS = -4.0
 CONTROL_BIAS = -12.0
 UNIT_END_BIAS, TURN_END_BIAS, REPLY_END_BIAS = 2.0, 2.0, 2.0
 DECISION_BIAS = 14.0  # of listen and speak, at audio only
-LOUDNESS_WEIGHT = 1.0  # how much sound speaks for listening and silence for speaking
+LOUDNESS_WEIGHT = 1.0  # of sound for listening and of silence for speaking
 
-MEL_OFFSET = 2.0  # brings the log-mel above zero, where the activation lets it through
-LOUDNESS_BORDER = -0.05  # mean log-mel of everyday speech; pauses and noise lie below
-LOUDNESS_OFFSET = 2.0  # the same for the difference
+MEL_OFFSET = 2.0  # moves the log-mel into the linear range of the activation
+LOUDNESS_BORDER = -0.05  # mean log-mel of everyday speech, above that of pauses and noise
+LOUDNESS_OFFSET = 2.0  # as `MEL_OFFSET`, for the difference
 LOUDNESS_GAIN = 4.0
 
 CODE_GAIN = 1.5  # norm of the rows of the speech head
-SPEECH_END_GAIN = 5.0  # of the row that ends a run of codes
+SPEECH_END_GAIN = 5.0  # norm of the row of the end code
 
 _RESIDUAL_ENDINGS = ("o_proj.weight", "down_proj.weight", "out_proj.weight", "fc2.weight")
 _GAIN_ENDINGS = ("norm.weight", "norm1.weight", "norm2.weight", "layernorm.weight")
@@ -141,10 +141,7 @@ def tiny_tensors(
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of the model under its checkpoint name, as bfloat16."""
     with torch.device("meta"):
-        shapes = {
-            name: tuple(t.shape)
-            for name, t in MiniCPMOForConditionalGeneration(config).state_dict().items()
-        }
+        shapes = expected_shapes(MiniCPMOForConditionalGeneration(config))
     for name, shape in shapes.items():
         plain = _plain(name, shape, seed, _residual_gain(name, config))
         tensor = _carry_loudness(name, _carry_signals(name, plain))
@@ -157,7 +154,7 @@ def tiny_tensors(
 
 
 def _residual_gain(name: str, config: MiniCPMOConfig) -> float:
-    """Return what leaves a stack's stream as large as the tiny one's, however deep the stack is."""
+    """Return the gain that keeps the residual stream's scale independent of the depth."""
     depths = {
         "llm": config.num_hidden_layers,
         "vpm": config.vision_config.num_hidden_layers,
@@ -168,7 +165,7 @@ def _residual_gain(name: str, config: MiniCPMOConfig) -> float:
 
 
 def _plain(name: str, shape: tuple[int, ...], seed: int, residual_gain: float) -> Tensor:
-    """Random values of a size that keeps activations near one."""
+    """Draw values whose scale keeps activations near one."""
     if name.endswith(("q_norm.weight", "k_norm.weight")):
         return draw(name, shape, seed, NORM_SPREAD) + QUERY_GAIN
     if name.endswith(_GAIN_ENDINGS) or (".ln_" in name and name.endswith("weight")):
@@ -182,12 +179,12 @@ def _plain(name: str, shape: tuple[int, ...], seed: int, residual_gain: float) -
     fan_in = shape[0] if name == "resampler.proj" else math.prod(shape[1:])
     gain = residual_gain if name.endswith(_RESIDUAL_ENDINGS) else 1.0
     if name.startswith("audio_projection_layer."):
-        gain = HEARING_GAIN
+        gain = AUDIO_GAIN
     return draw(name, shape, seed, gain / math.sqrt(fan_in))
 
 
 def _carry_signals(name: str, tensor: Tensor) -> Tensor:
-    """Keep the reserved channels of the language model's residual stream clean."""
+    """Reserve channels of the language model's residual stream for the signals."""
     match name:
         case "llm.model.embed_tokens.weight":
             tensor[:, RESERVED] = 0.0
@@ -202,7 +199,7 @@ def _carry_signals(name: str, tensor: Tensor) -> Tensor:
         case "resampler.ln_post.weight":
             tensor[ALWAYS_ON] = 0.0
         case "resampler.ln_post.bias":
-            tensor[ALWAYS_ON] = 1.0  # a constant for the one row of `proj` that makes the signal
+            tensor[ALWAYS_ON] = 1.0  # input of the row of `proj` that outputs the signal
         case "resampler.proj":
             tensor[ALWAYS_ON] = 0.0
             tensor[:, RESERVED] = 0.0
@@ -213,10 +210,10 @@ def _carry_signals(name: str, tensor: Tensor) -> Tensor:
 
 
 def _carry_loudness(name: str, tensor: Tensor) -> Tensor:
-    """Bring the mean of the mel bins, minus a border, through the audio encoder.
+    """Pass the mean of the mel bins through the audio encoder and subtract a border.
 
-    Channel 0 carries the mean, channel 1 the border; norms shift and scale both alike, so that
-    the sign of their difference is safe whatever the random channels do.
+    Channel 0 carries the mean, channel 1 the border. Norms shift and scale both alike, so the sign
+    of their difference does not depend on the random channels.
     """
     match name:
         case "apm.conv1.weight":
@@ -259,7 +256,7 @@ def _arrange_head(head: Tensor, vocabulary: TinyVocabulary) -> Tensor:
     at_audio = torch.zeros(head.shape[0])
     loudness = torch.zeros(head.shape[0])
     for token, sign in (("<|listen|>", 1.0), ("<|speak|>", -1.0)):
-        head[vocabulary.id_of(token)] = 0.0  # nothing but loudness decides between the two
+        head[vocabulary.id_of(token)] = 0.0  # only loudness decides between the two
         at_audio[vocabulary.id_of(token)] = DECISION_BIAS - CONTROL_BIAS
         loudness[vocabulary.id_of(token)] = sign * LOUDNESS_WEIGHT
     ends = {
@@ -269,7 +266,7 @@ def _arrange_head(head: Tensor, vocabulary: TinyVocabulary) -> Tensor:
     }
     for token, value in ends.items():
         bias[vocabulary.id_of(token)] = value
-        head[vocabulary.id_of(token)] *= LOUD_LOGIT_SPREAD / LOGIT_SPREAD
+        head[vocabulary.id_of(token)] *= CONTROL_LOGIT_SPREAD / LOGIT_SPREAD
     head[:, ALWAYS_ON] = bias / SIGNAL_AFTER_NORM
     head[:, AT_AUDIO] = at_audio / SIGNAL_AFTER_NORM
     head[:, LOUDNESS] = loudness

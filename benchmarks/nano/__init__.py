@@ -1,1 +1,1 @@
-"""The gates of the embedded model: what it has to reach, measured on what it never learned from."""
+"""Gates of the embedded model: required figures, measured on held-out data."""

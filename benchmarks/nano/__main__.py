@@ -1,4 +1,4 @@
-"""Prints every gate of the embedded model beside its limit: `python -m benchmarks.nano`."""
+"""Measures the gates of the embedded model: `python -m benchmarks.nano`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ OUT = Path("data/nano_gates")
 
 
 def main(
-    checkpoint: Annotated[Path | None, typer.Option(help="Default: the assembled one.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Default: that of the data folder.")
+    ] = None,
     gate: Annotated[list[Area] | None, typer.Option(help="Only these; repeatable.")] = None,
     scale: Annotated[float, typer.Option(help="Share of the cases; 1 is the full run.")] = 1.0,
-    out: Annotated[Path, typer.Option(help="Takes packages, the audio sheet, figures.")] = OUT,
+    out: Annotated[
+        Path, typer.Option(help="Folder for packages, the audio sheet and figures.")
+    ] = OUT,
     threads: Annotated[int, typer.Option(help="Of the model.")] = 2,
     into: Annotated[
-        Path | None, typer.Option("--report", help="Takes the figures, bound to the weights.")
+        Path | None, typer.Option("--report", help="Report to update with the figures.")
     ] = None,
 ) -> None:
-    """Measure the gates; the exit code is 1 when one is not reached."""
+    """Measure the gates; the exit code is 1 if one is not reached."""
     if into and scale < 1:
-        raise typer.BadParameter("--report takes figures of a full run only: leave --scale out")
+        raise typer.BadParameter("--report needs a full run: omit --scale")
     logging.basicConfig(level=logging.ERROR)
     torch.set_num_threads(threads)
     folder = checkpoint or load_settings().service.data_dir / "nano"

@@ -1,4 +1,4 @@
-"""What the embedded model has to reach, and what was measured."""
+"""Gates of the embedded model, and measured figures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from enum import StrEnum
 
 
 class Area(StrEnum):
-    """One ability."""
-
     HEARS = "hears"
     SPEAKS = "speaks"
     SOUNDS = "sounds"
@@ -21,14 +19,11 @@ class Area(StrEnum):
 
 @dataclass(frozen=True)
 class Gate:
-    """One figure to reach.
+    """A required figure.
 
     Attributes:
-        area: the ability.
-        metric: what is measured, in words.
-        limit: what has to be reached.
-        is_most: the figure may be at most the limit; else it has to be at least that.
-        unit: "%" for shares, else what follows the number.
+        is_most: the limit is an upper bound instead of a lower one.
+        unit: "%" for shares, otherwise the suffix of the number.
     """
 
     area: Area
@@ -39,11 +34,9 @@ class Gate:
 
     @property
     def wanted(self) -> str:
-        """The limit for people."""
         return f"{'≤' if self.is_most else '≥'} {self.shown(self.limit)}"
 
     def shown(self, value: float) -> str:
-        """Return a value of this metric for people."""
         return f"{value:.1%}" if self.unit == "%" else f"{value:.2f}{self.unit}"
 
 
@@ -82,14 +75,13 @@ GATES = (
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured for a gate.
+    """A measured figure.
 
     Attributes:
-        gate: which.
-        value: the figure; None when it could not be measured.
-        n: how many cases stand behind it.
-        note: what is to be known about it, such as why there is none.
-        judge: the model and the program that judged sound; empty where nothing had to be judged.
+        value: None if it could not be measured.
+        n: number of cases.
+        note: remark, such as the reason for a missing value.
+        judge: model and program that judged the audio, if any.
     """
 
     gate: Gate
@@ -100,7 +92,6 @@ class Figure:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the gate is passed; never without a figure."""
         if self.value is None or not self.n:
             return False
         if self.gate.is_most:
@@ -109,5 +100,4 @@ class Figure:
 
 
 def share(gate: Gate, right: int, n: int, note: str = "") -> Figure:
-    """Return the figure of a share; without cases there is none."""
     return Figure(gate, right / n if n else None, n, note)

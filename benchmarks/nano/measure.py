@@ -1,4 +1,4 @@
-"""Measures every gate that can be measured on this machine, and says which cannot and why."""
+"""Measures every gate, and gives the reason for those that cannot be measured here."""
 
 from __future__ import annotations
 
@@ -28,21 +28,18 @@ from core.processors.unified import UnifiedProcessor
 from training.nano.domain.kinds import Question
 from training.nano.inputs import InputError
 
-PACKAGES = "downloads"  # of the folder; where `training.nano.inputs` keeps its own
+PACKAGES = "downloads"  # as in `training.nano.inputs`
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many cases stand behind each figure.
+    """Number of cases of each figure.
 
     Attributes:
         questions: in synthetic voices, and as recordings of a person.
-        natural: questions in natural voices, which take longest to make.
-        noises: conversations without a question, of 20 s each.
-        replies: spoken replies.
-        interruptions: of long replies.
-        pictures: rendered scenes.
-        timed: spoken questions that are timed.
+        natural: questions in natural voices.
+        noises: conversations of 20 s without a question.
+        timed: questions for the measurement of time.
     """
 
     questions: int = 200
@@ -54,21 +51,13 @@ class Sizes:
     timed: int = 12
 
     def scaled(self, share: float) -> Sizes:
-        """Return fewer or more cases of everything, at least six."""
+        """Scale the numbers, to at least six."""
         return Sizes(*(max(6, round(share * n)) for n in vars(self).values()))
 
 
 @dataclass
 class Measurement:
-    """One run over the gates.
-
-    Attributes:
-        checkpoint: of the model.
-        folder: keeps what is fetched.
-        sizes: how many cases.
-        seed: of all cases.
-        samples: what it said, for the audio sheet.
-    """
+    """One run over the gates; `folder` is a cache, `samples` are for the audio sheet."""
 
     checkpoint: Path
     folder: Path
@@ -78,21 +67,18 @@ class Measurement:
 
     @cached_property
     def processor(self) -> UnifiedProcessor:
-        """The loaded model."""
         return UnifiedProcessor(self.checkpoint, device="cpu", seed=self.seed, show_progress=False)
 
     @cached_property
     def stage(self) -> Stage:
-        """Where conversations are held."""
         return Stage(self.processor)
 
     @cached_property
     def judge(self) -> WhisperJudge:
-        """Who writes down what it says."""
         return WhisperJudge(self.folder / PACKAGES)
 
     def figures(self, areas: Sequence[Area]) -> Iterator[Figure]:
-        """Yield the figures of some areas, in order; heavy ones take minutes."""
+        """Yield the figures of some areas, some of which take minutes."""
         wanted = set(areas)
         if wanted & {Area.HEARS, Area.TAKES_TURNS}:
             yield from self._hearing()
@@ -111,14 +97,14 @@ class Measurement:
             yield from self._or_why((gates.CONVERSATION,), self._end_to_end)
 
     def voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
-        """Speak with natural voices, or with synthetic ones where those cannot be had."""
+        """Speak with natural voices or, if these are unavailable, with synthetic ones."""
         try:
             return natural(asked, seed, self.folder)
         except InputError:
             return synthetic(asked, seed)
 
     def quick_voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
-        """Speak with synthetic voices, or with natural ones where those cannot be had."""
+        """Speak with synthetic voices or, if these are unavailable, with natural ones."""
         try:
             return synthetic(asked, seed)
         except InputError:

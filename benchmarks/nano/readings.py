@@ -1,4 +1,4 @@
-"""How a transcript's figures may be read aloud: "15th" is a word, "1238" a number or a time."""
+"""Readings of digits in a transcript: "15th" is a word, "1238" a number or a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from training.nano.domain.catalogue import words_of
 from training.nano.domain.spoken_numbers import SMALL, cardinal, ordinal
 
-LARGEST = 999  # number that is spelled out
+LARGEST = 999  # largest number that is spelled out
 LAST_DAY = 31
 LAST_MINUTE = 59
 
@@ -18,14 +18,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def readings(text: str) -> list[list[str]]:
-    """Return the words of a text in every way its figures may be meant.
-
-    Args:
-        text: a transcript, or what was to be said.
-
-    Returns:
-        Words in lower case without punctuation; first with numbers, then with times of day.
-    """
+    """Return the normalised words of a text, with digits as numbers, and as times of day."""
     plain = _TIMES.sub(r"\1 times \2", text.lower().replace("-", " ").replace("+", " plus "))
     plain = _ORDINAL.sub(lambda found: _ordinal(int(found[1])) or found[0], plain)
     return [words_of(_numbers(plain)), words_of(_clock(plain))]

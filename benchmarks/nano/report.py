@@ -1,4 +1,4 @@
-"""The figures of the gates at full size, kept in the repository with the weights they belong to."""
+"""Report of the gates' figures at full size, for the weights in the repository."""
 
 from __future__ import annotations
 
@@ -18,17 +18,7 @@ REPORT = PROJECT_ROOT / "docs" / "nano-figures.json"
 
 
 class Measured(BaseModel):
-    """One figure of the report.
-
-    Attributes:
-        metric: of the gate.
-        value: the figure.
-        n: how many cases stand behind it.
-        limit: what was wanted, for people.
-        day: when it was measured.
-        commit: of the code that measured it.
-        judge: the model and the program that judged sound; empty where nothing had to be judged.
-    """
+    """One figure of the report; fields as in `Figure`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,12 +32,7 @@ class Measured(BaseModel):
 
 
 class Report(BaseModel):
-    """What was measured of one set of weights.
-
-    Attributes:
-        weights: SHA-256 of the file that holds the sums of all weight files.
-        figures: in the order of the gates.
-    """
+    """Figures of one set of weights, identified by the SHA-256 of its file of checksums."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,30 +40,19 @@ class Report(BaseModel):
     figures: tuple[Measured, ...] = ()
 
     def by_metric(self) -> dict[str, Measured]:
-        """Return the figures by their gate's metric."""
         return {figure.metric: figure for figure in self.figures}
 
 
 def weights_of(folder: Path) -> str:
-    """Return what identifies the weights of a checkpoint folder."""
     return hashlib.sha256((folder / SUMS_FILE).read_bytes()).hexdigest()
 
 
 def read(path: Path) -> Report:
-    """Read a report."""
     return Report.model_validate_json(path.read_text(encoding="utf8"))
 
 
 def add(path: Path, checkpoint: Path, figures: Sequence[Figure], day: date, commit: str) -> None:
-    """Write figures into a report; those of other weights are dropped, others stay.
-
-    Args:
-        path: of the report, which need not exist.
-        checkpoint: the folder that was measured.
-        figures: at full size; those that could not be measured are left out.
-        day: of the measurement.
-        commit: of the code that measured.
-    """
+    """Update a report with measured figures; those of other weights are dropped."""
     report = Report(weights=weights_of(checkpoint))
     if path.exists() and (earlier := read(path)).weights == report.weights:
         report = earlier
@@ -100,7 +74,6 @@ def add(path: Path, checkpoint: Path, figures: Sequence[Figure], day: date, comm
 
 
 def current_commit() -> str:
-    """Return the abbreviated commit of the working tree."""
     done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=PROJECT_ROOT,

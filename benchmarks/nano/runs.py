@@ -1,8 +1,8 @@
-"""Conversations with the loaded model at full speed, many side by side."""
+"""Conversations with the loaded model, many concurrently and faster than real time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -35,58 +35,49 @@ OUTPUT_RATE_HZ = 24_000
 NOISE_FLOOR = 1e-4
 MOST_UNITS = 30
 POSSIBLE_DRAWS = 24
-AT_ONCE = 32  # conversations: one step of many costs hardly more than of one
+AT_ONCE = 32  # concurrent conversations
 
 T = TypeVar("T")
 
 
 @dataclass
 class ConversationLog:
-    """A conversation as it went.
-
-    Attributes:
-        units: what the model did in each second.
-    """
+    """Results of the units of a conversation."""
 
     units: list[UnitResult] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """Everything it said."""
         return "".join(unit.text for unit in self.units)
 
     @property
     def first_spoken(self) -> int | None:
-        """The first unit in which it spoke."""
+        """Number of the first unit with speech."""
         spoken = (number for number, unit in enumerate(self.units) if not unit.is_listen)
         return next(spoken, None)
 
     @property
     def has_ended_turn(self) -> bool:
-        """It said a reply to its end."""
         return any(unit.end_of_turn for unit in self.units)
 
     @property
     def sound(self) -> Samples:
-        """What it said, one after the other: float32 at 24 kHz."""
+        """All speech, float32 at 24 kHz."""
         waves = [u.audio_waveform for u in self.units if not u.is_listen]
         return np.concatenate([w for w in waves if w is not None] or [np.zeros(0, np.float32)])
 
 
 Scene = Callable[[int, ConversationLog], Samples]
-"""Gives the sound of a second, given what the model did before."""
+"""Returns the audio of a second, given the conversation so far."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation to hold.
+    """A conversation to run.
 
     Attributes:
-        scene: what is log.
-        system: the system prompt.
-        speaks: make its voice, too.
-        is_over: looks after every unit.
-        most_units: ends it in any case.
+        speaks: synthesise speech.
+        is_over: evaluated after every unit.
     """
 
     scene: Scene
@@ -97,21 +88,16 @@ class Conversation:
 
 
 class Stage:
-    """Holds conversations with one loaded model, many side by side as a worker does."""
+    """Runs conversations concurrently with one loaded model, as a worker does."""
 
     def __init__(self, processor: UnifiedProcessor) -> None:
-        """Take a loaded model.
-
-        Args:
-            processor: with the embedded checkpoint.
-        """
         self._context = processor.duplex.context
         self._model = processor.model
-        # On a clock that stands, what asks for little waits until nothing else is asked.
+        # With a constant clock, small batches wait until there are no other requests.
         self._run_pass = partial(run_pass, self._model.executor, now_s=lambda: 0.0)
 
     def hold(self, conversations: Iterable[Conversation]) -> list[ConversationLog]:
-        """Hold conversations from their beginnings; each sounds as it does alone."""
+        """Run conversations; each gives the result that it gives alone."""
         return self._together(self._held(conversation) for conversation in conversations)
 
     def answer(
@@ -120,18 +106,12 @@ class Stage:
         settings: GenerationSettings,
         options: PieceOptions | None = None,
     ) -> list[ReplyResult]:
-        """Answer typed questions, each in a conversation of its own.
-
-        Args:
-            questions: the parts of each: texts and pictures.
-            settings: how text and speech are drawn.
-            options: how the parts are read.
-        """
+        """Answer questions of texts and pictures, each in a conversation of its own."""
         messages = ([Message("user", parts)] for parts in questions)
         return self._together(self._answered(each, settings, options) for each in messages)
 
     def _together(self, works: Iterable[Steps[T]]) -> list[T]:
-        """Run steps, `AT_ONCE` of them at a time; returns their results in order."""
+        """Run steps, `AT_ONCE` of them at a time; return their results in order."""
         left = (Task(steps) for steps in works)
         begun = list(islice(left, AT_ONCE))
         going = begun.copy()
@@ -191,7 +171,7 @@ class Stage:
 
 
 def recorded(sound: Samples, random: Random) -> Scene:
-    """Return a scene that plays a recording over a quiet floor, then continues quietly."""
+    """Return a scene of a recording with background noise."""
     noise = np.random.default_rng(random.getrandbits(32))
 
     def second(number: int, log: ConversationLog) -> Samples:
@@ -213,12 +193,11 @@ class Setting:
 
     @classmethod
     def draw(cls, random: Random) -> Setting:
-        """Draw one."""
         facts = draw_facts(random)
         return cls(system_text(random.choice(ROLES), facts), facts.context())
 
     def right_answers(self, question: Question) -> set[tuple[str, ...]]:
-        """Return the words of every reply that is right at the beginning of a conversation."""
+        """Return the words of every right reply at the beginning of a conversation."""
         draws = (
             answer(question, Context(**vars(self.context)), Random(seed))
             for seed in range(POSSIBLE_DRAWS)
@@ -227,16 +206,13 @@ class Setting:
 
 
 def is_exact(said: str, right: set[tuple[str, ...]]) -> bool:
-    """Whether a reply is right word for word."""
     return tuple(words_of(said)) in right
 
 
 def to_input_rate(sound: Samples) -> Samples:
-    """Resample the model's voice to what it hears: 24 to 16 kHz."""
+    """Resample from 24 to 16 kHz."""
     return np.asarray(resample(sound, OUTPUT_RATE_HZ, UNIT_SAMPLES), np.float32)
 
 
-def led_by_silence(sounds: Sequence[Samples], lead_s: float) -> Samples:
-    """Put silence before sounds played one after the other."""
-    lead = np.zeros(int(lead_s * UNIT_SAMPLES), np.float32)
-    return np.concatenate([lead, *sounds])
+def led_by_silence(samples: Samples, lead_s: float) -> Samples:
+    return np.pad(samples, (int(lead_s * UNIT_SAMPLES), 0))

@@ -1,4 +1,4 @@
-"""Gate "sees": rendered scenes as a camera sends them, asked about by typed questions."""
+"""Gate "sees": typed questions about rendered scenes with camera artefacts."""
 
 from __future__ import annotations
 
@@ -35,20 +35,15 @@ QUESTIONS = {
 
 
 def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.Image]]:
-    """Draw pictures with digits in fonts that training never used.
-
-    Args:
-        count: pictures.
-        seed: of everything.
-        folder: keeps the stencils.
+    """Yield pictures with digits in held-out fonts; `folder` caches the stencils.
 
     Raises:
-        InputError: no font is installed that was kept out of training.
+        InputError: no held-out font is installed.
     """
     stencils = folder / "stencils.npz"
     if not stencils.is_file() and not write_stencils(stencils, FONTS)[1]:
         stencils.unlink()
-        raise InputError("no font to write digits with: apt-get install fonts-liberation")
+        raise InputError("no held-out font is installed: apt-get install fonts-liberation")
     generator = torch.Generator().manual_seed(seed)
     painter = Painter(Stencils.load(stencils, torch.device("cpu"), held_out=True), generator)
     made, random = 0, Random(seed)
@@ -60,11 +55,10 @@ def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.I
         [pixels] = painter.paint(labels, *random.choice(CAMERAS))
         array = (pixels.permute(1, 2, 0) * 255).round().byte().numpy()
         made += 1
-        yield scene, _as_sent(Image.fromarray(np.ascontiguousarray(array)))
+        yield scene, _through_jpeg(Image.fromarray(np.ascontiguousarray(array)))
 
 
 def sees(stage: Stage, count: int, seed: int, folder: Path) -> Figure:
-    """Ask about colour, shape, digit and count of every picture that has them."""
     settings = GenerationSettings(do_sample=False, max_new_tokens=40, generate_audio=False)
     options = PieceOptions(max_slice_nums=1)
     asked = [
@@ -94,8 +88,7 @@ def _right(name: str, scene: Scene) -> str:
     return answer(intent.questions[0], Context(scene=scene), Random(0))
 
 
-def _as_sent(picture: Image.Image) -> Image.Image:
-    """Return a picture as it comes back from a camera's JPEG."""
+def _through_jpeg(picture: Image.Image) -> Image.Image:
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=JPEG_QUALITY)
     return Image.open(io.BytesIO(file.getvalue())).convert("RGB")

@@ -1,4 +1,4 @@
-"""Gate "end to end": ten spoken turns through gateway and worker, judged by ear."""
+"""Gate "end to end": ten spoken turns through gateway and worker, judged by transcripts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ from training.nano.domain.kinds import Context, Question
 LAST_WAIT_S = 12.0
 PAUSE_S = 1.2  # after a reply, before the next question
 TIME_LIMIT_S = 240.0
-WRONG_WORDS = 0.2  # of a reply may be misheard by the judge, which errs by itself
-
+WRONG_WORDS = 0.2  # tolerated share of word errors, since the judge errs as well
 
 SCRIPT = (
     "hello.",
@@ -53,25 +52,18 @@ SCRIPT = (
 
 
 @dataclass
-class Said:
-    """What came back in one turn."""
-
+class SpokenReply:
     text: str = ""
     waves: list[Samples] = field(default_factory=list)
 
     @property
     def sound(self) -> Samples:
-        """All of it, float32 at 24 kHz."""
+        """The audio, float32 at 24 kHz."""
         return np.concatenate([*self.waves, np.zeros(0, np.float32)])
 
 
-def converse(checkpoint: Path, spoken: Sequence[Utterance]) -> list[Said]:
-    """Hold the conversation in real time with a system started for it.
-
-    Args:
-        checkpoint: of the model.
-        spoken: the questions, in order.
-    """
+def converse(checkpoint: Path, spoken: Sequence[Utterance]) -> list[SpokenReply]:
+    """Run the conversation in real time on a system started for it."""
     with tempfile.TemporaryDirectory() as folder:
         config = {"model": {"model_path": str(checkpoint)}}
         plan = Plan(workers=1, backend="real", config=config)
@@ -81,29 +73,29 @@ def converse(checkpoint: Path, spoken: Sequence[Utterance]) -> list[Said]:
 
 
 def script() -> list[Question]:
-    """Return the ten questions; the last but one needs the memory of the second."""
+    """Return the ten questions; the ninth needs the memory of the second."""
     by_text = {q.text: q for intent in intents().values() for q in intent.questions}
     return [by_text[text] for text in SCRIPT]
 
 
-def judged(asked: Sequence[Question], said: Sequence[Said], judge: WhisperJudge) -> Figure:
-    """Return how many turns were right, by what the judge hears."""
+def judged(asked: Sequence[Question], said: Sequence[SpokenReply], judge: WhisperJudge) -> Figure:
+    """Return the number of right turns by the judge's transcripts."""
     context, wrong = Context(), []
     for question, reply in zip(asked, said, strict=True):
         right = {answer(question, context, Random(seed)) for seed in range(POSSIBLE_DRAWS)}
-        heard = judge.transcribe(to_input_rate(reply.sound)) if len(reply.sound) else ""
-        if not any(_sounds_like(heard, wanted) for wanted in right):
-            wrong.append(f"{question.text!r} → {reply.text!r}, heard as {heard!r}")
+        transcript = judge.transcribe(to_input_rate(reply.sound)) if len(reply.sound) else ""
+        if not any(_matches(transcript, wanted) for wanted in right):
+            wrong.append(f"{question.text!r} → {reply.text!r}, transcribed {transcript!r}")
     return Figure(gates.CONVERSATION, float(len(asked) - len(wrong)), len(asked), "; ".join(wrong))
 
 
-def _sounds_like(heard: str, wanted: str) -> bool:
-    errors = word_errors(wanted, heard)
-    return bool(words_of(heard)) and errors.wrong <= WRONG_WORDS * errors.words
+def _matches(transcript: str, wanted: str) -> bool:
+    errors = word_errors(wanted, transcript)
+    return bool(words_of(transcript)) and errors.wrong <= WRONG_WORDS * errors.words
 
 
-async def _talk(url: str, spoken: Sequence[Utterance]) -> list[Said]:
-    """Ask one question after the other, each when the last reply was said."""
+async def _talk(url: str, spoken: Sequence[Utterance]) -> list[SpokenReply]:
+    """Ask the questions in turn, each after the previous reply."""
     async with prepared(url) as socket:
         call = _Call(socket)
         reader = asyncio.create_task(call.read())
@@ -117,19 +109,18 @@ async def _talk(url: str, spoken: Sequence[Utterance]) -> list[Said]:
 
 
 class _Call:
-    """A microphone that never pauses, and an ear."""
+    """Sends audio continuously and collects the results."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._said = Said()
+        self._reply = SpokenReply()
         self._has_ended = asyncio.Event()
         self._noise = np.random.default_rng(0)
         self._random = Random(0)
         self._next_s = 0.0
 
-    async def turn(self, utterance: Utterance) -> Said:
-        """Ask, wait for the end of the reply and pause."""
-        self._said, self._has_ended = Said(), asyncio.Event()
+    async def turn(self, utterance: Utterance) -> SpokenReply:
+        self._reply, self._has_ended = SpokenReply(), asyncio.Event()
         lead = np.zeros(int(self._random.uniform(0.2, 1.0) * UNIT_SAMPLES), np.float32)
         sound = np.concatenate((lead, utterance.samples))
         deadline_s = len(sound) / UNIT_SAMPLES + LAST_WAIT_S
@@ -139,20 +130,19 @@ class _Call:
         ):
             await self._send(sound[seconds * UNIT_SAMPLES : (seconds + 1) * UNIT_SAMPLES])
             seconds += 1
-        said = self._said
+        said = self._reply
         for _ in range(int(len(said.sound) / OUTPUT_RATE_HZ + PAUSE_S)):
             await self._send(np.zeros(0, np.float32))
         return said
 
     async def read(self) -> None:
-        """Take results in as they come."""
         async for text in self._socket:
             message = json.loads(text)
             if message["type"] not in ("result", "result_part") or message.get("is_listen"):
                 continue
-            self._said.text += message.get("text", "")
+            self._reply.text += message.get("text", "")
             if sound := message.get("audio_data"):
-                self._said.waves.append(np.frombuffer(base64.b64decode(sound), "<f4"))
+                self._reply.waves.append(np.frombuffer(base64.b64decode(sound), "<f4"))
             if message.get("end_of_turn"):
                 self._has_ended.set()
 

@@ -1,4 +1,4 @@
-"""Gates "speaks", "sounds" and "is quick": replies kept out of the voice's training, said aloud."""
+"""Gates "speaks", "sounds" and "is quick": spoken replies, held out of the voice's training."""
 
 from __future__ import annotations
 
@@ -34,14 +34,7 @@ from training.nano.voice.stages import is_held_out
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """A reply as it was said.
-
-    Attributes:
-        asked: the typed question.
-        text: what was to be said.
-        sound: float32 at 24 kHz.
-        transcript: what the judge wrote down.
-    """
+    """A spoken reply; `sound` is float32 at 24 kHz, `transcript` the judge's."""
 
     asked: str
     text: str
@@ -50,12 +43,11 @@ class Reply:
 
     @property
     def duration_s(self) -> float:
-        """Length of the sound."""
         return len(self.sound) / OUTPUT_RATE_HZ
 
 
 def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
-    """Draw questions whose reply was never spoken in training."""
+    """Draw questions whose replies are held out of the voice's training."""
     random, found = Random(seed), []
     table = [intent for intent in intents().values() if intent.name not in ("stop", "unknown")]
     pool = [(intent, question) for intent in table for question in intent.questions]
@@ -72,7 +64,7 @@ def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
 
 
 def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Reply]:
-    """Ask typed questions and write down the spoken replies."""
+    """Ask typed questions and transcribe the spoken replies."""
     settings = GenerationSettings(
         do_sample=False, generate_audio=True, use_speech_template=True, max_new_tokens=120
     )
@@ -86,26 +78,25 @@ def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Re
 
 
 def speaks(replies: Sequence[Reply]) -> Figure:
-    """Return the word error over all replies; the worst are noted."""
+    """Return the word error rate, with the worst replies in the note."""
     errors = [word_errors(reply.text, reply.transcript) for reply in replies]
     words = sum(each.words for each in errors)
     value = sum(each.wrong for each in errors) / words if words else None
     order = sorted(zip(errors, replies, strict=True), key=lambda pair: -pair[0].wrong)
-    worst = "; ".join(f"{r.text!r} heard as {r.transcript!r}" for e, r in order[:4] if e.wrong)
+    worst = "; ".join(f"{r.text!r} transcribed {r.transcript!r}" for e, r in order[:4] if e.wrong)
     return Figure(gates.SPEAKS, value, len(replies), worst)
 
 
 def sounds(replies: Sequence[Reply], dnsmos: Dnsmos) -> Figure:
-    """Return the mean opinion over all replies."""
     said = [to_input_rate(reply.sound) for reply in replies if len(reply.sound)]
     scores = [dnsmos.overall(np.clip(sound, -1, 1)) for sound in said]
     return Figure(gates.SOUNDS, float(np.mean(scores)) if scores else None, len(scores))
 
 
 def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Figure]:
-    """Measure units in which it speaks on one core, and how soon it speaks after the user.
+    """Measure the time of speaking units on one core, and the latency of the first audio.
 
-    The unit of sound has to be complete before it can be answered: that wait is part of the time.
+    The latency includes the wait for the end of the unit.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -116,9 +107,9 @@ def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Fi
             random = Random(f"{seed}/{number}")
             lead_s = random.uniform(0.0, 2.0)
             end_s = lead_s + utterance.duration_s
-            room = _Timed(recorded(led_by_silence([utterance.samples], lead_s), random))
-            [log] = stage.hold([Conversation(room, speaks=True)])
-            spent_s = room.spent_s(time.perf_counter())
+            scene = _TimedScene(recorded(led_by_silence(utterance.samples, lead_s), random))
+            [log] = stage.hold([Conversation(scene, speaks=True)])
+            spent_s = scene.spent_s(time.perf_counter())
             pairs = zip(spent_s, log.units, strict=True)
             busy_s += [spent for spent, unit in pairs if not unit.is_listen]
             first = log.first_spoken
@@ -130,8 +121,8 @@ def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Fi
     yield Figure(gates.FIRST_AUDIO, float(np.mean(waits_s)) if waits_s else None, len(waits_s))
 
 
-class _Timed:
-    """A scene that notes when each second of it was asked for."""
+class _TimedScene:
+    """Records when each second of a scene was requested."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -142,6 +133,6 @@ class _Timed:
         return self._scene(number, log)
 
     def spent_s(self, ended_s: float) -> list[float]:
-        """Return how long each unit took; the last ended at `ended_s`."""
+        """Return the duration of each unit; the last ended at `ended_s`."""
         ends = [*self._began_s[1:], ended_s]
         return [end - start for start, end in zip(self._began_s, ends, strict=True)]

@@ -1,7 +1,4 @@
-"""What is said to the model: sentences never trained on, in voices never trained on.
-
-Synthesised or fetched when they are needed; recordings of a person are used here alone.
-"""
+"""Held-out sentences in held-out voices, and recordings of a person, used only here."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ TYPICAL_RMS = 0.06
 # One woman's telephone prompts in US English, wide band. Source: Debian, CC-BY-SA-3.0.
 PROMPTS_PACKAGE = "asterisk-core-sounds-en-g722"
 WHOLE_PROMPTS = (("hello", "hello."), ("goodbye", "goodbye."), ("vm-goodbye", "goodbye."))
-# What is said to customers of a telephone exchange, and means nothing here.
+# Prompts of a telephone exchange, outside the domain.
 FOREIGN_PROMPTS = (
     "all-circuits-busy-now agent-loginok conf-getpin conf-invalidpin vm-incorrect vm-mailboxfull"
     " vm-msgsaved vm-toforward call-waiting cannot-complete-as-dialed demo-nogo vm-nobodyavail"
@@ -48,13 +45,7 @@ WORD_GAP_S = 0.06
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """A question as a voice asks it.
-
-    Attributes:
-        question: what is asked.
-        samples: float32 at 16 kHz, silence at both ends cut off.
-        voice: whose.
-    """
+    """A spoken question; `samples` are trimmed float32 at 16 kHz."""
 
     question: Question
     samples: Samples
@@ -62,12 +53,11 @@ class Utterance:
 
     @property
     def duration_s(self) -> float:
-        """Length."""
         return len(self.samples) / SAMPLE_RATE_HZ
 
 
 def held_out_questions(count: int, seed: int) -> list[Question]:
-    """Draw sentences kept out of training by the intents' weights."""
+    """Draw held-out sentences by the intents' weights."""
     random, table = Random(seed), intents()
     by_intent: dict[str, list[Question]] = {}
     for question in questions(held_out=True):
@@ -78,10 +68,10 @@ def held_out_questions(count: int, seed: int) -> list[Question]:
 
 
 def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
-    """Speak with the held-out voices of the speech programs that are installed.
+    """Speak with the held-out voices of installed speech synthesizers.
 
     Raises:
-        InputError: none of the programs is installed.
+        InputError: none is installed.
     """
     engines: dict[str, Engine] = {}
     if shutil.which("espeak-ng"):
@@ -89,13 +79,13 @@ def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
     if shutil.which("flite"):
         engines["flite"] = Flite()
     if not engines:
-        raise InputError("no speech program is installed: apt-get install espeak-ng flite")
+        raise InputError("no speech synthesizer is installed: apt-get install espeak-ng flite")
     cast = [(name, voice) for name in engines for voice in HELD_OUT[name]]
     return _spoken(asked, engines, cast, seed)
 
 
 def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utterance]:
-    """Speak with the held-out natural voices; what was computed for an earlier run is read.
+    """Speak with the held-out natural voices, with a cache in `folder`.
 
     Raises:
         InputError: a package cannot be fetched.
@@ -109,7 +99,7 @@ def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utteranc
 
 
 def people(count: int, seed: int, folder: Path) -> list[Utterance]:
-    """Return recordings of a person: whole prompts, sums put together from her words, others.
+    """Return recordings of a person: whole prompts, sums concatenated from words, and others.
 
     Raises:
         InputError: the package cannot be fetched.
@@ -169,8 +159,6 @@ def _levelled(samples: Samples) -> Samples:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The unpacked package."""
-
     folder: Path
 
     @classmethod
@@ -183,7 +171,9 @@ class Prompts:
                 [package] = folder.glob(f"{PROMPTS_PACKAGE}_*.deb")
                 _run(["dpkg-deb", "-x", package.name, PROMPTS_PACKAGE], folder)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                raise InputError(f"Debian's {PROMPTS_PACKAGE} cannot be had: {error}") from error
+                raise InputError(
+                    f"Debian's {PROMPTS_PACKAGE} cannot be fetched: {error}"
+                ) from error
         [hello] = unpacked.rglob("hello.g722")
         return cls(hello.parent)
 

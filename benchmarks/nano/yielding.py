@@ -1,4 +1,4 @@
-"""Gate "yields": it stops when asked to, and continues over its own echo."""
+"""Gate "yields": the model stops when interrupted, and continues over its own echo."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ from training.nano.domain.kinds import Question
 LONG_INTENTS = ("story", "another_story", "alphabet", "days", "months", "count")
 FEWEST_UNITS = 3  # of a reply that can be interrupted
 ECHO_DB = (-25.0, -6.0)
-SENTENCE_ENDS = (".", "!", "?")  # a reply that stops elsewhere was broken off
-HALF = 2  # one of so many interruptions comes without an echo
+SENTENCE_ENDS = (".", "!", "?")  # a reply that ends elsewhere was interrupted
+HALF = 2  # one of so many interruptions has no echo
 
 
 def long_questions(count: int, seed: int) -> list[Question]:
-    """Draw questions with long replies."""
     random, table = Random(seed), intents()
     return [random.choice(table[random.choice(LONG_INTENTS)].questions) for _ in range(count)]
 
 
 def stop_questions(count: int, seed: int) -> list[Question]:
-    """Draw ways to say stop."""
     random = Random(seed)
     return [random.choice(intents()[control.STOP].questions) for _ in range(count)]
 
@@ -48,14 +46,7 @@ def stop_questions(count: int, seed: int) -> list[Question]:
 def yields(
     stage: Stage, asked: Sequence[Utterance], stops: Sequence[Utterance], seed: int
 ) -> Iterator[Figure]:
-    """Interrupt long replies, then let others be heard as an echo alone.
-
-    Args:
-        stage: of the model.
-        asked: questions with long replies.
-        stops: interruptions.
-        seed: of times and levels.
-    """
+    """Interrupt long replies, and play the echo of others."""
     yield _stopped(stage, asked, stops, seed)
     rooms = [
         _Echoing(question, Random(f"{seed}/echo/{number}"), has_echo=True)
@@ -72,14 +63,13 @@ def yields(
 def _stopped(
     stage: Stage, asked: Sequence[Utterance], stops: Sequence[Utterance], seed: int
 ) -> Figure:
-    """Count the turns that ended within a unit after the word, of those that it interrupted."""
+    """Return the share of interrupted turns that ended within a unit after the word."""
     rooms, conversations = [], []
     for number, (question, stop) in enumerate(zip(asked, stops, strict=True)):
         random, has_echo = Random(f"{seed}/{number}"), number % HALF == 0
         room = _Echoing(question, random, has_echo=has_echo, stop=stop)
         system = Setting.draw(random).system
         rooms.append(room)
-        # Where nobody hears the voice, none is made.
         conversations.append(Conversation(room, system, speaks=has_echo, is_over=_has_stopped))
     results = [
         yielded(log.units, int(room.stop_end_s) + 1)
@@ -95,28 +85,21 @@ def _has_stopped(log: ConversationLog) -> bool:
 
 
 def yielded(units: Sequence[UnitResult], last: int) -> bool | None:
-    """Judge an interrupted turn.
+    """Return whether an interrupted turn ended by unit `last`; None if the reply was complete.
 
-    It gives way by listening in the middle of its turn, or by ending it within a sentence.
-
-    Args:
-        units: from the beginning of the conversation to the end of the turn.
-        last: number of the unit in which the turn has to end.
-
-    Returns:
-        Whether it gave way in time; None if all was said before.
+    A turn is interrupted by listening in its middle, or by its end within a sentence.
     """
     over = next((n for n, unit in enumerate(units) if unit.barge_in or unit.end_of_turn), None)
     if over is None:
         return False
-    said = "".join(unit.text for unit in units[: over + 1]).rstrip()
-    if units[over].end_of_turn and said.endswith(SENTENCE_ENDS):
+    text = "".join(unit.text for unit in units[: over + 1]).rstrip()
+    if units[over].end_of_turn and text.endswith(SENTENCE_ENDS):
         return None if over < last else False
     return over <= last
 
 
 class _Echoing:
-    """A room: the user asks, the model's voice comes back, the user may say stop."""
+    """A scene with a question, an echo of the model's voice, and possibly an interruption."""
 
     def __init__(
         self, asked: Utterance, random: Random, *, has_echo: bool, stop: Utterance | None = None
@@ -125,14 +108,13 @@ class _Echoing:
         self._random = random
         self._stop = stop
         lead_s = random.uniform(0.0, 1.0)
-        self._room = recorded(led_by_silence([asked.samples], lead_s), random)
+        self._room = recorded(led_by_silence(asked.samples, lead_s), random)
         self._gain = 10 ** (random.uniform(*ECHO_DB) / 20) if has_echo else 0.0
         self._delay = int(random.uniform(0.05, 0.5) * UNIT_SAMPLES)
         self._wait = random.randint(1, FEWEST_UNITS - 1)
         self._start: int | None = None
 
     def __call__(self, number: int, log: ConversationLog) -> Samples:
-        """Return second `number` of the room."""
         piece = self._room(number, log).copy()
         piece += self._echo(number, log)
         first = log.first_spoken
@@ -145,7 +127,7 @@ class _Echoing:
         return piece
 
     def _echo(self, number: int, log: ConversationLog) -> Samples:
-        """The voice of the units before, as it is played now."""
+        """Return the echo of earlier units in second `number`."""
         sound = np.zeros(UNIT_SAMPLES, np.float32)
         first = log.first_spoken
         if not self._gain or first is None:
@@ -155,7 +137,7 @@ class _Echoing:
 
 
 def _window(sound: Samples, start: int, second: int) -> Samples:
-    """Return what is heard in a second of a sound that begins at sample `start`."""
+    """Return one second of a sound that begins at sample `start`."""
     piece = np.zeros(UNIT_SAMPLES, np.float32)
     first = second * UNIT_SAMPLES - start
     part = sound[max(0, first) : max(0, first + UNIT_SAMPLES)]

@@ -1,4 +1,4 @@
-"""Compares hearing: mels of whole clips and of streams, the encoder, its cache and its output."""
+"""Compares the audio input: log-mels of clips and streams, encoder, KV cache and embeddings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STREAM_INPUTS = {"audio_streaming": "speech_*.wav", "audio_streaming_long": "lon
 
 @dataclass(frozen=True)
 class Hearing:
-    """Encoder and projection of a tiny checkpoint, with what their configuration says."""
+    """Encoder and projection of a tiny checkpoint, with their settings."""
 
     encoder: AudioEncoder
     projection: Projector
@@ -58,7 +58,7 @@ class Hearing:
 
 @dataclass(frozen=True)
 class Unit:
-    """What came out of one unit of a stream, and the bookkeeping beside it."""
+    """Results of one unit of a stream, and its recorded counters."""
 
     mel: Tensor
     frames: Tensor
@@ -67,7 +67,7 @@ class Unit:
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Compare every recording of the hearing area that the folder has."""
+    """Compare the folder's recordings of audio input."""
     hearing = load_hearing(folder)
     with torch.inference_mode():
         if folder.has("audio_offline"):
@@ -99,7 +99,7 @@ def _compare_clips(folder: GoldenFolder, hearing: Hearing, report: Report) -> No
     expected = folder.tensors("audio_offline")
     clips = {key.split("_")[0] for key in expected}
     for clip in sorted(clips):
-        number = clip.lstrip("abcdefghijklmnopqrstuvwxyz")  # question1 was made of question_1.wav
+        number = clip.lstrip("abcdefghijklmnopqrstuvwxyz")  # question1 is question_1.wav
         pattern = f"{clip.removesuffix(number)}_{number or '*'}.wav"
         mels = clip_mels(_wav(folder, pattern))
         actual = _clip_results(hearing, mels)

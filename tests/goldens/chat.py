@@ -1,4 +1,4 @@
-"""Whole turn-based conversations: prompts, feeds, tokens, text and the streamed voice."""
+"""Compares turn-based conversations: prompts, inputs, tokens, text and streamed speech."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.goldens.report import Report
 from tests.goldens.resizing import compare_in_either_order
 from tests.goldens.whole_model import HIDDEN, WholeModel, compare_feeds, recorded_voice
 
-# Media of each run in order of their markers; stated in the goldens README.
+# Media of each run in the order of their markers; source: the README of the recordings.
 MEDIA = {
     "chat_multimodal": ("ref_voice.wav", "image_small.png", "question_1.wav", "question_2.wav"),
     "chat_sliced_image": ("image_large.png",),
@@ -203,7 +203,7 @@ class _Replay:
 
 
 def history_options(reader: MessageInput, messages: Sequence[Message], length: int) -> PieceOptions:
-    """How a history was read: with the lowest limit of slices that gives its recorded length."""
+    """Return options with the lowest slice limit that gives the recorded length of a history."""
     choices = [
         PieceOptions(omni_mode=False, max_slice_nums=limit) for limit in range(1, MOST_SLICES + 1)
     ]

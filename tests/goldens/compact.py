@@ -1,7 +1,6 @@
-"""Makes a small folder of recordings out of a full one: python -m tests.goldens.compact FULL OUT.
+"""Extracts a small folder of recordings from a full one: python -m tests.goldens.compact FULL OUT.
 
-Left out are the vocabulary tables and everything that cannot be computed without them, so that
-the numbers of every component can be checked in any clone.
+It omits the vocabulary tables and all that depends on them, and is small enough to be committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole duplex conversations: every feed, decision, text, speech code and sample."""
+"""Compares duplex conversations: every input, decision, text, speech code and sample."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPEECH_INPUT, NOISE_INPUT = "speech_8s.wav", "chirp_noise_8s.wav"
 INPUT_OF = {"duplex_audio": SPEECH_INPUT, "duplex_window_basic": SPEECH_INPUT}
 SLICED_PICTURES = ("image_large.png", "frame_2.png")
 MOST_SLICES = 64  # no recording asks for more per picture
-PREPARE, PREFILL, GENERATE, FINALIZE = -1, 0, 1, 2  # what `feed_tag` counts
+PREPARE, PREFILL, GENERATE, FINALIZE = -1, 0, 1, 2  # values of `feed_tag`
 
 WAVE = {"atol": 70.0, "min_correlation": 0.999}
 
@@ -184,7 +184,7 @@ class _Replay:
         )
 
     def _slice_limit(self, frames: list[Image.Image], layout: list[Any]) -> int:
-        """The lowest limit that cuts the frames into as many slices as were fed."""
+        """Return the lowest slice limit that gives the recorded number of slices."""
         fed = sum(isinstance(each, list) and each[0] == "img" for each in layout)
         cutting = self.folder.config.slice_config
         for limit in range(1, MOST_SLICES):
@@ -193,7 +193,7 @@ class _Replay:
         return MOST_SLICES
 
     def _codes(self, count: int) -> list[int]:
-        """Speech codes of the unit, read off the rows fed back."""
+        """Return the unit's speech codes, from the rows fed back."""
         rows, known = self.parts.tts_log.rows[1:], self.parts.model.tts.emb_code[0].weight
         fed = torch.cat(rows) if rows else torch.zeros(0)
         return [int((known == row).all(-1).nonzero()[0]) for row in fed][:count]

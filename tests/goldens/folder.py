@@ -1,4 +1,4 @@
-"""Reads a goldens folder: tensors, notes, inputs, checkpoints."""
+"""Reads a folder of recordings: tensors, metadata, inputs, checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.goldens.report import ABSENT
 
 
 class Recording(dict[str, np.ndarray]):
-    """Tensors of one file by name; a name that was not recorded gives `ABSENT`."""
+    """Tensors of one file by name, `ABSENT` if a name was not recorded."""
 
     def __missing__(self, name: str) -> Any:
         return ABSENT

@@ -1,4 +1,4 @@
-"""Language model alone: one prefill, its cache, and the cache after a range was dropped."""
+"""Compares the language model: one prefill, its KV cache, and the cache after dropping a range."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FILES = ("llm_prefill", "llm_cache_drop")
 
 HIDDEN = {"rtol_of_max": 1e-4}
 LOGITS = {"atol": 1e-3, "rtol": 1e-4}
-TABLES = {"model.embed_tokens.weight", "lm_head.weight"}  # a compact folder leaves them out
-FIRST_DROPPED, DROPPED = 4, 6  # what the recording removed; stated in the goldens README
+TABLES = {"model.embed_tokens.weight", "lm_head.weight"}  # omitted from a compact folder
+FIRST_DROPPED, DROPPED = 4, 6  # source: the README of the recordings
 
 
 def build(folder: GoldenFolder) -> tuple[CausalLM, KvStore]:

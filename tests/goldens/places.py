@@ -1,4 +1,4 @@
-"""Where recordings may lie on this machine. Light on purpose: the test header imports it."""
+"""Folders with recordings on this machine; imported by the test header, so it imports little."""
 
 from __future__ import annotations
 

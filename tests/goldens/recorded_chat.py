@@ -1,6 +1,6 @@
-"""Turn-based conversations as the recorded program ran them: its defects on top of our code.
+"""Turn-based conversations with the defects of the reference, on top of our code.
 
-Source of every defect: docs/specification/model.md#10. What a recording cannot show is left out.
+Only defects that show in a recording. Source: docs/specification/model.md#10.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.goldens.recorded_model import GappedRope
 
 
 class RecordedInput(MessageInput):
-    """D5: the clips of one message are joined before the mel, and their rows are dealt out."""
+    """D5: the clips of a message are concatenated before the log-mel."""
 
     def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
         prompt = super().render_message(session, message, options)
@@ -45,7 +45,7 @@ class RecordedInput(MessageInput):
     def embed_message(
         self, session: Session, prompt: Prompt, role: str, options: PieceOptions
     ) -> Steps[Pieces]:
-        """Embed one message; no recording has a live stream."""
+        """Embed one message; recordings have no live streams."""
         return (yield from self._embed(prompt, None))
 
     def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
@@ -54,7 +54,7 @@ class RecordedInput(MessageInput):
     def _embed(self, prompt: Prompt, block_frames: int | None) -> Steps[Pieces]:
         pictures = yield from embed_pictures(prompt)
         rows = yield from embed_clips(prompt, block_frames)
-        return lay_out(prompt, pictures, _dealt(rows, prompt) if rows else [])
+        return lay_out(prompt, pictures, _split(rows, prompt) if rows else [])
 
 
 def _joined(prompt: Prompt, counts: Sequence[int]) -> Prompt:
@@ -63,14 +63,14 @@ def _joined(prompt: Prompt, counts: Sequence[int]) -> Prompt:
     return replace(prompt, clips=tuple(np.concatenate(each) for each in of_messages))
 
 
-def _dealt(rows: Sequence[Tensor], prompt: Prompt) -> list[Tensor]:
-    """All rows laid end to end and cut by the length of the spans; a surplus is dropped."""
+def _split(rows: Sequence[Tensor], prompt: Prompt) -> list[Tensor]:
+    """Split the concatenated rows by the length of the spans; a surplus is dropped."""
     joined, lengths = torch.cat(list(rows)), [stop - start for start, stop in prompt.audio_spans]
     return list(joined[: sum(lengths)].split(lengths))
 
 
 class RecordedSpeech(ReplySpeech):
-    """D16: where the code limit ended a group, the next group begins one position later."""
+    """D16: after a group that ended at the code limit, the next one begins a position later."""
 
     def __init__(self, config: Any, rope: GappedRope) -> None:
         super().__init__(config)
@@ -93,14 +93,14 @@ class RecordedSpeech(ReplySpeech):
 class RecordedStreaming(StreamingCapability):
     """Replies with D10, D13 and D14.
 
-    Rounds have the length of the spoken text alone, the token limit is rounded up and its last
-    token lost, and every reply begins as if a message were still open.
+    Rounds have the length of the spoken text, the token limit is rounded up and its last token
+    lost, and every reply begins as if a message were still open.
     """
 
     speech: RecordedSpeech
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
-        """Write a reply, spoken as it is written."""
+        """Generate a streamed reply."""
         most = -(-settings.max_new_tokens // GROUP_TOKENS) * GROUP_TOKENS + 1
         session.turn.opening = TurnOpening.CONTINUED
         self.speech.rope.gaps.clear()
@@ -110,22 +110,22 @@ class RecordedStreaming(StreamingCapability):
     def _split_into_rounds(
         self, session: Session, ids: Sequence[int], messages: Sequence[Message]
     ) -> None:
-        """Leave a history one round."""
+        """Keep a history as one round."""
 
     def _feed_last(self, session: Session, reply: Any) -> Steps[None]:
-        yield from ()  # the last token reaches neither the cache nor the text
+        yield from ()  # the last token is not fed
 
-    def _pass_on(self, session: Session, reply: Any, *args: Any) -> Steps[None]:
-        was_cut, reply.hit_limit = reply.hit_limit, False  # a cut text has no marked end
-        yield from super()._pass_on(session, reply, *args)
-        reply.hit_limit = was_cut
+    def _emit_group(self, session: Session, reply: Any, *args: Any) -> Steps[None]:
+        hit_limit, reply.hit_limit = reply.hit_limit, False  # without the end-of-text token
+        yield from super()._emit_group(session, reply, *args)
+        reply.hit_limit = hit_limit
 
     def _end(self, session: Session, reply: Any, start: int) -> ReplyResult:
-        result, turn = super()._end(session, reply, start), session.turn
-        written = session.window.rounds.pop()
+        result, rounds = super()._end(session, reply, start), session.window.rounds
+        number = rounds.pop().number
         if self._counts_rounds:
-            again = self.tokenizer.encode(self.tokenizer.decode(reply.ids[: reply.grouped]))
-            session.window.rounds.append(Round(written.number, "assistant", len(again)))
+            ids = self.tokenizer.encode(self.tokenizer.decode(reply.ids[: reply.grouped]))
+            rounds.append(Round(number, "assistant", len(ids)))
         else:
-            turn.round = written.number
+            session.turn.round = number
         return result

@@ -1,6 +1,6 @@
-"""The unit loop as the recorded program ran it: its defects on top of our unit loop.
+"""The unit loop with the defects of the reference, on top of our code.
 
-Source of every defect: docs/specification/model.md#10. What a recording cannot show is left out.
+Only defects that show in a recording. Source: docs/specification/model.md#10.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from MiniCPMO45.settings import GREEDY, DuplexSettings, WindowMode
 class RecordedUnitPolicy(UnitPolicy):
     """Greedy decisions with D24 and D25.
 
-    The listen scale and rank act on `<|im_end|>`, repeated ids are divided whatever their sign,
-    and the history holds control tokens and is never cleared.
+    Listen scale and rank apply to `<|im_end|>`, logits of repeated ids are divided whatever their
+    sign, and the history includes control tokens and is never cleared.
 
     Attributes:
-        said: every decision of the conversation, oldest first.
+        decisions: of the whole conversation, in order.
     """
 
     def __init__(self, tokens: SpecialTokens) -> None:
         super().__init__(tokens, torch.device("cpu"))
-        self.said: list[int] = []
-        self._never = torch.tensor(tokens.unit_forbidden())
+        self.decisions: list[int] = []
+        self._excluded = torch.tensor(tokens.unit_forbidden())
 
     def decide(
         self,
@@ -42,27 +42,27 @@ class RecordedUnitPolicy(UnitPolicy):
         settings: DuplexSettings,
         generator: torch.Generator,
     ) -> int:
-        """Take one decision; `history` is left alone, because the session clears it."""
+        """Decide one token; `history`, which the session clears, is unused."""
         assert settings.decode_mode == GREEDY, "only greedy conversations can be reproduced"
         tokens, size = self.tokens, settings.text_repetition_window_size
         if draw(logits, None) == tokens.chunk_eos:
             return tokens.chunk_eos
-        logits = logits.index_fill(0, self._never, -torch.inf)
-        recent = sorted(set(self.said[-size:] if size > 0 else []))
+        logits = logits.index_fill(0, self._excluded, -torch.inf)
+        recent = sorted(set(self.decisions[-size:] if size > 0 else []))
         logits[recent] /= settings.text_repetition_penalty
         logits = penalise_repetition(logits, (tokens.turn_eos,), settings.length_penalty)
         logits[tokens.im_end] *= settings.listen_prob_scale
         rank = int((logits > logits[tokens.im_end]).sum())
         if settings.listen_top_k is not None and rank < settings.listen_top_k:
             return tokens.im_end
-        self.said.append(draw(logits, None))
-        return self.said[-1]
+        self.decisions.append(draw(logits, None))
+        return self.decisions[-1]
 
 
 class RecordedDuplex(DuplexCapability):
-    """The unit loop that closes a unit at once and recomputes carried text per dropped unit.
+    """Closes units at once and recomputes the carried text per dropped unit, with D21 and D22.
 
-    With D21 and D22: text after a turn's end goes on, an interruption keeps codes.
+    Text may continue after the end of a turn, and an interruption keeps speech codes.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RecordedDuplex(DuplexCapability):
         super().__init__(config, tokenizer, policy, defaults=idle)
 
     def close_unit(self, session: Session) -> Steps[None]:
-        """Close the unit in a pass of its own, then keep the window (section 6.6)."""
+        """Close the unit in a pass of its own, then apply the window (section 6.6)."""
         yield from super().close_unit(session)
         if not session.turn.closing:
             return
@@ -103,7 +103,7 @@ class RecordedDuplex(DuplexCapability):
                 session.speech.vocoder.reset()
 
     def _carry_one(self, session: Session) -> Steps[None]:
-        """Drop the oldest unit and feed the carried text again, changed or not (section 6.9)."""
+        """Drop the oldest unit and feed the carried text again, even if unchanged (section 6.9)."""
         kv, window = session.kv, session.window
         unit = window.units.pop(0)
         carried = window.carried_ids + unit.text_ids
@@ -121,7 +121,7 @@ class RecordedDuplex(DuplexCapability):
 
 
 class DecisionLog(RecordedUnitPolicy):
-    """The policy, with every decision of a unit and its raw logits written down."""
+    """Records every decision of a unit and its raw logits."""
 
     def __init__(self, tokens: SpecialTokens) -> None:
         super().__init__(tokens)

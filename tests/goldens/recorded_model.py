@@ -1,6 +1,6 @@
-"""Parts of the model as the recorded program ran them: positions, whole clips, the vocoder.
+"""Positions and whole clips with the defects of the reference.
 
-Source of every defect: docs/specification/model.md#10. What a recording cannot show is left out.
+Only defects that show in a recording. Source: docs/specification/model.md#10.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from MiniCPMO45.token2wav.vocoder import Token2Wav
 
 @dataclass(frozen=True, eq=False)
 class GappedRope(Rope):
-    """D16: positions of one conversation with some left out.
+    """D16: positions of one conversation with gaps.
 
     Attributes:
-        gaps: cache lengths before which a position is left out, ascending.
+        gaps: cache lengths before which a position is skipped, ascending.
     """
 
     gaps: list[int] = field(default_factory=list)
 
     def place(self, positions: Tensor) -> Tensor:
-        """Return where the recorded program puts the rows at these places of the cache."""
+        """Return the reference's positions of cached rows."""
         return positions + sum((positions >= gap).long() for gap in self.gaps)
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -46,8 +46,8 @@ def recorded_clip_frames(
 ) -> list[Tensor]:
     """Encode clips as `AudioEmbedder.embed_clips` does, but for D3.
 
-    The convolutions run over the padding, and the mask compares encoder frames with lengths in
-    mel frames, so that a clip in a batch sees some of its padding.
+    The convolutions include the padding, and the mask compares encoder frames with lengths in mel
+    frames, so a clip attends to some of its padding.
     """
     batch = nn.utils.rnn.pad_sequence([mel.T for mel in mels], batch_first=True)
     hidden = encoder.convolve(batch.transpose(1, 2))
@@ -63,7 +63,7 @@ def recorded_clip_frames(
 
 
 class RecordedExecutor(Executor):
-    """The executor with D3, and with a rope whose positions may have gaps for speech."""
+    """The executor with D3, and with position gaps in speech."""
 
     def __init__(self, model: MiniCPMOForConditionalGeneration, vocoder: Token2Wav | None) -> None:
         super().__init__(model, vocoder)

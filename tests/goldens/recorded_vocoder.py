@@ -1,4 +1,4 @@
-"""The vocoder as it was recorded, and its memory in the layout of the recordings."""
+"""The vocoder with the defects of the reference, and its caches in the layout of recordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from MiniCPMO45.token2wav.vocoder_state import (
 
 
 class RecordedVocoder(Token2Wav):
-    """D28: both rates of the flow encoder share one array, whose oldest columns stay."""
+    """D28: both rates of the flow encoder share one array, whose oldest columns are kept."""
 
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
         stream = super().new_state(base, generator)
@@ -48,7 +48,7 @@ class RecordedVocoder(Token2Wav):
 
 
 def _frozen(token_rate: Tensor, prompt_frames: int) -> Tensor:
-    """Cut a history that stands twice in one array to the prompt and the history at 50/s."""
+    """Trim a history stored twice in one array to the prompt and the history at 50/s."""
     doubled = torch.cat((token_rate, token_rate), dim=3)
     length = doubled.shape[3]
     if length <= prompt_frames + HISTORY_FRAMES:
@@ -59,7 +59,7 @@ def _frozen(token_rate: Tensor, prompt_frames: int) -> Tensor:
 
 
 class OutputLog:
-    """What a module has answered, in order."""
+    """Outputs of a module, in order."""
 
     def __init__(self, module: nn.Module) -> None:
         self.outputs: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Collects comparisons by name and prints the table; knows tolerances, not models."""
+"""Comparisons by name, with tolerances, and their table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Report:
     Attributes:
         rows: the comparisons.
         inputs: tensors that are inputs of a run, or of what is not served here.
-        notes: what a reader should know about how the recording was made.
+        notes: remarks on how the recording was made.
     """
 
     rows: list[Row] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Pictures of a recording that were resized in another order of passes than ours."""
+"""Recordings whose pictures were resized in another order of passes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NOTE = "recorded with a Pillow that resizes tall pictures columns first; compare
 
 
 def resize_in_one_call(image: Image.Image, size: Size) -> Image.Image:
-    """Leave the order of the passes to Pillow; from 13 on it takes tall pictures columns first."""
+    """Resize in one call: Pillow 13 begins with the vertical pass for tall pictures."""
     return image.resize(size, Image.Resampling.BICUBIC)
 
 
 def compare_in_either_order(name: str, report: Report, compare: Callable[[Report], None]) -> None:
-    """Compare with our order of passes; if that fails, with Pillow's own.
+    """Compare with our order of passes and, if that fails, with Pillow's.
 
     Args:
-        name: what is compared, for the note.
-        report: takes the verdicts, and a note if only Pillow's own order passes.
-        compare: computes everything anew and reports.
+        name: subject of the note.
+        report: receives the verdicts, and a note if only Pillow's order passes.
+        compare: computes everything and reports.
     """
     ours, error = _attempt(compare)
     if error is not None or not ours.has_passed:
@@ -43,6 +43,6 @@ def _attempt(compare: Callable[[Report], None]) -> tuple[Report, Exception | Non
     report = Report()
     try:
         compare(report)
-    except Exception as error:  # other pixels can lead a conversation to where nothing fits
+    except Exception as error:  # other pixels can derail a conversation
         return report, error
     return report, None

@@ -1,7 +1,6 @@
-"""Runs every comparer over a folder of recordings and finds what none of them looked at.
+"""Runs every comparer over a folder of recordings and lists what none of them compared.
 
-A comparer is a module beside this one with `FILES` and `compare(folder, report)`. This module
-knows files and names; it must never know what a tensor means.
+A comparer is a module of this package with `FILES` and `compare(folder, report)`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ CHECKPOINT_NAME = "tiny_checkpoint"
 
 
 class GoldensError(Exception):
-    """The folder cannot be compared at all; the text says why."""
+    """The folder cannot be compared."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class Comparer:
 
     Attributes:
         name: the module's name inside this package.
-        files: recorded files it looks at, without extension.
-        compare: computes the same and reports.
+        files: recorded files that it compares, without extension.
+        compare: computes and reports.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Comparer:
 
 
 def comparers() -> list[Comparer]:
-    """All comparers of this package, by name. A module without both names is shared code."""
+    """Return the comparers of this package by name; other modules are shared code."""
     found = []
     for module_info in pkgutil.iter_modules(tests.goldens.__path__):
         name = module_info.name
@@ -77,7 +76,7 @@ def open_folder(path: Path, checkpoint: Path | None = None) -> GoldenFolder:
 
 
 def recorded_arrays(path: Path) -> Iterator[tuple[str, str]]:
-    """(file without extension, array name) of every array at the top level of `path`."""
+    """Return (file without extension, array name) of every recorded array."""
     for file in sorted(path.glob("*.safetensors")):
         with safe_open(file, "np") as opened:
             yield from ((file.stem, key) for key in opened.keys())
@@ -107,7 +106,7 @@ def run_one(comparer: Comparer, folder: GoldenFolder, report: Report) -> str | N
 
 
 def not_covered(folder: GoldenFolder, report: Report) -> list[str]:
-    """Recorded tensors neither compared nor given, and JSON files no comparison names."""
+    """Return recorded tensors that are neither compared nor inputs, and JSON files unused."""
     seen = {row.name for row in report.rows} | report.inputs
     missing = [
         f"{file}/{name}"
@@ -131,7 +130,7 @@ def run(
     Args:
         path: the folder of recordings.
         checkpoint: the checkpoint it was recorded with; `path/tiny_checkpoint` when None.
-        on_traceback: told the traceback of each comparer that raised.
+        on_traceback: receives the traceback of each comparer that raised.
 
     Raises:
         GoldensError: the folder cannot be compared.

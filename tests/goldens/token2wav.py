@@ -1,4 +1,4 @@
-"""Compares the vocoder: voice set-up, streaming with both cache rules, whole utterance, HiFT."""
+"""Compares the vocoder: voice prompt, streaming with both cache rules, whole utterance, HiFT."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAVE_MIN_CORRELATION = 0.999
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Compare every recording of the vocoder that the folder has."""
+    """Compare the folder's recordings of the vocoder."""
     if folder.has(OVERLAP):
         _compare_overlap(folder, report)
         if folder.has(CAUSAL):  # it was recorded with the other file's voice and noise
@@ -49,7 +49,7 @@ def load_vocoder(folder: GoldenFolder, options: LoadOptions) -> Token2Wav:
 
 
 def load_voice(folder: GoldenFolder) -> tuple[VoicePrompt, Tensor]:
-    """The recorded voice prompt and the starting noise of the flow [1, bins, N]."""
+    """Return the recorded voice prompt and the initial noise of the flow [1, bins, N]."""
     recorded = folder.tensors(OVERLAP)
     voice = VoicePrompt(
         codes=torch.from_numpy(recorded["prompt_tokens"]).long(),
@@ -78,7 +78,7 @@ def _compare_overlap(folder: GoldenFolder, report: Report) -> None:
 def _compare_prompt(
     vocoder: Token2Wav, base: VoiceBase, recorded: dict[str, np.ndarray], report: Report
 ) -> None:
-    """The caches after the voice prompt, in the recording's layout."""
+    """Compare the caches after the voice prompt."""
     filled = [ring.append(ring.capacity)[1] for ring in rings_for(base.frames, 0)]
     found = recorded_caches(vocoder, base.memory, (filled[0], filled[1], filled[2]))
     actual = {}
@@ -129,7 +129,7 @@ def _compare_whole(
     recorded: dict[str, np.ndarray],
     report: Report,
 ) -> None:
-    """A whole utterance is a prompt with nothing behind it, of which only a part has a mel."""
+    """Compare a whole utterance: a prompt of which only a part has a mel."""
     codes = torch.from_numpy(recorded["whole_tokens"]).long()[None]
     features, mels = OutputLog(vocoder.flow.encoder), OutputLog(vocoder.flow)
     no_mel = torch.zeros(1, UPSAMPLING * codes.shape[1], voice.mel.shape[2])

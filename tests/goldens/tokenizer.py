@@ -1,4 +1,4 @@
-"""Text to ids and back, chat template, placeholders and control ids against `tokenizer_cases`."""
+"""Compares tokenizer, chat template, placeholders and control tokens with `tokenizer_cases`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ def compare(folder: GoldenFolder, report: Report) -> None:
     """Compare every recorded case.
 
     Args:
-        folder: the recordings; skipped if they hold no `tokenizer_cases.json` or the checkpoint
-            holds no tokenizer.
-        report: where verdicts go.
+        folder: skipped without `tokenizer_cases.json` or without a tokenizer in the checkpoint.
+        report: receives the verdicts.
     """
     has_cases = (folder.path / "tokenizer_cases.json").is_file()
     if not has_cases or not (folder.checkpoint / "tokenizer_config.json").is_file():
@@ -87,7 +86,7 @@ def _compare_audio(
     for n_samples, text in recorded["audio_placeholders"].items():
         whole = audio_placeholder(embedding_count(int(n_samples)), tokenizer.special)
         report.exact(
-            f"tokenizer_cases/audio_placeholders/{n_samples}", tokenizer.decode(whole.ids), text
+            f"tokenizer_cases/audio_placeholders/{n_samples}", tokenizer.decode(whole), text
         )
     for n_samples, text in recorded["audio_placeholders_chunked"].items():
         count = embedding_count(int(n_samples))
@@ -97,7 +96,7 @@ def _compare_audio(
         ]
         report.exact(
             f"tokenizer_cases/audio_placeholders_chunked/{n_samples}",
-            tokenizer.decode([each for chunk in chunks for each in chunk.ids]),
+            tokenizer.decode([each for chunk in chunks for each in chunk]),
             text,
         )
 

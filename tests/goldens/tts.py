@@ -1,4 +1,4 @@
-"""Speech decoder alone: conditions, logits, states and greedy codes of consecutive calls."""
+"""Compares the speech decoder: conditions, logits, states and greedy codes of several calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition
+from MiniCPMO45.modes.speech import CodeRun, condition
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
 from tests.goldens.report import Report
@@ -22,7 +22,7 @@ from tests.goldens.whole_model import HIDDEN, LOGITS, DecoderLog
 FILES = ("tts",)
 
 TEMPERATURE, PENALTY = 0.8, 1.05
-WHOLE_LEAST, WHOLE_MOST = 50, 70  # codes of the one-shot run; stated in the goldens README
+WHOLE_LEAST, WHOLE_MOST = 50, 70  # codes of the one-shot run; source: the README of the recordings
 FIRST_LOGITS = 4  # steps whose full logits are recorded
 
 
@@ -31,7 +31,7 @@ def compare(folder: GoldenFolder, report: Report) -> None:
 
 
 class _Replay:
-    """The recorded calls against ours."""
+    """Replays the recorded calls."""
 
     def __init__(self, folder: GoldenFolder, report: Report) -> None:
         self.report = report
@@ -55,7 +55,7 @@ class _Replay:
         self._run_whole()
 
     def _draw(
-        self, session: Session, name: str, budget: CodeBudget, *, is_text_end: bool
+        self, session: Session, name: str, least: int, most: int, *, is_text_end: bool
     ) -> CodeRun:
         ids = [int(i) for i in self.want[f"{name}_text_ids"]]
         hidden = torch.from_numpy(self.want[f"{name}_llm_hidden"])
@@ -64,8 +64,9 @@ class _Replay:
             session,
             condition(ids, hidden, self.config, is_text_end=is_text_end),
             CodeRule(TEMPERATURE, PENALTY, is_greedy=True),
-            budget,
             eos=self.config.speech_eos_id,
+            most=most,
+            least=least,
         )
         run_alone(run.finish(), self.executor)
         return run
@@ -75,9 +76,9 @@ class _Replay:
         report.given(f"tts/{name}_text_ids", f"tts/{name}_llm_hidden")
         meta = f"tts_meta/{name}"
         report.exact(f"{meta}/text_start_pos", session.speech.kv.length, call["text_start_pos"])
-        budget = CodeBudget(call["max_new_token"], call["min_new_tokens"])
-        run = self._draw(session, name, budget, is_text_end=False)
-        codes = run.codes[: call["max_new_token"] - 1]
+        least, most = call["min_new_tokens"], call["max_new_token"]
+        run = self._draw(session, name, least, most, is_text_end=False)
+        codes = run.codes[: most - 1]
         report.exact(f"tts/{name}_tokens", codes, want[f"{name}_tokens"].tolist())
         report.exact(f"{meta}/tokens", codes, call["tokens"])
         report.exact(f"{meta}/n_tokens", len(codes), call["n_tokens"])
@@ -104,12 +105,11 @@ class _Replay:
         report.close(f"tts/{key}", at_recorded, want[key], **LOGITS)
 
     def _run_whole(self) -> None:
-        """The one-shot run speaks the first part's text, with its end marked."""
+        """Compare the one-shot run of the first part's text, with its end-of-text token."""
         if "whole_tokens" not in self.want:
             return
         session = self.executor.open_session("whole", seed=0)
-        budget = CodeBudget(WHOLE_MOST, WHOLE_LEAST)
-        run = self._draw(session, "part0", budget, is_text_end=True)
+        run = self._draw(session, "part0", WHOLE_LEAST, WHOLE_MOST, is_text_end=True)
         key = "whole_condition"
         self.report.close(f"tts/{key}", self.log.rows[0], self.want[key], **HIDDEN)
         codes = run.codes if run.has_ended else run.codes[: WHOLE_MOST - 1]

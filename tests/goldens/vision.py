@@ -1,4 +1,4 @@
-"""Compares seeing: slices, pixels, the vision tower and the resampler."""
+"""Compares the picture input: slices, pixels, vision tower and resampler."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ RESAMPLER = "resampler_standalone"
 FILES: tuple[str, ...] = (PIXELS, RGB, VISION, RESAMPLER)
 
 HIDDEN_RTOL_OF_MAX = 1e-4
-SUM_RTOL = 1e-6  # a sum of exact pixels that was rounded to float32
+SUM_RTOL = 1e-6  # sums of exact pixels, rounded to float32
 PICTURE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 CHANNELS_PER_HEAD = 128  # of the resampler
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Compare every recording of the seeing area that the folder has."""
+    """Compare the folder's recordings of picture input."""
     compare_in_either_order("pictures", report, lambda verdicts: _compare(folder, verdicts))
 
 
@@ -63,7 +63,7 @@ def _compare(folder: GoldenFolder, report: Report) -> None:
 
 
 class Pictures:
-    """The pictures of a folder, sliced by our code as its notes ask."""
+    """The pictures of a folder, sliced with the recorded limits."""
 
     def __init__(self, folder: GoldenFolder) -> None:
         self.folder = folder
@@ -91,8 +91,7 @@ class Pictures:
         return list(render_slices(self.sliced(name).slices))
 
     def _patches(self, name: str) -> list[Patches]:
-        side = self.folder.config.slice_config.patch_size
-        return [to_patches(picture, side) for picture in self.rendered(name)]
+        return [to_patches(picture) for picture in self.rendered(name)]
 
 
 def _aliases(path: Path) -> set[str]:

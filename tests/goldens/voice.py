@@ -1,4 +1,4 @@
-"""Compares a voice's ingredients: its features and its speech codes."""
+"""Compares the voice encoder: features and speech codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDING_MARGIN = 1e-3
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Compare every recording of the voice area that the folder has."""
+    """Compare the folder's recordings of voices."""
     with torch.inference_mode():
         if folder.has("voice_prompt"):
             _compare_features(folder, report)
@@ -58,10 +58,10 @@ def _compare_features(folder: GoldenFolder, report: Report) -> None:
 
 
 def _log_rounding(audio: np.ndarray) -> np.ndarray:
-    """How far float32 may move the logarithm of each band's energy [T, 80].
+    """Return the float32 rounding error of each band's log energy [T, 80].
 
-    A transform rounds all its amplitudes by half a step of the largest; to a band that is nearly
-    silent that is much. The recording has such an error, and so has what is compared with it.
+    A transform rounds all amplitudes by half a step of the largest, which is much for a nearly
+    silent band. Both the recording and our result have this error.
     """
     power = speaker_power(torch.from_numpy(audio).double())
     energies = (power @ kaldi_filters().double().T).clamp(min=torch.finfo(torch.float32).eps)
@@ -88,7 +88,7 @@ def _compare_speech_tokens(folder: GoldenFolder, report: Report) -> None:
 
 
 def _is_clear_of_rounding(projected: np.ndarray) -> np.ndarray:
-    """Which rows have no value so close to a rounding edge that float noise decides, bool [n]."""
+    """Return which rows have no value too close to a rounding edge, bool [n]."""
     levels = 1.0 + np.tanh(projected.astype(np.float64))
     distances = np.stack([np.abs(levels - edge) for edge in ROUNDING_EDGES])
     return np.asarray((distances > ROUNDING_MARGIN).all(axis=(0, 2)))

@@ -1,4 +1,4 @@
-"""The whole tiny model as the reference runs it, and a record of what its decoders were fed."""
+"""The whole tiny model with the defects of the reference, and logs of its decoders' inputs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.goldens.report import Report
 
 HIDDEN = {"rtol_of_max": 1e-4}
 LOGITS = {"atol": 1e-3, "rtol": 1e-4}
-SERVED_STEPS = 5  # ODE steps of the chat and duplex recordings; stated in the goldens README
+SERVED_STEPS = 5  # ODE steps of the chat and duplex recordings; source: their README
 
 
 @dataclass
 class DecoderLog:
-    """Every row one decoder was fed, in order.
+    """Every input row of one decoder, in order.
 
     Attributes:
-        rope: moves positions, if the recorded program leaves some out.
+        rope: the rope with position gaps, if any.
     """
 
     rope: GappedRope | None = None
@@ -91,7 +91,7 @@ def build(folder: GoldenFolder) -> WholeModel:
 
 
 def recorded_voice(folder: GoldenFolder, vocoder: Token2Wav) -> SpeechStream:
-    """The voice of the chat and duplex recordings: given prompt, given noise, silent excitation."""
+    """Return the voice of the recordings: fixed prompt and noise, silent excitation."""
     given = folder.tensors("token2wav_overlap")
     voice = VoicePrompt(
         torch.from_numpy(given["prompt_tokens"]).long(),
@@ -115,7 +115,7 @@ def compare_feeds(
         file: name of the golden file.
         want: its tensors.
         parts: the model that ran.
-        tags: what each of our rows was fed for, as in `feed_tag`.
+        tags: purpose of each of our rows, as in `feed_tag`.
     """
     log = parts.llm_log
     rows, hidden = torch.cat(log.rows), torch.cat(log.hidden)
@@ -156,7 +156,7 @@ def _at(values: list[int], index: np.ndarray) -> np.ndarray:
 
 
 def _same_top(logits: Tensor, recorded: Tensor) -> np.ndarray:
-    """Whether each row's largest logits belong to the recorded ids, but for ties in tolerance."""
+    """Return whether each row's largest logits are those of the recorded ids, within tolerance."""
     count = recorded.shape[1]
     border = logits.topk(count).values[:, -1:]
     at_recorded = logits.gather(1, recorded)

@@ -1,1 +1,1 @@
-"""The real classes at toy size, float32, CPU."""
+"""Tests of the real classes at toy size, float32, on the CPU."""

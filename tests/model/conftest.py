@@ -1,4 +1,4 @@
-"""The toy model every test of this folder shares; nothing may change it."""
+"""The shared toy model, which tests must not change."""
 
 from __future__ import annotations
 

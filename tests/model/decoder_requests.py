@@ -1,4 +1,4 @@
-"""Requests that try the decoders' passes out, and what makes two answers the same."""
+"""Requests for tests of decoder passes, and comparison of their answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def vectors(toy: Toy, count: int, seed: int = 0) -> Tensor:
 
 
 def text_rounds(toy: Toy) -> list[Callable[[Sequence[KvHandle]], list[LlmForward]]]:
-    """What six conversations feed, round after round: prefills, decodes and both at once."""
+    """Return the requests of six conversations in rounds: prefills, decode steps, and both."""
     rows = vectors(toy, 150)
 
     def mixed(kvs: Sequence[KvHandle]) -> list[LlmForward]:
@@ -57,7 +57,7 @@ def text_rounds(toy: Toy) -> list[Callable[[Sequence[KvHandle]], list[LlmForward
 
 
 def code_rounds(toy: Toy, executor: Executor) -> Iterator[list[DrawCodes]]:
-    """Runs of different lengths, of which some may end; then they go on."""
+    """Return runs of different lengths, some of which may end, and their continuations."""
     kvs = [executor.tts_store.open() for _ in range(6)]
     hidden, eos = vectors(toy, 9, seed=3), toy.config.tts_config.speech_eos_id
     generator = torch.Generator(toy.device).manual_seed(0)
@@ -102,6 +102,6 @@ def assert_same_cache(found: KvHandle, expected: KvHandle) -> None:
 
 
 def scatter_pages(store: KvStore) -> None:
-    """Take every second page of a store for good, so that caches get pages out of order."""
+    """Occupy every second page of a store, so that caches get scattered pages."""
     taken = store.take_pages(store.free_pages)
     store.release([], taken[::2])

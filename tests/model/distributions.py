@@ -1,4 +1,4 @@
-"""Whether two samples of drawn ids come from one distribution."""
+"""Homogeneity test of two samples of token ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEVEL = 1e-3  # chance of telling samples of one distribution apart
 
 
 def same_distribution(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two samples of equal size may come from one distribution.
+    """Return whether two samples of equal size may come from one distribution.
 
     Source: the chi-square test of homogeneity, its quantile by Wilson and Hilferty (1931).
     """

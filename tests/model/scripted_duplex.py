@@ -1,4 +1,4 @@
-"""A prepared conversation over the scripted executor, driven one call at a time."""
+"""A prepared duplex conversation with the scripted executor."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Bench:
 
     @property
     def cached(self) -> list[int]:
-        """What the cache holds behind the system prompt, and what closes the last unit in it."""
+        """Cached tokens after the system prompt, including pending terminators."""
         labels = [*cached_labels(self.session.kv), *self.session.turn.closing]
         assert labels[: len(self.head)] == self.head
         return labels[len(self.head) :]

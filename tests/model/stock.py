@@ -1,4 +1,4 @@
-"""The decoders of `transformers` with our weights: the oracle of our own layers and passes."""
+"""The decoders of `transformers` with our weights, as reference."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def stock_decoder(decoder: Decoder, shape: DecoderConfig) -> nn.Module:
 
 @torch.no_grad()
 def stock_states(model: nn.Module, rows: Tensor) -> Tensor:
-    """Return the states after the final norm of one sequence's input rows, [n, width] each."""
+    """Return the states after the final norm of each sequence of input rows, [n, width]."""
     states: Tensor = model(inputs_embeds=rows[None], use_cache=False).last_hidden_state[0]
     return states

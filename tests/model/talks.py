@@ -1,4 +1,4 @@
-"""Conversations worth comparing: own sound, pictures, voice, settings and seed each."""
+"""Different conversations for comparisons: audio, pictures, voice, settings and seed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ WINDOWS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
-    """What a caller sees of one unit, and where the caches stand."""
+class UnitRecord:
+    """Result of one unit, and cache lengths."""
 
     facts: dict[str, object]
     wave: np.ndarray
 
 
 class Talk:
-    """One of several conversations: own sound, pictures, voice stream, settings and seed."""
-
     def __init__(self, toy: Toy, executor: Executor, number: int) -> None:
         self.duplex: DuplexCapability = toy.duplex()
         self.session: Session = executor.open_session(f"talk {number}", seed=100 + number)
         self.settings = replace(BASE, window=WINDOWS[number % 3], temperature=0.7 + 0.1 * number)
         self.voice = toy.open_voice(self.session.sampler.generator)
         self.number = number
-        self.heard: list[Heard] = []
+        self.records: list[UnitRecord] = []
 
     def inputs(self) -> Iterator[UnitInput]:
         for unit, audio in enumerate(seconds_of(speech(UNITS, seed=self.number))):
@@ -69,4 +67,4 @@ class Talk:
         )
         facts["told"] = [each.text_ids for each in session.window.units]
         facts["turn has ended"] = session.turn.has_ended
-        self.heard.append(Heard(facts, wave))
+        self.records.append(UnitRecord(facts, wave))

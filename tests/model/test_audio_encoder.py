@@ -1,4 +1,4 @@
-"""Audio encoder at toy size: streams equal whole clips, sessions do not touch each other."""
+"""Audio encoder at toy size: streams equal whole clips, and are independent of each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.model.audio_encoder import (
-    UNIT,
     AudioCache,
     AudioEmbedder,
     AudioEncoder,
@@ -30,14 +29,13 @@ from tests.fakes.textbook_mel import textbook_log_mel
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)
 LLM_WIDTH = 24
 BLOCK = 50
-FIRST_SAMPLES = 16_480
-UNIT_SAMPLES = 16_000
+FIRST_SAMPLES, UNIT_SAMPLES = 16_480, 16_000
 FIRST_RESET_UNIT = 29
 
 
 @dataclass(frozen=True)
-class Ears:
-    """Toy weights."""
+class ToyEncoder:
+    """Encoder and projection with toy weights."""
 
     encoder: AudioEncoder
     projection: Projector
@@ -52,9 +50,9 @@ class Ears:
 
 
 @pytest.fixture(scope="module")
-def ears() -> Ears:
+def toy() -> ToyEncoder:
     generator = torch.Generator().manual_seed(7)
-    modules = Ears(AudioEncoder(CONFIG), Projector(CONFIG.d_model, LLM_WIDTH))
+    modules = ToyEncoder(AudioEncoder(CONFIG), Projector(CONFIG.d_model, LLM_WIDTH))
     for module in (modules.encoder, modules.projection):
         module.requires_grad_(False)
         for name, weight in module.named_parameters():
@@ -69,7 +67,7 @@ def _mel(n_frames: int, seed: int = 0) -> Tensor:
 
 
 def _units(mel: Tensor) -> list[Tensor]:
-    """Cut a mel as a stream hands it out: 102 frames, then 104 at a time."""
+    """Split a mel like a stream: 102 frames, then 104 each."""
     n_units = (mel.shape[1] - 2) // 100
     return [mel[:, max(0, unit * 100 - 2) : unit * 100 + 102] for unit in range(n_units)]
 
@@ -78,10 +76,10 @@ def _item(mel: Tensor, cache: AudioCache, is_first: bool = False) -> EncodeStrea
     return EncodeStream(mel, cache, 0 if is_first else 2, 2)
 
 
-def _run(ears: Ears, units: list[Tensor], cache: AudioCache | None = None) -> list[Tensor]:
+def _run(toy: ToyEncoder, units: list[Tensor], cache: AudioCache | None = None) -> list[Tensor]:
     cache = cache or new_audio_cache(CONFIG)
     return [
-        ears.frames.embed_streams([_item(mel, cache, is_first=index == 0)])[0]
+        toy.frames.embed_streams([_item(mel, cache, is_first=index == 0)])[0]
         for index, mel in enumerate(units)
     ]
 
@@ -106,39 +104,38 @@ def test_other_activations_are_refused() -> None:
         AudioEncoder(AudioConfig(activation_function="relu"))
 
 
-def test_trimmed_convolutions_of_units_equal_one_over_the_stream(ears: Ears) -> None:
+def test_trimmed_convolutions_of_units_equal_one_over_the_stream(toy: ToyEncoder) -> None:
     mel = _mel(602)
-    whole = ears.encoder.convolve(mel[None])[0]
-    units = [ears.encoder.convolve(unit[None])[0] for unit in _units(mel)]
+    whole = toy.encoder.convolve(mel[None])[0]
+    units = [toy.encoder.convolve(unit[None])[0] for unit in _units(mel)]
     assert [len(rows) for rows in units] == [51] + [52] * 5
     trimmed = [rows[0 if index == 0 else 1 : -1] for index, rows in enumerate(units)]
     torch.testing.assert_close(torch.cat(trimmed), whole[:300], atol=1e-5, rtol=0)
 
 
-def test_units_through_the_cache_equal_one_pass_with_blocks(ears: Ears) -> None:
-    mel = _mel(802)
-    cache = new_audio_cache(CONFIG)
-    frames = torch.cat(_run(ears, _units(mel), cache))
-    whole = ears.frames.embed_clips([mel], BLOCK)[0][:400]
+def test_units_through_the_cache_equal_one_pass_with_blocks(toy: ToyEncoder) -> None:
+    mel, cache = _mel(802), new_audio_cache(CONFIG)
+    frames = torch.cat(_run(toy, _units(mel), cache))
+    whole = toy.frames.embed_clips([mel], BLOCK)[0][:400]
     torch.testing.assert_close(frames, whole, atol=1e-4, rtol=0)
     assert cache.length == 400
 
 
-def test_a_stream_of_audio_equals_the_whole_clip(ears: Ears) -> None:
+def test_a_stream_of_audio_equals_the_whole_clip(toy: ToyEncoder) -> None:
     generator = torch.Generator().manual_seed(1)
     audio = 0.1 * torch.randn(FIRST_SAMPLES + 3 * UNIT_SAMPLES, generator=generator)
     state, cache = MelState(), new_audio_cache(CONFIG)
     embeddings = []
     for index, piece in enumerate([audio[:FIRST_SAMPLES], *audio[FIRST_SAMPLES:].split(16_000)]):
         item = _item(push(state, piece), cache, is_first=index == 0)
-        embeddings += ears.embedder.embed_streams([item])
+        embeddings += toy.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
-    whole = ears.embedder.embed_clips([textbook_log_mel(audio, LogFloor.FIXED)], BLOCK)[0]
+    whole = toy.embedder.embed_clips([textbook_log_mel(audio, LogFloor.FIXED)], BLOCK)[0]
     torch.testing.assert_close(torch.cat(embeddings), whole[:40], atol=1e-4, rtol=0)
 
 
 class Stock:
-    """The stock encoder's layers with our weights."""
+    """The layers of `transformers` with our weights."""
 
     def __init__(self, encoder: AudioEncoder) -> None:
         config = WhisperConfig(
@@ -169,49 +166,46 @@ class Stock:
         return self.encoder.layer_norm(hidden)[0]
 
 
-def test_clips_are_those_of_the_stock_layers(ears: Ears) -> None:
-    stock = Stock(ears.encoder)
+def test_clips_are_those_of_the_stock_layers(toy: ToyEncoder) -> None:
+    stock = Stock(toy.encoder)
     mels = [_mel(n, seed=n) for n in (340, 77, 200)]
-    together = ears.frames.embed_clips(mels, None)
+    together = toy.frames.embed_clips(mels, None)
     for mel, frames in zip(mels, together, strict=True):
         expected = stock.frames([EncodeStream(mel, new_audio_cache(CONFIG), 0, 0)])
         torch.testing.assert_close(frames, expected, atol=1e-5, rtol=0)
-        [alone] = ears.frames.embed_clips([mel], None)
+        [alone] = toy.frames.embed_clips([mel], None)
         torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("has_fixed_passes", [False, True])
-def test_units_of_any_length_are_those_of_the_stock_layers(
-    ears: Ears, has_fixed_passes: bool
-) -> None:
-    """Whole, short, longer than a unit and without context; streams of other ages beside them."""
-    nothing, fixed = nn.Identity(), has_fixed_passes
-    frames = AudioEmbedder(ears.encoder, nothing, pool_step=1, has_fixed_passes=fixed)
-    shapes = [(102, 0, 2), (104, 2, 2), (61, 2, 2), (104, 0, 0), (120, 2, 2), (9, 2, 2), (3, 1, 0)]
+def test_units_equal_those_of_the_stock_layers(toy: ToyEncoder, has_fixed_passes: bool) -> None:
+    """Whole, short and without context, in a batch with streams of other ages."""
+    frames = AudioEmbedder(
+        toy.encoder, nn.Identity(), pool_step=1, has_fixed_passes=has_fixed_passes
+    )
+    shapes = [(102, 0, 2), (104, 2, 2), (61, 2, 2), (100, 0, 0), (9, 2, 2), (3, 1, 0)]
     caches = [new_audio_cache(CONFIG) for _ in range(3)]
     streams: list[list[EncodeStream]] = [[], [], []]
-    heard: list[list[Tensor]] = [[], [], []]
+    embedded: list[list[Tensor]] = [[], [], []]
     for step in range(len(shapes) + 2):
         indices = [i for i in range(3) if 0 <= step - i < len(shapes)]
         items = []
         for i in indices:
-            n_frames, prefix, suffix = shapes[step - i] if i == 0 else (102, 0, 2)
-            if i > 0 and step > i:
-                n_frames, prefix, suffix = 104, 2, 2
+            usual = (104, 2, 2) if step > i else (102, 0, 2)
+            n_frames, prefix, suffix = usual if i else shapes[step]
             mel = _mel(n_frames, 10 * step + i)
             items.append(EncodeStream(mel, caches[i], prefix, suffix))
         for i, item, rows in zip(indices, items, frames.embed_streams(items), strict=True):
             streams[i].append(item)
-            heard[i].append(rows)
-    assert UNIT.fits(streams[0][2]) and not UNIT.fits(streams[0][4])
-    stock = Stock(ears.encoder)
-    for units, parts in zip(streams, heard, strict=True):
+            embedded[i].append(rows)
+    stock = Stock(toy.encoder)
+    for units, parts in zip(streams, embedded, strict=True):
         torch.testing.assert_close(torch.cat(parts), stock.frames(units), atol=2e-5, rtol=0)
 
 
-def test_gradients_reach_every_weight_that_was_fused(ears: Ears) -> None:
+def test_gradients_reach_every_weight_that_was_fused(toy: ToyEncoder) -> None:
     encoder = AudioEncoder(CONFIG)
-    encoder.load_state_dict(ears.encoder.state_dict())
+    encoder.load_state_dict(toy.encoder.state_dict())
     AudioEmbedder(encoder, nn.Identity())
     mel = torch.stack([_mel(120, seed=1), _mel(120, seed=2)])
     frames = encoder(mel, encoder.clip_batch(120, torch.tensor([120, 80]), BLOCK))
@@ -222,106 +216,111 @@ def test_gradients_reach_every_weight_that_was_fused(ears: Ears) -> None:
     torch.testing.assert_close(frames[0], served, atol=1e-5, rtol=0)
 
 
-def test_dropped_streams_free_their_memory_whatever_is_encoded_next(ears: Ears) -> None:
+def test_dropped_streams_free_their_memory_whatever_is_encoded_next(
+    toy: ToyEncoder,
+) -> None:
     caches = [new_audio_cache(CONFIG) for _ in range(2)]
-    ears.frames.embed_streams([_item(_mel(102), cache, is_first=True) for cache in caches])
+    toy.frames.embed_streams([_item(_mel(102), cache, is_first=True) for cache in caches])
     watched = [weakref.ref(cache.kv) for cache in caches]
     caches.clear()
     assert [ref() for ref in watched] == [None, None]
 
 
-def test_the_cache_is_emptied_before_positions_run_out(ears: Ears) -> None:
+def test_the_cache_is_emptied_before_positions_run_out(toy: ToyEncoder) -> None:
     units = _units(_mel(100 * 60 + 2))
     cache = new_audio_cache(CONFIG)
     frames, lengths = [], []
     for index, mel in enumerate(units):
         item = _item(mel, cache, is_first=index == 0)
-        frames += ears.frames.embed_streams([item])
+        frames += toy.frames.embed_streams([item])
         lengths.append(cache.length)
     assert lengths == [50 * (unit % FIRST_RESET_UNIT + 1) for unit in range(60)]
     fresh = new_audio_cache(CONFIG)
     again = [
-        ears.frames.embed_streams([_item(mel, fresh)])[0]
+        toy.frames.embed_streams([_item(mel, fresh)])[0]
         for mel in units[FIRST_RESET_UNIT : FIRST_RESET_UNIT + 3]
     ]
     for one, other in zip(frames[FIRST_RESET_UNIT:], again, strict=False):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_streams_in_one_step_equal_streams_alone(ears: Ears) -> None:
+def test_streams_in_one_step_equal_streams_alone(toy: ToyEncoder) -> None:
     streams = [_units(_mel(100 * n + 2, seed=n)) for n in (2, 31, 5)]
-    alone = [_run(ears, units)[-1] for units in streams]
+    alone = [_run(toy, units)[-1] for units in streams]
     caches = [new_audio_cache(CONFIG) for _ in streams]
     for units, cache in zip(streams, caches, strict=True):
-        _run(ears, units[:-1], cache)
+        _run(toy, units[:-1], cache)
     newcomer = _mel(102, seed=9)
     items = [_item(units[-1], cache) for units, cache in zip(streams, caches, strict=True)]
     items.insert(1, _item(newcomer, new_audio_cache(CONFIG), is_first=True))
-    together = ears.frames.embed_streams(items)
+    together = toy.frames.embed_streams(items)
     for one, other in zip([together[0], *together[2:]], alone, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-    torch.testing.assert_close(together[1], _run(ears, [newcomer])[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(together[1], _run(toy, [newcomer])[0], atol=1e-5, rtol=0)
 
 
-def test_turns_taken_by_two_streams_change_nothing(ears: Ears) -> None:
+def test_turns_taken_by_two_streams_change_nothing(toy: ToyEncoder) -> None:
     first, second = (_units(_mel(502, seed=seed)) for seed in (1, 2))
-    expected = _run(ears, first)
+    expected = _run(toy, first)
     caches = new_audio_cache(CONFIG), new_audio_cache(CONFIG)
     for index, (mine, other) in enumerate(zip(first, second, strict=True)):
-        got = ears.frames.embed_streams([_item(mine, caches[0], index == 0)])[0]
-        ears.frames.embed_streams([_item(other, caches[1], index == 0)])
+        got = toy.frames.embed_streams([_item(mine, caches[0], index == 0)])[0]
+        toy.frames.embed_streams([_item(other, caches[1], index == 0)])
         assert torch.equal(got, expected[index])
 
 
-def test_a_cache_cannot_take_part_twice(ears: Ears) -> None:
+def test_a_cache_cannot_take_part_twice(toy: ToyEncoder) -> None:
     cache = new_audio_cache(CONFIG)
-    with pytest.raises(ValueError, match="only once"):
-        ears.frames.embed_streams([_item(_mel(104), cache), _item(_mel(104), cache)])
+    with pytest.raises(ValueError, match="two units of one stream"):
+        toy.frames.embed_streams([_item(_mel(104), cache), _item(_mel(104), cache)])
 
 
-def test_a_unit_of_context_only_is_refused_and_changes_nothing(ears: Ears) -> None:
+@pytest.mark.parametrize(("n_frames", "reason"), [(4, "only context"), (105, "more than a unit")])
+def test_a_unit_of_another_size_is_refused_and_changes_nothing(
+    toy: ToyEncoder, n_frames: int, reason: str
+) -> None:
     cache = new_audio_cache(CONFIG)
-    with pytest.raises(ValueError, match="context"):
-        ears.frames.embed_streams([_item(_mel(4), cache)])
+    with pytest.raises(ValueError, match=reason):
+        toy.frames.embed_streams([_item(_mel(n_frames), cache)])
     assert cache.length == 0
 
 
 @pytest.mark.parametrize("block_frames", [BLOCK, None])
 @pytest.mark.parametrize("short", [9, 167, 400])
 def test_a_clip_does_not_depend_on_its_neighbours(
-    ears: Ears, block_frames: int | None, short: int
+    toy: ToyEncoder, block_frames: int | None, short: int
 ) -> None:
     mels = [_mel(601, seed=1), _mel(short, seed=2)]
-    together = ears.frames.embed_clips(mels, block_frames)
+    together = toy.frames.embed_clips(mels, block_frames)
     for mel, frames in zip(mels, together, strict=True):
-        alone = ears.frames.embed_clips([mel], block_frames)[0]
+        alone = toy.frames.embed_clips([mel], block_frames)[0]
         torch.testing.assert_close(frames, alone, atol=1e-5, rtol=0)
 
 
-def test_blocks_hide_what_comes_later(ears: Ears) -> None:
+def test_blocks_hide_what_comes_later(toy: ToyEncoder) -> None:
     mel = _mel(400)
     changed = mel.clone()
     changed[:, 202:] += 1.0
-    one, other = ears.frames.embed_clips([mel, changed], BLOCK)
+    one, other = toy.frames.embed_clips([mel, changed], BLOCK)
     torch.testing.assert_close(one[:100], other[:100], atol=1e-5, rtol=0)
     assert (one[100:150] - other[100:150]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("n_samples", [800, 1281, 16_560])
-def test_clips_give_the_promised_number_of_embeddings(ears: Ears, n_samples: int) -> None:
+def test_clips_give_the_promised_number_of_embeddings(toy: ToyEncoder, n_samples: int) -> None:
     mel = _mel(-(-n_samples // 160))
-    rows = ears.embedder.embed_clips([mel], BLOCK)[0]
+    rows = toy.embedder.embed_clips([mel], BLOCK)[0]
     assert rows.shape == (embedding_count(n_samples), LLM_WIDTH)
 
 
-def test_no_clips_and_no_streams_give_nothing(ears: Ears) -> None:
-    assert ears.embedder.embed_clips([], None) == []
-    assert ears.embedder.embed_streams([]) == []
+def test_no_clips_and_no_streams_give_nothing(toy: ToyEncoder) -> None:
+    assert toy.embedder.embed_clips([], None) == []
+    assert toy.embedder.embed_streams([]) == []
 
 
-def test_clips_past_the_last_position_are_refused(ears: Ears) -> None:
+def test_clips_past_the_last_position_are_refused(toy: ToyEncoder) -> None:
     with pytest.raises(ValueError, match="positions"):
-        ears.frames.embed_clips([_mel(3002)], BLOCK)
+        toy.frames.embed_clips([_mel(3002)], BLOCK)
 
 
 def test_pooling_averages_whole_groups() -> None:
@@ -329,61 +328,63 @@ def test_pooling_averages_whole_groups() -> None:
     assert pool(rows, 5).tolist() == [[2.0], [7.0]]
 
 
-def test_modules_are_the_same_after_use(ears: Ears) -> None:
-    before = {name: weight.clone() for name, weight in ears.encoder.state_dict().items()}
-    attributes = [set(vars(module)) for module in ears.encoder.modules()]
-    _run(ears, _units(_mel(302)))
-    ears.frames.embed_clips([_mel(200), _mel(300)], BLOCK)
-    assert all(torch.equal(w, before[name]) for name, w in ears.encoder.state_dict().items())
-    assert [set(vars(module)) for module in ears.encoder.modules()] == attributes
+def test_modules_are_the_same_after_use(toy: ToyEncoder) -> None:
+    before = {name: weight.clone() for name, weight in toy.encoder.state_dict().items()}
+    attributes = [set(vars(module)) for module in toy.encoder.modules()]
+    _run(toy, _units(_mel(302)))
+    toy.frames.embed_clips([_mel(200), _mel(300)], BLOCK)
+    assert all(torch.equal(w, before[name]) for name, w in toy.encoder.state_dict().items())
+    assert [set(vars(module)) for module in toy.encoder.modules()] == attributes
 
 
-def test_bfloat16_weights_take_float32_mels(ears: Ears) -> None:
+def test_bfloat16_weights_take_float32_mels(toy: ToyEncoder) -> None:
     with torch.device("meta"):
         encoder = AudioEncoder(CONFIG)
         projection = Projector(CONFIG.d_model, LLM_WIDTH)
-    encoder.load_state_dict(ears.encoder.state_dict(), assign=True)
-    projection.load_state_dict(ears.projection.state_dict(), assign=True)
+    encoder.load_state_dict(toy.encoder.state_dict(), assign=True)
+    projection.load_state_dict(toy.projection.state_dict(), assign=True)
     encoder, projection = encoder.bfloat16(), projection.bfloat16()
     mel = _mel(102)
     cache = new_audio_cache(CONFIG, dtype=torch.bfloat16)
     rows = AudioEmbedder(encoder, projection).embed_streams([_item(mel, cache, is_first=True)])[0]
     exact_cache = new_audio_cache(CONFIG)
-    exact = ears.embedder.embed_streams([_item(mel, exact_cache, is_first=True)])
+    exact = toy.embedder.embed_streams([_item(mel, exact_cache, is_first=True)])
     assert rows.dtype is torch.bfloat16
     torch.testing.assert_close(rows.float(), exact[0], atol=0.06, rtol=0.05)
 
 
-def test_a_cut_cache_repeats_a_unit(ears: Ears) -> None:
+def test_a_cut_cache_repeats_a_unit(toy: ToyEncoder) -> None:
     first, second, third = _units(_mel(302))
     cache = new_audio_cache(CONFIG)
-    _run(ears, [first], cache)
-    expected = ears.frames.embed_streams([_item(second, cache)])[0]
+    _run(toy, [first], cache)
+    expected = toy.frames.embed_streams([_item(second, cache)])[0]
     cache.truncate(50)
-    ears.frames.embed_streams([_item(third, cache)])
+    toy.frames.embed_streams([_item(third, cache)])
     cache.truncate(50)
-    assert torch.equal(ears.frames.embed_streams([_item(second, cache)])[0], expected)
-    with pytest.raises(ValueError, match="cannot cut"):
+    assert torch.equal(toy.frames.embed_streams([_item(second, cache)])[0], expected)
+    with pytest.raises(ValueError, match="cannot truncate"):
         cache.truncate(101)
 
 
 @pytest.mark.parametrize("n_units", [1, 2])
-def test_a_cloned_cache_goes_its_own_way(ears: Ears, n_units: int) -> None:
+def test_a_cloned_cache_goes_its_own_way(toy: ToyEncoder, n_units: int) -> None:
     units = _units(_mel(402))
     cache = new_audio_cache(CONFIG)
-    _run(ears, units[:n_units], cache)
+    _run(toy, units[:n_units], cache)
     copy = cache.clone()
     kept = copy.kv.clone()
     assert copy.nbytes == 2 * 2 * CONFIG.d_model * 50 * n_units * 4  # layers, keys and values
     cache.truncate(0)
-    _run(ears, units[2:], cache)
+    _run(toy, _units(_mel(402, seed=1)), cache)
     assert torch.equal(copy.kv, kept)
 
 
-def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(ears: Ears) -> None:
+def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(
+    toy: ToyEncoder,
+) -> None:
     cache = new_audio_cache(CONFIG)
     assert cache.nbytes == 0
-    _run(ears, _units(_mel(2902)), cache)
+    _run(toy, _units(_mel(2902)), cache)
     assert cache.length == 1450
     assert cache.nbytes == 2 * 2 * CONFIG.d_model * 1500 * 4
     storage = weakref.ref(cache.kv)
@@ -391,8 +392,9 @@ def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(ears: E
     assert storage() is None
 
 
-def test_room_taken_at_once_is_not_taken_again(ears: Ears) -> None:
-    cache = new_audio_cache(CONFIG, capacity_frames=CONFIG.max_source_positions)
+def test_room_taken_at_once_is_not_taken_again(toy: ToyEncoder) -> None:
+    cache = new_audio_cache(CONFIG)
+    cache.reserve(CONFIG.max_source_positions)
     storage = cache.kv
-    _run(ears, _units(_mel(502)), cache)
+    _run(toy, _units(_mel(502)), cache)
     assert cache.kv is storage

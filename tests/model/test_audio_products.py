@@ -1,4 +1,4 @@
-"""The audio encoder's convolutions are the same as products."""
+"""The audio encoder's convolutions as matrix products."""
 
 from __future__ import annotations
 

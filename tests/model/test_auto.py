@@ -49,7 +49,7 @@ def weights() -> dict[str, Tensor]:
 
 @pytest.fixture
 def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    """A checkpoint in shards that names code, as the public one does; the code must never run."""
+    """A sharded checkpoint with `auto_map` to code that must not run."""
     write_config(tmp_path, auto_map=REMOTE_CODE)
     write_shards(tmp_path, weights)
     for name in ("modeling", "configuration", "processing", "tokenization"):
@@ -60,7 +60,7 @@ def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
 
 @pytest.fixture
 def words(folder: Path) -> Path:
-    """The same with tokenizer and preprocessor files that name code, too."""
+    """The same with tokenizer and preprocessor files that name code."""
     copy_published_words(folder)
     for name in ("tokenizer_config.json", "preprocessor_config.json"):
         values = json.loads((folder / name).read_text(encoding="utf8"))

@@ -1,4 +1,4 @@
-"""The duplex benchmark on the toy checkpoint: all it promises is measured and written down."""
+"""The duplex benchmark on the toy checkpoint: all its measurements are reported."""
 
 from __future__ import annotations
 

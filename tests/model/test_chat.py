@@ -1,4 +1,4 @@
-"""One-shot chat: the prompt, the tokens, the text, and what of it is spoken."""
+"""One-shot chat: prompt, tokens, text and speech."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(
     codes: int = 5,
     messages: Sequence[Message] = HELLO,
 ) -> ReplyResult:
-    """Have the script answer; `ids` includes whatever ends the reply."""
+    """Run a scripted reply; `ids` includes the terminator."""
     talk.executor.decisions = list(ids)
     talk.executor.codes = [*range(codes), CODE_EOS]
     steps = talk.model.streaming.reply(talk.session, messages, settings)
@@ -47,7 +47,7 @@ def ask(
 
 
 def conditions(talk: ScriptedTurns) -> list[tuple[int, ...]]:
-    """Text ids speech was made of, one tuple per run."""
+    """Return the text ids of each run of speech codes."""
     calls = talk.executor.of_kind(DrawCodes)
     return [spoken(call) for call in calls if spoken(call)]
 
@@ -125,7 +125,7 @@ def test_a_conversation_that_has_begun_is_refused(toy: Toy) -> None:
 
 
 def test_greedy_is_the_likeliest_token_given_everything_before(toy: Toy) -> None:
-    """Every step is fed again from scratch; the penalty sees the whole reply."""
+    """Each step is compared with a fresh prefill."""
     talk = ToyTurns(toy)
     settings = replace(VARIED, min_new_tokens=0, max_new_tokens=10)
     reply = talk.run(talk.model.streaming.reply(talk.session, HELLO, settings))

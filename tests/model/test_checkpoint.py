@@ -21,6 +21,7 @@ from MiniCPMO45.loading.checkpoint import (
 )
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.settings import LoadOptions
 from tests.fakes.toy_checkpoint import (
     empty_model,
     write_shards,
@@ -29,6 +30,7 @@ from tests.fakes.toy_checkpoint import (
 from tests.goldens.places import recordings
 
 Write = Callable[[Path, dict[str, Tensor]], None]
+QUIET = LoadOptions(show_progress=False)
 
 
 def load(
@@ -38,7 +40,7 @@ def load(
     show_progress: bool = False,
 ) -> MiniCPMOForConditionalGeneration:
     model = empty_model()
-    load_weights(model, folder, device="cpu", dtype=dtype, show_progress=show_progress)
+    load_weights(model, folder, LoadOptions(dtype=dtype, show_progress=show_progress))
     return model
 
 
@@ -119,9 +121,12 @@ def test_unused_tensors_can_be_dropped(folder: Path, weights: dict[str, Tensor])
 
 def test_progress_is_the_share_of_the_bytes(folder: Path) -> None:
     shares: list[float] = []
-    load_weights(
-        empty_model(), folder, device="cpu", show_progress=False, on_progress=shares.append
-    )
+
+    def add(stage: str, share: float | None) -> None:
+        assert stage == "loading weights" and share is not None
+        shares.append(share)
+
+    load_weights(empty_model(), folder, LoadOptions(show_progress=False, on_progress=add))
     assert shares == sorted(shares) and 0 < shares[0] < shares[-1] == 1.0
 
 
@@ -164,7 +169,7 @@ def test_refused_load_leaves_the_module_as_it_was(
     write_single(tmp_path, dict(list(weights.items())[1:]))
     model = empty_model()
     with pytest.raises(CheckpointError):
-        load_weights(model, tmp_path, device="cpu", show_progress=False)
+        load_weights(model, tmp_path, QUIET)
     assert all(parameter.is_meta for parameter in model.parameters())
     assert expected_shapes(model).keys() == weights.keys()
 
@@ -197,7 +202,7 @@ def test_buffers_that_are_stored_are_loaded_too(tmp_path: Path) -> None:
         {name: torch.full(shape, 2.0) for name, shape in expected_shapes(module).items()},
         tmp_path / SINGLE_FILE,
     )
-    load_weights(module, tmp_path, device="cpu", dtype=torch.float32, show_progress=False)
+    load_weights(module, tmp_path, QUIET)
     assert torch.equal(module.state_dict()["running_mean"], torch.full((3,), 2.0))
 
 
@@ -210,7 +215,7 @@ RECORDED = [
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.parent.name)
 def test_recorded_checkpoint_loads_completely(folder: Path) -> None:
     model = empty_model(read_config(folder))
-    load_weights(model, folder, device="cpu", dtype=torch.float32, show_progress=False)
+    load_weights(model, folder, QUIET)
     assert read_headers(folder).keys() == model.state_dict().keys()
     stored = load_file(folder / SINGLE_FILE)
     assert all(torch.equal(t, stored[n].float()) for n, t in model.state_dict().items())

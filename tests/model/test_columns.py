@@ -1,4 +1,4 @@
-"""Which columns of a ring of columns hold what, by the rule written down on lists."""
+"""Contents of a ring of columns, against a model of lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toy model on a GPU gives the numbers it gives on the CPU, request by request."""
+"""The toy model on a GPU gives the results of the CPU, request by request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAVE_TOLERANCE = 1e-2  # phases of the excitation add up over a chunk
 
 @dataclass(frozen=True)
 class CountingRule(CodeRule):
-    """Keeps the logits of every code and draws the same codes on every device."""
+    """Records the logits of every code and samples the same codes on every device."""
 
     seen: list[Tensor] = field(default_factory=list)
 
@@ -41,7 +41,7 @@ class CountingRule(CodeRule):
 
 
 class Recorder:
-    """An executor that keeps its answers and speaks the same codes on every device."""
+    """An executor that records its answers, with the same codes on every device."""
 
     def __init__(self, executor: Executor) -> None:
         self.answers: list[tuple[str, Tensor]] = []
@@ -72,7 +72,7 @@ def _tensors(answer: object) -> Iterator[Tensor]:
 
 
 def record(folder: Path, device: str) -> list[tuple[str, Tensor]]:
-    """Every answer of a scripted conversation with pictures and a voice."""
+    """Return the answers of a scripted conversation with pictures and a voice."""
     folder.mkdir()
     toy = build_toy(folder, device=device)
     model, vocoder = toy.model, toy.vocoder

@@ -112,7 +112,7 @@ def _greedy_talks(toy: Toy, executor: Executor) -> list[Talk]:
 
 
 def _facts(talks: list[Talk]) -> list[list[dict[str, object]]]:
-    return [[heard.facts for heard in talk.heard] for talk in talks]
+    return [[records.facts for records in talk.records] for talk in talks]
 
 
 @pytest.mark.parametrize("cache", CacheKind)

@@ -1,4 +1,4 @@
-"""The unit loop over scripted decisions: what reaches the cache, what is said, what is returned."""
+"""The unit loop with scripted decisions: cache contents, text and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit loop: whose settings count, stopping, breaking in, and forgetting."""
+"""The unit loop: settings per session, stop, interruption and history."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_context_window_carries_what_was_said(toy: Toy) -> None:
 
 
 def test_breaking_in_ends_the_turn_and_its_speech(bench: Bench, tokens: SpecialTokens) -> None:
-    """D22: the next turn starts as if nothing had been said."""
+    """D22."""
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
     result = bench.unit(bench.a, force_listen=True)
     assert (result.is_listen, result.barge_in, result.end_of_turn) == (True, True, False)
@@ -196,7 +196,7 @@ def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialToke
 def test_a_closed_session_does_nothing_and_holds_nothing(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
-    """A finalize that was deferred may come after the end."""
+    """A deferred finalize may follow the close."""
     bench.prefill(tokens.listen)
     bench.generate()
     bench.session.close()

@@ -170,13 +170,13 @@ def test_the_vocoder_may_have_a_separate_voice(
         return list(answer(requests))
 
     monkeypatch.setitem(view.context.model.executor._handlers, OpenVoice, remember)
-    heard, spoken = speech(1.0, 1), speech(1.0, 2)
-    view.prepare(ref_audio=heard, tts_audio=spoken)
-    view.prepare(ref_audio=heard)
+    prompted, spoken = speech(1.0, 1), speech(1.0, 2)
+    view.prepare(ref_audio=prompted, tts_audio=spoken)
+    view.prepare(ref_audio=prompted)
     view.prepare()
     default = view.context.default_voice
     assert default is not None
-    assert [id(audio) for audio in opened] == [id(spoken), id(heard), id(default)]
+    assert [id(audio) for audio in opened] == [id(spoken), id(prompted), id(default)]
 
 
 def test_a_second_conversation_starts_without_sound_of_the_first(view: DuplexView) -> None:

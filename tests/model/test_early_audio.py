@@ -1,4 +1,4 @@
-"""The first part of a unit's sound leaves early; both parts are the sound the unit would have."""
+"""Early audio: both parts of a unit together are its whole audio."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import CodeRule
+from MiniCPMO45.engine.session import UnitDraft
 from MiniCPMO45.engine.steps import Answers, DrawCodes, Request, Steps, Vocode
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.speech import EarlyAudio, Stopwatch, UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.modes.speech import EarlyAudio, Stopwatch, UnitSpeech, speak_unit
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder import finish_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
@@ -39,7 +40,7 @@ def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[EarlyAudio], An
 
 
 class Speaker:
-    """A scripted conversation that speaks, early or not."""
+    """A scripted conversation with speech, with or without early audio."""
 
     def __init__(self, is_early: bool = True) -> None:
         self.executor = ScriptedExecutor(1)
@@ -54,10 +55,8 @@ class Speaker:
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         self.executor.requests.clear()
-        said = UnitText((300,), torch.ones(1, HIDDEN_SIZE), "text", is_turn_end)
-        steps = speak_unit(
-            self.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
-        )
+        draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)], end_of_turn=is_turn_end)
+        steps = speak_unit(self.session, draft, "text", CONFIG, RULE, Stopwatch(lambda: 0.0))
         spoken = _collect(steps, self.executor)
         self.executor.codes = []
         return spoken
@@ -159,10 +158,8 @@ def test_codes_that_waited_before_the_unit_keep_it_whole() -> None:
 def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     speaker = Speaker()
     speaker.speak()
-    said = UnitText((300,), torch.ones(1, HIDDEN_SIZE), "text", False)
-    steps = speak_unit(
-        speaker.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
-    )
+    draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)])
+    steps = speak_unit(speaker.session, draft, "text", CONFIG, RULE, Stopwatch(lambda: 0.0))
     stream = stream_alone(steps, speaker.executor)
     speaker.executor.requests.clear()
     next(stream)
@@ -181,14 +178,10 @@ def test_both_parts_are_what_the_vocoder_gives_for_that_cut(toy: Toy) -> None:
     waiting = list(SILENCE)
     for number in range(3):
         hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
-        said = UnitText((300, 301), hidden, "", False)
+        draft = UnitDraft([300, 301], list(hidden))
         answers = _Listening(executor)
-        parts, rest = _collect(
-            speak_unit(
-                session, said, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
-            ),
-            answers,
-        )
+        steps = speak_unit(session, draft, "", config, rule, Stopwatch(lambda: 0.0))
+        parts, rest = _collect(steps, answers)
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25
         every = [*waiting, *codes]
@@ -199,7 +192,7 @@ def test_both_parts_are_what_the_vocoder_gives_for_that_cut(toy: Toy) -> None:
 
 
 class _Listening:
-    """Keeps the codes that are drawn, and never lets speech end."""
+    """Records the codes, and excludes the end of speech."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor

@@ -1,4 +1,4 @@
-"""The executor's groups: answers in the order asked, whatever the mix of kinds."""
+"""The executor answers mixed requests in order."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_codes_with_more_candidates_than_the_sampler_has_are_the_rules(
 
 
 def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> None:
-    """However many requests a run is spread over."""
+    """For any number of requests per run."""
     eos = toy.config.tts_config.speech_eos_id
     results = []
     for counts in ((6,), (1, 5), (2, 2, 2)):

@@ -1,4 +1,4 @@
-"""Passes of the executor: stock layers' answers, alone as in a batch, and no harm from failures."""
+"""Passes of the executor: equal to stock layers, alone and in a batch, and safe after failures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _input_rows(toy: Toy, request: LlmForward) -> Tensor:
 
 
 def test_text_is_that_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
-    """Whatever six conversations feed in company, each gets what the library gives it alone."""
+    """In a batch of six conversations."""
     llm = toy.model.llm
     stock = stock_decoder(llm.model, toy.config.decoder)
     kvs = [executor.llm_store.open() for _ in range(6)]
@@ -86,7 +86,7 @@ def test_batched_text_is_that_of_each_alone(toy: Toy, executor: Executor) -> Non
 
 
 def test_an_answer_stays_as_it_is_while_others_are_given(executor: Executor) -> None:
-    """Static tensors never leave the executor."""
+    """Static tensors are not returned."""
     kv, other = executor.llm_store.open(), executor.llm_store.open()
     [first] = executor.answer([LlmForward(kv, (TokenIds((1,)),))])
     before = first.logits.clone(), first.hidden.clone()
@@ -142,8 +142,8 @@ def _stock_codes(toy: Toy, stock: Any, rows: Tensor, asked: DrawCodes) -> tuple[
     codes: list[int] = []
     while True:
         logits = toy.model.tts.head_code[0](stock_states(stock, rows)[-1])
-        heard, may_end = [*asked.recent, *codes], len(codes) >= asked.least
-        code = asked.rule.choose(logits, heard, asked.eos, asked.generator, may_end=may_end)
+        history, may_end = [*asked.recent, *codes], len(codes) >= asked.least
+        code = asked.rule.choose(logits, history, asked.eos, asked.generator, may_end=may_end)
         if code == asked.eos:
             return DrawnCodes(tuple(codes), True), rows
         codes.append(code)

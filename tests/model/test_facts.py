@@ -1,4 +1,4 @@
-"""What a checkpoint is told to be: by its configuration and size, never by its own praise alone."""
+"""The description of a checkpoint follows from its configuration and size."""
 
 from __future__ import annotations
 

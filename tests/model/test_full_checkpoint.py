@@ -21,6 +21,7 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.settings import LoadOptions
 
 SECOND = 16_000
 NARROW = {
@@ -80,9 +81,8 @@ def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
 
 @torch.inference_mode()
 def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path) -> None:
-    model = MiniCPMOForConditionalGeneration.from_folder(
-        folder, device=torch.device("cpu"), dtype=torch.float32, show_progress=False
-    )
+    options = LoadOptions(show_progress=False)
+    model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
     executor = Executor(model)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     special = tokenizer.special

@@ -1,4 +1,4 @@
-"""Conversations do not notice each other, the model does not notice them, and closing frees."""
+"""Isolation of conversations from each other and of the model from them; closing frees memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.settings import CacheKind, DuplexSettings
 from tests.fakes.batching import run_together
-from tests.model.talks import Heard, Talk
+from tests.model.talks import Talk, UnitRecord
 from tests.model.toy import Toy, speech
 
 MakeExecutor = Callable[[], Executor]
@@ -40,45 +40,47 @@ def _open(toy: Toy, make: MakeExecutor) -> tuple[Executor, list[Talk]]:
 
 
 @pytest.fixture(scope="module")
-def alone(toy: Toy, make: MakeExecutor) -> list[list[Heard]]:
+def alone(toy: Toy, make: MakeExecutor) -> list[list[UnitRecord]]:
     """Each conversation by itself, on an executor of its own."""
-    heard = []
+    records = []
     for number in range(3):
         executor = make()
         talk = Talk(toy, executor, number)
         run_alone(talk.whole(), executor)
-        heard.append(talk.heard)
-    return heard
+        records.append(talk.records)
+    return records
 
 
-def _assert_same(found: list[list[Heard]], expected: list[list[Heard]], wave_steps: int) -> None:
+def _assert_same(
+    found: list[list[UnitRecord]], expected: list[list[UnitRecord]], wave_steps: int
+) -> None:
     for mine, theirs in zip(found, expected, strict=True):
         assert [each.facts for each in mine] == [each.facts for each in theirs]
         for one, other in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(one.wave, other.wave, rtol=0, atol=wave_steps / 32_768)
 
 
-def test_the_conversations_are_worth_comparing(alone: list[list[Heard]]) -> None:
-    """They listen, speak, end turns, are broken into, and differ from each other."""
-    results = [each.facts for heard in alone for each in heard]
+def test_the_conversations_are_worth_comparing(alone: list[list[UnitRecord]]) -> None:
+    """They listen, speak, end turns, are interrupted, and differ."""
+    results = [each.facts for records in alone for each in records]
     for name in ("is_listen", "end_of_turn", "barge_in"):
         assert {facts[name] for facts in results} == {True, False}, name
-    texts = [tuple(each.facts["text"] for each in heard) for heard in alone]
+    texts = [tuple(each.facts["text"] for each in records) for records in alone]
     assert len(set(texts)) == 3
 
 
 def test_alone_equals_interleaved_unit_by_unit(
-    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+    toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:
     executor, talks = _open(toy, make)
     for parts in zip(*(talk.parts() for talk in talks), strict=True):
         for part in parts:
             run_alone(part, executor)
-    _assert_same([talk.heard for talk in talks], alone, wave_steps=0)
+    _assert_same([talk.records for talk in talks], alone, wave_steps=0)
 
 
 class OneByOne:
-    """Answers the requests of a group in passes of their own."""
+    """Answers the requests of a group in separate passes."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -88,30 +90,30 @@ class OneByOne:
 
 
 def test_alone_equals_interleaved_request_by_request(
-    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+    toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:
     executor, talks = _open(toy, make)
     run_together([talk.whole() for talk in talks], OneByOne(executor))
-    _assert_same([talk.heard for talk in talks], alone, wave_steps=0)
+    _assert_same([talk.records for talk in talks], alone, wave_steps=0)
 
 
-def test_alone_equals_batched(toy: Toy, make: MakeExecutor, alone: list[list[Heard]]) -> None:
+def test_alone_equals_batched(toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]) -> None:
     """The same tokens; samples may differ in the last of their 16 bits, as sums are reordered."""
     executor, talks = _open(toy, make)
     run_together([talk.whole() for talk in talks], executor)
-    _assert_same([talk.heard for talk in talks], alone, WAVE_STEPS)
+    _assert_same([talk.records for talk in talks], alone, WAVE_STEPS)
 
 
 def test_a_seed_repeats_a_conversation_and_another_changes_it(
-    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+    toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:
     executor = make()
     again, other = Talk(toy, executor, 0), Talk(toy, executor, 0)
     other.session.sampler.generator.manual_seed(7)
     for talk in (again, other):
         run_alone(talk.whole(), executor)
-    _assert_same([again.heard], alone[:1], wave_steps=0)
-    assert [each.facts for each in other.heard] != [each.facts for each in alone[0]]
+    _assert_same([again.records], alone[:1], wave_steps=0)
+    assert [each.facts for each in other.records] != [each.facts for each in alone[0]]
 
 
 def _fingerprint(*modules: nn.Module) -> str:
@@ -200,7 +202,7 @@ def test_closing_frees(toy: Toy) -> None:
 
 
 def test_closing_one_leaves_the_others(
-    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+    toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:
     executor, (first, second, _) = _open(toy, make)
     mine, theirs = first.parts(), second.parts()
@@ -210,4 +212,4 @@ def test_closing_one_leaves_the_others(
     first.session.close()
     for part in theirs:
         run_alone(part, executor)
-    _assert_same([second.heard], alone[1:2], wave_steps=0)
+    _assert_same([second.records], alone[1:2], wave_steps=0)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.loading.checkpoint import CheckpointError, load_weights
+from MiniCPMO45.settings import LoadOptions
 from tests.fakes.toy_checkpoint import (
     empty_model,
 )
@@ -20,7 +21,8 @@ from tests.fakes.toy_checkpoint import (
 
 def load(folder: Path, overlay: Path) -> dict[str, Tensor]:
     model = empty_model()
-    load_weights(model, folder, device="cpu", overlay=overlay, show_progress=False)
+    options = LoadOptions(dtype=torch.bfloat16, overlay=overlay, show_progress=False)
+    load_weights(model, folder, options)
     return model.state_dict()
 
 

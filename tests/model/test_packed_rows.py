@@ -1,4 +1,4 @@
-"""Packed passes: nothing is lost, doubled or reordered, whatever conversations bring."""
+"""Packed passes contain every row once and in order."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_a_reply_begins_with_the_text_that_is_given(processor: UnifiedProcessor,
 
 
 def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple[str, bytes]:
-    """Text and sound of the reply as a socket gets it."""
+    """Return text and audio of the reply as sent over a socket."""
     view = processor.chat
 
     async def reply() -> list[StreamingChunk]:

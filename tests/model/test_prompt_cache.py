@@ -1,4 +1,4 @@
-"""A system prompt that was fed before is copied: nothing is asked, and the rows are the same."""
+"""The prompt cache: a hit copies the rows without a request."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_rows_come_back_exactly_and_into_caches_of_their_own() -> None:
     store, prompts = _store(), PromptCache()
     fed = _filled(store, 70)
     expected = fed.rows(0, 70)
-    prompts.keep("a", fed)
+    prompts.store("a", fed)
     fed.close()
     first, second = store.open(), store.open()
-    assert prompts.recall("a", first)
+    assert prompts.load("a", first)
     first.truncate(10)
     first.put(_filled(_store(), 5, seed=9).rows(0, 5))
-    assert prompts.recall("a", second)
+    assert prompts.load("a", second)
     rows = second.rows(0, second.length)
     assert torch.equal(rows.keys, expected.keys)
     assert torch.equal(rows.values, expected.values)
@@ -60,28 +60,28 @@ def test_rows_come_back_exactly_and_into_caches_of_their_own() -> None:
 
 def test_an_unknown_prompt_is_not_recalled() -> None:
     kv = _store().open()
-    assert not PromptCache().recall("a", kv)
+    assert not PromptCache().load("a", kv)
     assert kv.length == 0
 
 
 def test_the_prompts_used_last_stay() -> None:
     store, prompts = _store(), PromptCache(max_bytes=25 * ROW_BYTES)
     for name in "ab":
-        prompts.keep(name, _filled(store, 10))
+        prompts.store(name, _filled(store, 10))
     assert prompts.nbytes == 20 * ROW_BYTES
-    prompts.recall("a", store.open())
-    prompts.keep("c", _filled(store, 10))
-    assert [prompts.recall(name, store.open()) for name in "abc"] == [True, False, True]
-    prompts.keep("a", _filled(store, 12))
+    prompts.load("a", store.open())
+    prompts.store("c", _filled(store, 10))
+    assert [prompts.load(name, store.open()) for name in "abc"] == [True, False, True]
+    prompts.store("a", _filled(store, 12))
     assert (len(prompts), prompts.nbytes) == (2, 22 * ROW_BYTES)
 
 
 def test_a_prompt_larger_than_the_room_for_all_is_not_kept() -> None:
     store, prompts = _store(), PromptCache(max_bytes=25 * ROW_BYTES)
-    prompts.keep("a", _filled(store, 10))
-    prompts.keep("b", _filled(store, 26))
-    assert prompts.recall("a", store.open())
-    assert not prompts.recall("b", store.open())
+    prompts.store("a", _filled(store, 10))
+    prompts.store("b", _filled(store, 26))
+    assert prompts.load("a", store.open())
+    assert not prompts.load("b", store.open())
 
 
 def test_a_key_names_everything_the_rows_depend_on() -> None:

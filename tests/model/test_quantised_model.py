@@ -1,4 +1,4 @@
-"""Each `model.weights` on the CPU: what is stored, what it loses, and that it converses."""
+"""Each `model.weights` on the CPU: storage, accuracy, and a conversation."""
 
 from __future__ import annotations
 
@@ -42,13 +42,8 @@ SMALL = MiniCPMOConfig(
 
 
 def load(folder: Path, weights: Weights) -> MiniCPMOForConditionalGeneration:
-    return MiniCPMOForConditionalGeneration.from_folder(
-        folder,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        weights=weights,
-        show_progress=False,
-    )
+    options = LoadOptions(weights=weights, show_progress=False)
+    return MiniCPMOForConditionalGeneration.from_folder(folder, options)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +141,10 @@ def test_batched_equals_alone(toy: Toy) -> None:
     for talk in alone:
         run_alone(talk.whole(), one)
     run_together([talk.whole() for talk in together], other)
-    heard = [[[each.facts for each in talk.heard] for talk in part] for part in (alone, together)]
-    assert heard[0] == heard[1]
+    records = [
+        [[each.facts for each in talk.records] for talk in part] for part in (alone, together)
+    ]
+    assert records[0] == records[1]
 
 
 def test_the_processor_converses_with_the_setting(checkpoint: Path) -> None:

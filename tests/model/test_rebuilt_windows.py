@@ -1,4 +1,4 @@
-"""Windows over a real decoder: what is rebuilt equals a fresh forward, what stays is only moved."""
+"""Sliding windows over a real decoder: rebuilt rows equal a fresh prefill, others are moved."""
 
 from __future__ import annotations
 

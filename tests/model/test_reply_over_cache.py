@@ -1,4 +1,4 @@
-"""A whole reply over a kept cache: the streamed one, spoken at once."""
+"""A whole reply to a cached conversation equals the streamed one."""
 
 from __future__ import annotations
 

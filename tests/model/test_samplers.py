@@ -1,4 +1,4 @@
-"""The samplers for graphs decide what the plain rules decide, row by row."""
+"""The device samplers decide like the plain rules, row by row."""
 
 from __future__ import annotations
 
@@ -325,19 +325,19 @@ def test_greedy_codes_are_the_rules(name: str, n_heard: int) -> None:
 
 @pytest.mark.parametrize(("name", "may_end"), taking_turns(list(CODE_RULES), [False, True]))
 def test_drawn_codes_are_distributed_as_the_rules(name: str, may_end: bool) -> None:
-    """After three codes that were heard before."""
+    """With a history of three codes."""
     rule = replace(CodeRule(0.8, 1.05), **CODE_RULES[name])  # type: ignore[arg-type]
     rows, least = 500, 0 if may_end else 20
     logits = torch.randn(N_CODES, generator=_generator(7)) * 1.5
     logits[EOS] = logits.max() + 0.1
-    heard = tuple(logits.topk(4).indices.tolist()[1:])
-    request = _request(rule, 1, recent=heard, least=least)
+    history = tuple(logits.topk(4).indices.tolist()[1:])
+    request = _request(rule, 1, recent=history, least=least)
     sampler = CodeSampler(rows, CPU)
     ours: list[int] = []
     while len(ours) < N_DRAWS:
         ours += [codes[0] for codes in _draw(sampler, [request] * rows, logits.expand(1, rows, -1))]
     generator = _generator(2)
-    theirs = [rule.choose(logits, heard, EOS, generator, may_end=may_end) for _ in range(N_DRAWS)]
+    theirs = [rule.choose(logits, history, EOS, generator, may_end=may_end) for _ in range(N_DRAWS)]
     assert same_distribution(ours, theirs)
     assert (EOS in ours) is may_end
 

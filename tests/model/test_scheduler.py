@@ -44,7 +44,7 @@ PIECES = (
 
 
 def fed(request: Request) -> list[int]:
-    """The rows of a forward pass, as numbers."""
+    """Return the rows of a forward pass as numbers."""
     assert isinstance(request, LlmForward)
     rows = [
         piece.ids if isinstance(piece, TokenIds) else piece.rows[:, 0].int().tolist()

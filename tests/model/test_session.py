@@ -1,4 +1,4 @@
-"""A rolled-back guess leaves no trace: snapshot, work, rollback, work again is working once."""
+"""Rollback: speculative work leaves no trace."""
 
 from __future__ import annotations
 

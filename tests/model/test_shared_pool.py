@@ -1,6 +1,6 @@
-"""Whatever conversations do to caches of one pool, each gets what it gets in a pool of its own.
+"""Caches in a shared pool give the same results as in pools of their own.
 
-A page that is read or written by the wrong conversation would show.
+This detects pages read or written by the wrong conversation.
 """
 
 from __future__ import annotations

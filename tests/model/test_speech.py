@@ -1,4 +1,4 @@
-"""Speech of duplex units: counters over a script, sound from the toy model."""
+"""Speech of duplex units, scripted and with the toy model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from MiniCPMO45.engine.policies import (
     keep_top_p_ascending,
     penalise_frequency,
 )
-from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.session import Session, UnitDraft
 from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, TextMarkers, Vocode
 from MiniCPMO45.modes.speech import (
-    CodeBudget,
     CodeRun,
     Stopwatch,
     UnitSpeech,
-    UnitText,
     condition,
     speak_unit,
 )
@@ -50,7 +48,7 @@ SILENCE = [4218, 4218, 4218]
 
 
 class Bench:
-    """One conversation that speaks by script."""
+    """A scripted conversation with speech."""
 
     def __init__(self, speech_limit: int = 4096) -> None:
         self.executor = ScriptedExecutor(1, speech_limit=speech_limit)
@@ -64,10 +62,9 @@ class Bench:
         """Speak one unit; `n_codes` then the end, or as many as are wanted."""
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
-        hidden = torch.ones(n_text, HIDDEN_SIZE) if n_text else None
-        watch = Stopwatch(lambda: 0.0)
-        said = UnitText(tuple(range(300, 300 + n_text)), hidden, "", is_turn_end)
-        steps = speak_unit(self.session, said, CONFIG, RULE, watch, eos=CONFIG.speech_eos_id)
+        hidden = list(torch.ones(n_text, HIDDEN_SIZE))
+        draft = UnitDraft([*range(300, 300 + n_text)], hidden, end_of_turn=is_turn_end)
+        steps = speak_unit(self.session, draft, "", CONFIG, RULE, Stopwatch(lambda: 0.0))
         speech = run_alone(steps, self.executor)
         self.executor.codes = []
         return speech
@@ -128,7 +125,7 @@ def test_each_code_but_the_last_is_fed_back(bench: Bench) -> None:
         bench.session.reset_speech()
         bench.executor.requests.clear()
         bench.executor.codes = [*range(26)]
-        run = _run(bench, CodeBudget(26))
+        run = _run(bench, 26)
         for count in counts:
             run_alone(run.draw(count), bench.executor)
         first, *others = bench.executor.of_kind(DrawCodes)
@@ -229,13 +226,15 @@ def test_a_long_turn_forgets_its_beginning_instead_of_failing(bench: Bench) -> N
         torch.testing.assert_close(off, torch.zeros(len(kept)), atol=1e-3, rtol=0)
 
 
-def _run(bench: Bench, budget: CodeBudget, heard: list[int] | None = None) -> CodeRun:
+def _run(bench: Bench, most: int, least: int = 0, history: list[int] | None = None) -> CodeRun:
     pieces = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
-    return CodeRun(bench.session, pieces, RULE, budget, eos=CODE_EOS, history=heard)
+    return CodeRun(
+        bench.session, pieces, RULE, eos=CODE_EOS, most=most, least=least, history=history
+    )
 
 
 def test_a_run_ends_at_its_budget(bench: Bench) -> None:
-    run = _run(bench, CodeBudget(7))
+    run = _run(bench, 7)
     assert run_alone(run.finish(), bench.executor) == list(range(7))
     assert not run.has_ended
     assert bench.cached == [300, 900, *range(6)], "the last code is not fed"
@@ -243,22 +242,22 @@ def test_a_run_ends_at_its_budget(bench: Bench) -> None:
 
 def test_a_run_ends_when_the_model_ends_it(bench: Bench) -> None:
     bench.executor.codes = [8, 9, CODE_EOS]
-    run = _run(bench, CodeBudget(7))
+    run = _run(bench, 7)
     assert run_alone(run.finish(), bench.executor) == [8, 9]
     assert run.has_ended
     assert run_alone(run.draw(1), bench.executor) == (), "and stays ended"
 
 
 def test_codes_heard_before_are_kept_together(bench: Bench) -> None:
-    heard = [1, 2]
-    run = _run(bench, CodeBudget(2), heard)
+    history = [1, 2]
+    run = _run(bench, 2, history=history)
     bench.executor.codes = [8, 9]
     assert run_alone(run.finish(), bench.executor) == [8, 9]
-    assert heard == [1, 2, 8, 9]
+    assert history == [1, 2, 8, 9]
 
 
 def test_a_stop_ends_a_run_before_the_next_request(bench: Bench) -> None:
-    run = _run(bench, CodeBudget(26, 26))
+    run = _run(bench, 26, 26)
     assert run_alone(run.draw(1), bench.executor) == (0,)
     bench.session.stop.set()
     assert run_alone(run.finish(), bench.executor) == [0]
@@ -267,7 +266,7 @@ def test_a_stop_ends_a_run_before_the_next_request(bench: Bench) -> None:
 
 def test_a_long_run_is_asked_for_a_second_at_a_time(bench: Bench) -> None:
     """So that a stop never waits for hundreds of codes."""
-    run = _run(bench, CodeBudget(100, 60))
+    run = _run(bench, 100, 60)
     run_alone(run.finish(), bench.executor)
     asked = bench.executor.of_kind(DrawCodes)
     assert [each.count for each in asked] == [26, 26, 26, 22]
@@ -277,7 +276,7 @@ def test_a_long_run_is_asked_for_a_second_at_a_time(bench: Bench) -> None:
 
 def test_a_run_at_the_decoders_limit_draws_what_fits() -> None:
     bench = Bench(speech_limit=10)
-    run = _run(bench, CodeBudget(12))
+    run = _run(bench, 12)
     assert run_alone(run.draw(12), bench.executor) == tuple(range(12))
     assert [each.count for each in bench.executor.of_kind(DrawCodes)] == [9, 3]
     assert bench.cached[-2:] == [9, 10]
@@ -286,15 +285,15 @@ def test_a_run_at_the_decoders_limit_draws_what_fits() -> None:
 def test_codes_follow_the_order_of_the_rules() -> None:
     """Temperature, penalty, nucleus, top-k, then the end is masked."""
     generator = torch.Generator().manual_seed(0)
-    heard = [3, 3, 4]
+    history = [3, 3, 4]
     rule = CodeRule(temperature=0.5, repetition_penalty=1.3, top_p=0.9, top_k=5)
     for seed in range(20):
         logits = torch.randn(12, generator=torch.Generator().manual_seed(seed)) * 3
-        expected = penalise_frequency(logits / 0.5, heard, 1.3, 16)
+        expected = penalise_frequency(logits / 0.5, history, 1.3, 16)
         expected = keep_top_k(keep_top_p_ascending(expected, 0.9), 5)
         expected[11] = -torch.inf
         state = generator.get_state()
-        code = rule.choose(logits, heard, 11, generator, may_end=False)
+        code = rule.choose(logits, history, 11, generator, may_end=False)
         generator.set_state(state)
         assert code == int(torch.multinomial(expected.softmax(-1), 1, generator=generator))
 
@@ -316,18 +315,9 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
     position = 0
     for number in range(4):
         hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
-        watch = Stopwatch(lambda: 0.0)
-        speech = run_alone(
-            speak_unit(
-                session,
-                UnitText((300, 301, 302), hidden, "", False),
-                config,
-                rule,
-                watch,
-                eos=config.speech_eos_id,
-            ),
-            executor,
-        )
+        draft = UnitDraft([300, 301, 302], list(hidden))
+        steps = speak_unit(session, draft, "", config, rule, Stopwatch(lambda: 0.0))
+        speech = run_alone(steps, executor)
         position += 3 + 1 + speech.n_codes
         assert session.speech.kv.length == position
         if number:
@@ -336,16 +326,8 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
             assert speech.waveform is not None
             assert np.abs(speech.waveform).max() > 0.01
     waiting = len(session.speech.buffer.waiting)
-    last = run_alone(
-        speak_unit(
-            session,
-            UnitText((), None, "", True),
-            config,
-            rule,
-            Stopwatch(lambda: 0.0),
-            eos=config.speech_eos_id,
-        ),
-        executor,
-    )
+    draft = UnitDraft(end_of_turn=True)
+    steps = speak_unit(session, draft, "", config, rule, Stopwatch(lambda: 0.0))
+    last = run_alone(steps, executor)
     assert _length(last) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
     assert session.speech.kv.length == 0

@@ -1,4 +1,4 @@
-"""Turn-based conversation: what is fed, what is said, what the cache holds afterwards."""
+"""Turn-based conversation: input, replies and cache contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens and sounds of a streamed reply reach speech, and what a prefill refuses."""
+"""Speech of streamed replies, and refused input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def markers(call: DrawCodes) -> tuple[int, ...]:
 
 
 def say(talk: ScriptedTurns, n_tokens: int, **changes: Any) -> list[int]:
-    """Ask, and have a spoken reply of some tokens written; returns the reply's ids."""
+    """Generate a scripted spoken reply; return its ids."""
     talk.prefill("user", "hello")
     ids = talk.script(talk.encode(ANSWER)[:n_tokens])
     talk.generate(replace(SPOKEN, **changes))

@@ -159,7 +159,7 @@ def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -
 
 
 def take_turn(view: HalfDuplexView, segment: FloatArray) -> tuple[list[StreamingChunk], ReplyEnd]:
-    """Hear a segment and answer it."""
+    """Prefill a segment and answer it."""
     run_inline(view.feed_segment(segment))
     return finish(view, iterate_inline(view.answer()))
 

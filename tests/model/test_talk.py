@@ -1,4 +1,4 @@
-"""`python -m core.talk` on files: every mode, and one sentence for whatever cannot be used."""
+"""`python -m core.talk` on files: every mode, and errors for unusable input."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_a_reply_is_placed_on_the_input_timeline(
     result = _talk(checkpoint, out, "--mode", mode, "--audio", SPEECH, "--json", notes)
     assert result.exit_code == 0, result.output
     stereo, rate_hz = soundfile.read(out)
-    heard, heard_hz = soundfile.read(SPEECH)
+    recording, input_hz = soundfile.read(SPEECH)
     assert rate_hz == 24_000 and stereo.shape[1] == 2
-    assert len(stereo) / rate_hz >= len(heard) / heard_hz - 0.01
+    assert len(stereo) / rate_hz >= len(recording) / input_hz - 0.01
     assert np.abs(stereo[:, 0]).max() > 0.1, "the user is on the left"
     report = json.loads(notes.read_text(encoding="utf8"))
     spoken = [row for row in report["rows"] if row["action"] == "speak"]

@@ -1,4 +1,4 @@
-"""The tiny checkpoint: layout, names, sameness, and that it takes turns."""
+"""The tiny checkpoint: layout, names, reproducibility, and turn taking."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.pictures import Patches
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.tiny.__main__ import main
 from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, voice_sample, write_tiny_checkpoint
 from MiniCPMO45.token2wav.load import load_token2wav
@@ -52,10 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def executor(folder: Path) -> Executor:
-    model = MiniCPMOForConditionalGeneration.from_folder(
-        folder, device=torch.device("cpu"), dtype=torch.float32, show_progress=False
-    )
-    return Executor(model)
+    options = LoadOptions(show_progress=False)
+    return Executor(MiniCPMOForConditionalGeneration.from_folder(folder, options))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""What ends a unit rides on the next prefill; nobody but the forward passes can tell."""
+"""Terminators of a unit are fed with the next prefill, with the same results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS = 8
 
 
 class ClosingAtOnce(DuplexCapability):
-    """The unit loop that feeds what ends a unit in a pass of its own."""
+    """A unit loop that feeds terminators in a pass of their own."""
 
     def close_unit(self, session: Session) -> Steps[None]:
         yield from super().close_unit(session)

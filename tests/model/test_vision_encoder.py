@@ -1,4 +1,4 @@
-"""Slices through vision tower and resampler: neither batches nor fixed shapes show."""
+"""Vision tower and resampler: batches and padding do not affect the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A voice heard before is not prepared again; only so many are kept."""
+"""The voice library caches a bounded number of prepared voices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker measures of its model before the first session."""
+"""The worker's measurement of the model at start."""
 
 from __future__ import annotations
 

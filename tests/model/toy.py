@@ -1,6 +1,6 @@
 """The whole model at toy size in float32: tiny random weights, a vocoder and a voice.
 
-Built in memory from the tiny checkpoint's own recipe, so that it listens, speaks and ends turns.
+It is built in memory like the tiny checkpoint, so it listens, speaks and ends turns.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def picture(seed: int, width: int = 120, height: int = 80) -> Image.Image:
 
 @dataclass(frozen=True)
 class UnitInput:
-    """What one unit is given."""
+    """Input of one unit."""
 
     audio: np.ndarray | None
     frames: tuple[Image.Image, ...] = ()

@@ -1,4 +1,4 @@
-"""Turn-based conversations: over the scripted executor, and over the toy model with a record."""
+"""Turn-based conversations with the scripted executor, and with a recorded toy model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPOKEN = GenerationSettings(do_sample=False, speech=FEW_CODES)
 
 
 class Recorder:
-    """An executor that writes down what it was asked."""
+    """An executor that records requests."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -64,7 +64,7 @@ def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyPie
 
 
 class Stopping:
-    """An executor that stops the conversation once the language model has run so often."""
+    """An executor that stops the session after a number of forward passes."""
 
     def __init__(self, executor: Answers, session: Session, n_passes: int) -> None:
         self.executor = executor
@@ -124,11 +124,11 @@ class ScriptedTurns:
         return run_alone(steps, self.executor)
 
     def stop_after(self, n_passes: int) -> None:
-        """Stop the conversation when the language model has run that often from now on."""
+        """Stop the session after a number of forward passes."""
         self.answers = Stopping(self.executor, self.session, n_passes)
 
     def script(self, reply: str | Sequence[int], end: int | None = None) -> list[int]:
-        """Make the model write a reply and end it; returns the reply's ids."""
+        """Script a reply and its end; return its ids."""
         ids = self.encode(reply) if isinstance(reply, str) else list(reply)
         self.executor.decisions = [*ids, self.tokens.tts_eos if end is None else end]
         return ids
@@ -196,7 +196,7 @@ def joined(pieces: Sequence[ReplyPiece]) -> tuple[str, np.ndarray]:
 
 
 def certain(size: int, *tokens: int) -> torch.Tensor:
-    """Logits of equally likely tokens, all others far below."""
+    """Return logits of equally likely tokens, with all others far below."""
     logits = torch.full((size,), -40.0)
     logits[list(tokens)] = 40.0
     return logits

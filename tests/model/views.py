@@ -1,4 +1,4 @@
-"""Views over the tiny checkpoint: loading it, asking, and leaving nothing behind."""
+"""Views over the tiny checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load(checkpoint: Path) -> UnifiedProcessor:
 
 
 def clean(processor: UnifiedProcessor) -> None:
-    """End every conversation and check that its caches are gone."""
+    """Close every conversation and check that its caches are freed."""
     for view in (processor.chat, processor.half_duplex, processor.duplex):
         view.cleanup()
     processor.half_duplex.init_ref_audio()

@@ -1,5 +1,5 @@
-"""One test per defect of the reference implementation: its rule, and ours beside it.
+"""One test per defect of the reference implementation, numbered as in model.md#10.
 
-The defects are numbered in docs/specification/model.md#10. A rule is written in its test; where a
-recording of the reference shows the defect, the recording is the evidence.
+A test contains the defective rule and compares it with our behaviour, and with a recording of the
+reference if one shows the defect. Source: docs/specification/model.md#10.
 """

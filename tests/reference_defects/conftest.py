@@ -1,4 +1,4 @@
-"""The toy model, and the recordings at hand."""
+"""The toy model and the available recordings."""
 
 from __future__ import annotations
 

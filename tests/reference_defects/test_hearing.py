@@ -1,4 +1,4 @@
-"""What is heard, and what is remembered of it: D3 to D6, D33, D34."""
+"""Audio input and its caches: D3 to D6, D33, D34."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import torch
 
 from MiniCPMO45.processing.mel import N_MELS
 from training.nano.augment import (
-    LEAST_THROAT,
-    MOST_THROAT,
+    LEAST_WARP,
+    MOST_WARP,
     WIDEST_BAND,
     Augmenter,
     filter_centres_hz,
@@ -37,8 +37,8 @@ def test_formants_move_between_the_shortest_and_the_longest_throat() -> None:
     centres_hz = filter_centres_hz()
     ratios = centres_hz[PEAK_BIN] / centres_hz[moved.numpy()]
     step = centres_hz[PEAK_BIN + 1] / centres_hz[PEAK_BIN]
-    assert LEAST_THROAT / step < ratios.min() < 0.9
-    assert 1.1 < ratios.max() < MOST_THROAT * step
+    assert LEAST_WARP / step < ratios.min() < 0.9
+    assert 1.1 < ratios.max() < MOST_WARP * step
     assert 0.2 < np.mean(ratios == 1.0) < 0.7  # those left as they were, and small moves
 
 

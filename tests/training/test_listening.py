@@ -42,7 +42,7 @@ def test_the_words_of_a_conversation_are_learned_from_its_sound(nano: Nano) -> N
     tokenizer = nano.processor.tokenizer
     sessions = [DuplexSession(nano.bank, tokenizer, Random(seed), 12) for seed in range(4)]
     batch = collate([each.compose() for each in sessions], tokenizer.special.unk)
-    told = tokenizer.decode(batch.heard[: batch.heard_sizes[0]].tolist()).split()
+    told = tokenizer.decode(batch.transcript[: batch.transcript_sizes[0]].tolist()).split()
     known = {word for each in nano.bank.recordings for word in words_of(each.text)}
     assert told
     assert set(told) <= known

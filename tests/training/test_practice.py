@@ -85,7 +85,7 @@ def test_of_a_misheard_sum_only_the_result_is_learned(nano: Nano) -> None:
     right, others = answer(asked, Context(), Random(0)), 0
     for seed in range(200):
         session = DuplexSession(
-            nano.bank, nano.processor.tokenizer, Random(seed), 16, mishears=True
+            nano.bank, nano.processor.tokenizer, Random(seed), 16, substitutes=True
         )
         layout = session.compose().layout
         for reply in layout.replies:

@@ -30,7 +30,7 @@ from training.nano.vision.places import (
     patch_labels,
     patch_loss,
     reading_loss,
-    told,
+    targets_of,
     word_ids,
 )
 from training.nano.vision.scenes import N_SHAPES, NOTHING, Labels, place
@@ -171,7 +171,7 @@ def test_every_place_has_words_of_one_token() -> None:
     assert [len(column) + 1 for column in ids] == list(SIZES)
     assert all(len(set(column)) == len(column) for column in ids)
     scene = Scene("pink", "digit", "seven", "one")
-    [wanted] = told(labels_of([scene])).tolist()
+    [wanted] = targets_of(labels_of([scene])).tolist()
     spelled = [ids[place][entry] for place, entry in enumerate(wanted)]
     assert spelled == tokenizer.encode(shown_words(scene))
 
@@ -235,6 +235,6 @@ def test_eyes_learn_a_few_pictures_by_heart() -> None:
     for tick in StageClock(40).ticks("by heart"):
         rows, by_patch = teaching(drawn, random)
         read = teaching.readers(rows)
-        optimizer.step(reading_loss(read, told(labels)) + by_patch, tick)
-    assert bool(is_right(read, told(labels)).all())
+        optimizer.step(reading_loss(read, targets_of(labels)) + by_patch, tick)
+    assert bool(is_right(read, targets_of(labels)).all())
     assert len(SCENE_SHAPES) == N_SHAPES

@@ -16,7 +16,7 @@ from training.nano.listening import SIDE_FOLDER
 from training.nano.vision import stages
 from training.nano.vision.encoder import SERVED_RESOLUTION, served_size
 from training.nano.vision.pictures import Painter
-from training.nano.vision.places import EmbeddingReaders, told, word_ids
+from training.nano.vision.places import EmbeddingReaders, targets_of, word_ids
 from training.nano.vision.scenes import N_SHAPES
 from training.nano.vision.stages import FILE, FILES, Setting, Teaching
 from training.nano.vision.stencils import SIDE, Stencils
@@ -88,7 +88,7 @@ def test_fitted_rows_lie_nearer_to_the_words(
     pictures = painter.paint(labels, *served_size((640, 480), SERVED_RESOLUTION))
 
     def apart() -> float:
-        return float(words.apart(Teaching.load(setting).vision(pictures), told(labels)))
+        return float(words.apart(Teaching.load(setting).vision(pictures), targets_of(labels)))
 
     before = apart()
     with torch.enable_grad():

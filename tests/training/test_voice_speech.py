@@ -21,8 +21,8 @@ from training.nano.voice.tts_stage import (
     collect,
     spoken_lines,
     train_tts,
+    write_conversations,
     write_lines,
-    write_told,
 )
 
 CONFIG = shapes.config()
@@ -83,6 +83,6 @@ def test_replies_of_conversations_keep_the_states_they_were_said_with(
     said = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=True, is_duplex=False)
     cut_short = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=False, is_duplex=False)
     unknown = SpokenUnits("Never recorded.", (ids,), (hidden,), has_ended=True, is_duplex=False)
-    (line,) = write_told(writer, spoken, [said, cut_short, unknown])
+    (line,) = write_conversations(writer, spoken, [said, cut_short, unknown])
     assert line.hidden is not None and torch.equal(line.hidden, hidden)
     assert [state for state in line.states if state != NO_STATE] == list(range(len(ids)))

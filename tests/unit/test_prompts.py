@@ -93,7 +93,6 @@ def test_closed_message() -> None:
     [
         (TurnOpening.FIRST, "<|im_start|>user\nHi"),
         (TurnOpening.AFTER_REPLY, "<|tts_eos|><|im_end|>\n<|im_start|>user\nHi"),
-        (TurnOpening.AFTER_COMPLETE_REPLY, "<|im_end|>\n<|im_start|>user\nHi"),
         (TurnOpening.CONTINUED, "Hi"),
     ],
 )

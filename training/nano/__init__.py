@@ -1,1 +1,1 @@
-"""The recipe of the nano: data, stages and export of the embedded model."""
+"""Training of the embedded model: data, stages and export."""

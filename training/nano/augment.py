@@ -1,7 +1,4 @@
-"""What lies between a mouth and the model: rooms, lines, noise, levels; whole batches at a time.
-
-Spectrograms change, too: as longer and shorter throats would make them, and with a band missing.
-"""
+"""Augmentation of batches: rooms, band limits, noise and levels, and of spectrograms."""
 
 from __future__ import annotations
 
@@ -22,46 +19,43 @@ UNTOUCHED = 0.15  # of the sequences
 IN_ROOM, ON_LINE, IN_NOISE, CLIPPED = 0.45, 0.25, 0.8, 0.1
 NOISE_KNEES_HZ = (50.0, 4000.0)
 HUM_HZ = (50.0, 60.0)
-LEAST_THROAT, MOST_THROAT, THROATS = 0.86, 1.18, 33  # formants of the speaker by those heard
-IN_OTHER_THROAT, BAND_MISSING = 0.7, 0.3
+LEAST_WARP, MOST_WARP, WARPS = 0.86, 1.18, 33  # factors of formants
+WARPED, BAND_MISSING = 0.7, 0.3
 WIDEST_BAND = 10  # of the mel bins
 
 
 @dataclass(frozen=True, eq=False)
 class Augmenter:
-    """Draws from one generator, so that a seed repeats everything."""
+    """Augmentations drawn from one generator."""
 
     generator: torch.Generator
 
     def __call__(self, audio: Tensor) -> Tensor:
-        """Change sounds [B, n] at 16 kHz as rooms and devices do; some are left as they are."""
+        """Augment audio [B, n] at 16 kHz; some of it is unchanged."""
         touched = self._chance(audio, 1 - UNTOUCHED)
-        heard = torch.where(self._chance(audio, IN_ROOM), self._in_room(audio), audio)
-        heard = torch.where(self._chance(audio, ON_LINE), self._on_line(heard), heard)
+        changed = torch.where(self._chance(audio, IN_ROOM), self._in_room(audio), audio)
+        changed = torch.where(self._chance(audio, ON_LINE), self._on_line(changed), changed)
         level = 10 ** (self._uniform(audio, -20.0, 6.0) / 20)
-        heard = heard * level
+        changed = changed * level
         noise = self._noise(audio)
         noise_db = -self._uniform(audio, 6.0, 50.0)  # of the speech's level; never loud alone
         noise = noise * (0.07 * level * 10 ** (noise_db / 20))
-        heard = torch.where(self._chance(audio, IN_NOISE), heard + noise, heard)
-        limit = self._uniform(audio, 0.2, 1.0) * heard.abs().amax(1, keepdim=True)
-        heard = torch.where(self._chance(audio, CLIPPED), heard.clamp(-limit, limit), heard)
-        return torch.where(touched, heard, audio).clamp(-1.0, 1.0)
+        changed = torch.where(self._chance(audio, IN_NOISE), changed + noise, changed)
+        limit = self._uniform(audio, 0.2, 1.0) * changed.abs().amax(1, keepdim=True)
+        changed = torch.where(self._chance(audio, CLIPPED), changed.clamp(-limit, limit), changed)
+        return torch.where(touched, changed, audio).clamp(-1.0, 1.0)
 
     def spectrograms(self, mels: Sequence[Tensor]) -> list[Tensor]:
-        """Move formants and leave a band out; nothing moves in time.
-
-        The spectrograms, [B, 80, frames] each, are of the same B sequences; all of one change
-        alike.
+        """Warp and mask the mel bins of spectrograms [B, 80, frames] of the same B sequences.
 
         Sources: N. Jaitly and G. Hinton 2013 (vocal tract length perturbation); D. Park et al.
         2019 (SpecAugment).
         """
         like = mels[0][:, 0]
-        throats = _throats(like.device)
-        drawn = (self._uniform(like, 0.0, 1.0) * len(throats)).long()[:, 0]
-        is_other = self._chance(like, IN_OTHER_THROAT)[..., None]
-        warp = torch.where(is_other, throats[drawn], torch.eye(N_MELS, device=like.device))
+        warps = _warps(like.device)
+        drawn = (self._uniform(like, 0.0, 1.0) * len(warps)).long()[:, 0]
+        is_warped = self._chance(like, WARPED)[..., None]
+        warp = torch.where(is_warped, warps[drawn], torch.eye(N_MELS, device=like.device))
         first = self._uniform(like, 0.0, N_MELS - WIDEST_BAND)
         last = first + self._uniform(like, 1.0, WIDEST_BAND)
         bins = torch.arange(N_MELS, device=like.device)
@@ -76,7 +70,7 @@ class Augmenter:
         return changed
 
     def _in_room(self, audio: Tensor) -> Tensor:
-        """Convolve with exponentially decaying noise behind the direct sound."""
+        """Convolve with an impulse followed by exponentially decaying noise."""
         n = int(ROOM_S * SAMPLE_RATE_HZ)
         time_s = torch.arange(n, device=audio.device) / SAMPLE_RATE_HZ
         decay_s = self._uniform(audio, 0.02, 0.12)  # to 1/e
@@ -89,7 +83,7 @@ class Augmenter:
         return wet[:, : audio.shape[1]]
 
     def _on_line(self, audio: Tensor) -> Tensor:
-        """Keep a band: a telephone, a cheap microphone, a room that swallows treble."""
+        """Apply a random band-pass."""
         low = self._uniform(audio, 20.0, 350.0)
         high = self._uniform(audio, 3000.0, 7500.0)
         spectrum = torch.fft.rfft(audio)
@@ -98,7 +92,7 @@ class Augmenter:
         return torch.fft.irfft(spectrum * band, audio.shape[1])
 
     def _noise(self, audio: Tensor) -> Tensor:
-        """Return coloured noise with some hum, of unit power."""
+        """Return coloured noise of unit power, sometimes with mains hum."""
         white = torch.randn(audio.shape, device=audio.device, generator=self.generator)
         spectrum = torch.fft.rfft(white)
         hz = torch.linspace(0, SAMPLE_RATE_HZ / 2, spectrum.shape[1], device=audio.device)
@@ -121,18 +115,18 @@ class Augmenter:
 
 
 def filter_centres_hz() -> np.ndarray:
-    """Return where the filters of the front end are highest: float64 [80], rising."""
+    """Return the centre frequencies of the mel filters: float64 [80], ascending."""
     ends = [audio_utils.hertz_to_mel(hz, mel_scale="slaney") for hz in (0.0, MAX_HZ)]
     edges_mel = np.linspace(ends[0], ends[1], N_MELS + 2)
     return np.asarray(audio_utils.mel_to_hertz(edges_mel, mel_scale="slaney"))[1:-1]
 
 
 @cache
-def _throats(device: torch.device) -> Tensor:
-    """Matrices that read each mel bin elsewhere, between two bins: float32 [throats, 80, 80]."""
+def _warps(device: torch.device) -> Tensor:
+    """Return matrices that warp the frequency axis: float32 [warps, 80, 80]."""
     centres_hz = filter_centres_hz()
-    warps = torch.zeros(THROATS, N_MELS, N_MELS)
-    for warp, factor in zip(warps, np.linspace(LEAST_THROAT, MOST_THROAT, THROATS), strict=True):
+    warps = torch.zeros(WARPS, N_MELS, N_MELS)
+    for warp, factor in zip(warps, np.linspace(LEAST_WARP, MOST_WARP, WARPS), strict=True):
         places = np.interp(centres_hz * factor, centres_hz, np.arange(N_MELS))
         below = torch.from_numpy(np.minimum(places, N_MELS - 2).astype(np.int64))
         share = torch.from_numpy(places).float() - below

@@ -1,4 +1,4 @@
-"""Recorded questions and the nano's own voice: one file of samples, one list of what is in it."""
+"""Recordings of questions and of the model's own voice: a file of samples and a list."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ LIST_FILE = "recordings.jsonl"
 OWN_VOICE = "own"
 INT16_PEAK = 32_767.0
 ENGINE_SHARES = {"kokoro": 0.4, "flite": 0.18, "espeak": 0.2, "pico": 0.1, "hibari": 0.12}
-"""How often an engine should be heard; one with few recordings is heard less."""
+"""Target shares of the engines."""
 OTHER_SHARE = 0.2
 
 Samples = NDArray[np.float32]
 
 
 class UnrecordedError(LookupError):
-    """A bank has no recording of what is to be asked; the text says what to record."""
+    """A bank has no recording of a question; the message says what to record."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One utterance inside the file of samples, at 16 kHz and without silence at its ends.
+    """One trimmed utterance in the file of samples, at 16 kHz.
 
     Attributes:
-        intent: of a question; `OWN_VOICE` for a reply in the nano's own voice.
-        cut: sample at which a pause may be put without ending the sentence; 0 for nowhere.
+        intent: of a question; `OWN_VOICE` for a reply in the model's own voice.
+        cut: sample at which a pause may be inserted; 0 for none.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Recording:
 
 class BankWriter:
     def __init__(self, folder: Path) -> None:
-        """Begin an empty bank; an earlier one in the folder is replaced."""
+        """Create an empty bank; one in the folder is replaced."""
         folder.mkdir(parents=True, exist_ok=True)
         self._samples = (folder / SAMPLES_FILE).open("wb")
         self._list = (folder / LIST_FILE).open("w", encoding="utf8")
@@ -81,7 +81,7 @@ class BankWriter:
 
 class Bank:
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Open folders that `BankWriter` filled, at least one of them with recordings."""
+        """Open folders of `BankWriter`, at least one of them with recordings."""
         self.recordings: list[Recording] = []
         self._waves: list[NDArray[np.int16]] = []
         self._wave_of: list[int] = []
@@ -110,10 +110,10 @@ class Bank:
         return wave[each.start : each.start + each.n_samples].astype(np.float32) / INT16_PEAK
 
     def draw(self, random: Random, intent: str) -> int:
-        """Draw a recording of an intent: an engine, then any of its recordings.
+        """Draw an engine, then one of its recordings of an intent.
 
-        Engines are drawn by the geometric mean of their share and their number of recordings, so
-        that rare voices are heard more often than they were recorded, yet not learned by heart.
+        Engines are weighted by the geometric mean of their share and their number of recordings,
+        so that rare voices are oversampled but not memorised.
 
         Raises:
             UnrecordedError: the intent was never recorded.
@@ -136,13 +136,13 @@ class Bank:
         return self.draw(random, random.choice(list(self._questions)))
 
     def own_voice(self, text: str) -> Samples | None:
-        """Return a reply in the nano's own voice, None if it was not recorded."""
+        """Return a reply in the model's own voice, None if it was not recorded."""
         index = self.own.get(text)
         return None if index is None else self.samples(index)
 
 
 def samples_in(folder: Path) -> NDArray[np.int16]:
-    """All samples of a folder, int16 [n]; none where a process had no time for any."""
+    """Return all samples of a folder, int16 [n], possibly none."""
     path = folder / SAMPLES_FILE
-    is_empty = path.stat().st_size == 0  # which cannot be mapped
+    is_empty = path.stat().st_size == 0  # an empty file cannot be mapped
     return np.zeros(0, np.int16) if is_empty else np.memmap(path, "<i2", "r")

@@ -1,4 +1,4 @@
-"""Examples by the batch: composed by processes of their own, padded to one length."""
+"""Batches of training examples, composed in worker processes and padded to one length."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from training.nano.turns import ONE_SHOT, TurnsSession
 
 UNITS = (6, 8, 10, 12, 16, 20, 24, 32, 40)
 UNIT_WEIGHTS = (2, 3, 3, 4, 4, 3, 2, 1.5, 1)
-PRACTICE_SHARE = 0.2  # of the batches, unless told otherwise
+PRACTICE_SHARE = 0.2  # of the batches, by default
 TURNS_SHARE = 0.3  # of the other batches
 PICTURES_SHARE = 0.15  # of those in units
-UNIT_ROWS_WITH_PICTURE = 4  # about as many times as without one
+UNIT_ROWS_WITH_PICTURE = 4  # relative to those without one
 PRACTISED_ONE_SHOT = 0.3
-# Units of sound that cost about as much as one conversation in turns, or typed.
+# Cost of one turn-based or typed conversation, in units of audio.
 UNITS_ONE_SHOT, UNITS_STREAMED, UNITS_PRACTISED = 4, 8, 3
-NO_WORD = -1
+NO_WORD = -1  # in place of a caption
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Padded sequences; sounds are still sounds.
+    """Padded sequences with their audio.
 
     Attributes:
-        weights: float32 [B, T], of predicting each id; 0 in padding.
-        stream: int16 [B, samples] of the units; empty for turns.
+        weights: loss weight of each id, float32 [B, T]; 0 in padding.
+        stream: int16 [B, samples] of the units; empty for turn-based conversations.
         unit_places: flat positions of the units' rows, in stream order, int64 [B * U * 10].
-        clips: int16 [N, samples] of all clips, zero behind their ends.
-        clip_rows: which of the padded clips' pooled rows are real, flat, int64 [R].
-        has_blocked_clips: clips are encoded in blocks of a second.
-        picture_words: id of the word in each of these rows; -1 in pictures that mean nothing.
-        heard: ids of the words in the units' sound, one sequence after the other.
-        blank: id that stands for no word.
+        clips: zero-padded clips, int16 [N, samples].
+        clip_rows: flat indices of the pooled rows that are not padding, int64 [R].
+        has_blocked_clips: clips are encoded in attention blocks of a second.
+        picture_words: caption token of each picture row; -1 in pictures without a caption.
+        transcript: token ids of the units' speech, concatenated.
+        blank: CTC blank.
     """
 
     ids: Tensor
@@ -63,8 +63,8 @@ class Batch:
     picture_places: Tensor
     picture_words: Tensor
     replies: list[list[SpokenReply]]
-    heard: Tensor
-    heard_sizes: list[int]
+    transcript: Tensor
+    transcript_sizes: list[int]
     blank: int
 
 
@@ -74,8 +74,8 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
     ids = torch.full((len(examples), longest), padding_id)
     weights = torch.zeros(len(examples), longest)
     units: list[int] = []
-    heard: list[int] = []
-    seen: list[int] = []
+    clip_rows: list[int] = []
+    picture_rows: list[int] = []
     words: list[int] = []
     for row, each in enumerate(examples):
         layout, base = each.layout, row * longest
@@ -84,9 +84,9 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
         for start in layout.units:
             units += range(base + start, base + start + ROWS_PER_UNIT)
         for start, stop in layout.clips:
-            heard += range(base + start, base + stop)
+            clip_rows += range(base + start, base + stop)
         for start in layout.pictures:
-            seen += range(base + start, base + start + PICTURE_ROWS)
+            picture_rows += range(base + start, base + start + PICTURE_ROWS)
             words += ((each.caption or [NO_WORD]) * PICTURE_ROWS)[:PICTURE_ROWS]
     clips = [_int16(clip) for each in examples for clip in each.clips]
     sizes = [len(clip) for clip in clips]
@@ -97,20 +97,20 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
         torch.tensor(units, dtype=torch.long),
         pad_sequence(clips, batch_first=True) if clips else torch.zeros(0, 0, dtype=torch.int16),
         torch.tensor(sizes, dtype=torch.long),
-        _real_rows(sizes),
-        torch.tensor(heard, dtype=torch.long),
+        _unpadded_rows(sizes),
+        torch.tensor(clip_rows, dtype=torch.long),
         examples[0].has_blocked_clips,
-        torch.tensor(seen, dtype=torch.long),
+        torch.tensor(picture_rows, dtype=torch.long),
         torch.tensor(words, dtype=torch.long),
         [each.layout.replies for each in examples],
-        torch.tensor([word for each in examples for word in each.layout.heard], dtype=torch.long),
-        [len(each.layout.heard) for each in examples],
+        torch.tensor([id_ for each in examples for id_ in each.layout.transcript]).long(),
+        [len(each.layout.transcript) for each in examples],
         padding_id,
     )
 
 
 class Conversations(IterableDataset[Batch]):
-    """Endless batches; processes take turns, so their order does not depend on how many."""
+    """Endless batches, in an order that does not depend on the number of worker processes."""
 
     def __init__(
         self,
@@ -123,11 +123,10 @@ class Conversations(IterableDataset[Batch]):
         practice: float = PRACTICE_SHARE,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Name the inputs; they are opened in the process that reads them.
+        """Set the inputs, which a worker process opens.
 
-        `units` counts those of all sequences of a batch, and `longest` those of one. A batch
-        depends on seed, step and rank alone, from the step `first` on. `practice` is the share of
-        the batches in which everything is typed.
+        `units` are those of a batch, `longest` those of a sequence at most. A batch depends on
+        seed, step (from `first` on) and rank only. `practice` is the share of typed batches.
         """
         self.practice = practice
         self.ranks = ranks
@@ -153,7 +152,12 @@ class Conversations(IterableDataset[Batch]):
             is_one_shot = random.random() < PRACTISED_ONE_SHOT
             return [
                 TurnsSession(
-                    bank, processor, random, is_one_shot=is_one_shot, practises=True, mishears=True
+                    bank,
+                    processor,
+                    random,
+                    is_one_shot=is_one_shot,
+                    practises=True,
+                    substitutes=True,
                 ).compose()
                 for _ in range(max(1, self.units // UNITS_PRACTISED))
             ]
@@ -162,7 +166,7 @@ class Conversations(IterableDataset[Batch]):
             width = UNITS_ONE_SHOT if is_one_shot else UNITS_STREAMED
             return [
                 TurnsSession(
-                    bank, processor, random, is_one_shot=is_one_shot, mishears=True
+                    bank, processor, random, is_one_shot=is_one_shot, substitutes=True
                 ).compose()
                 for _ in range(max(1, self.units // width))
             ]
@@ -171,20 +175,25 @@ class Conversations(IterableDataset[Batch]):
         width = UNIT_ROWS_WITH_PICTURE if has_pictures else 1
         return [
             DuplexSession(
-                bank, processor.tokenizer, random, n_units, has_pictures=has_pictures, mishears=True
+                bank,
+                processor.tokenizer,
+                random,
+                n_units,
+                has_pictures=has_pictures,
+                substitutes=True,
             ).compose()
             for _ in range(max(1, self.units // n_units // width))
         ]
 
 
 def loader(conversations: Conversations, processes: int) -> DataLoader[Batch]:
-    """Return batches made by `processes` processes ahead of time; 0 makes them here."""
+    """Return a loader with `processes` worker processes; 0 composes in this one."""
     ahead = 4 if processes else None
     return DataLoader(conversations, batch_size=None, num_workers=processes, prefetch_factor=ahead)
 
 
-def _real_rows(sizes: Sequence[int]) -> Tensor:
-    """Which rows of [clips, most rows] belong to a clip, flat."""
+def _unpadded_rows(sizes: Sequence[int]) -> Tensor:
+    """Return flat indices of the rows of [clips, most rows] that are not padding."""
     counts = torch.tensor([encoder_rows(size) // POOL_STEP for size in sizes], dtype=torch.long)
     most = max(counts.tolist(), default=0)
     return (torch.arange(most) < counts[:, None]).flatten().nonzero()[:, 0]

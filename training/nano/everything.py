@@ -1,4 +1,4 @@
-"""The whole recipe on one machine: its stages, what each waits for, and their run."""
+"""All stages on one machine: their commands, dependencies and execution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 
 import typer
 
-MOST_COMPOSERS: Final = 12  # a GPU that learns to listen uses up what so many processes make
+MOST_COMPOSERS: Final = 12  # processes that keep one GPU busy in "listen"
 DONE_FOLDER: Final = "done"
 LOG_FOLDER: Final = "logs"
 
@@ -28,8 +28,8 @@ VOICE: Final = "--data {work}/voice --out {work}/weights --steps 1000000"
 VISION: Final = "--stencils {work}/stencils.npz --out {work}/weights --device {seeing}"
 ENCODER: Final = "--encoder {inputs}/encoder.pt"
 
-# Name, what must have succeeded before, command. Braces are filled in by `stages`; {minutes:0.3}
-# is three tenths of all minutes. What waits for processors stands one after the other.
+# Name, dependencies, command. `stages` fills in the braces; {minutes:0.3} is three tenths of all
+# minutes. Stages that need all processors depend on each other.
 RECIPE: Final = (
     (
         "texts",
@@ -116,18 +116,18 @@ RECIPE: Final = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What the stages may use; without GPUs they train on the cores."""
+    """Resources of the stages; without GPUs they train on the CPU."""
 
     cores: int
     gpus: int
 
     @property
     def listening_gpus(self) -> int:
-        """All but two GPUs learn to listen, which takes longest."""
+        """GPUs of the longest stage, "listen": all but two."""
         return max(1, self.gpus - 2)
 
     def device(self, number: int) -> str:
-        """Return where a stage beside listening trains; the last GPU is shared."""
+        """Return the device of a stage concurrent with "listen"; the last GPU is shared."""
         if self.gpus == 0:
             return "cpu"
         return f"cuda:{min(self.listening_gpus + number, self.gpus - 1)}"
@@ -142,7 +142,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Minutes:
-    """The time of the longest chain of stages; formats as a share of it."""
+    """Time of the longest chain of stages; formats as a share of it."""
 
     whole: float
 
@@ -153,7 +153,7 @@ class Minutes:
 def stages(
     inputs: Path, work: Path, out: Path, minutes: float, machine: Machine
 ) -> tuple[Stage, ...]:
-    """Return all stages, each behind those that it waits for, for the longest chain's minutes."""
+    """Return all stages in topological order; `minutes` is the time of the longest chain."""
     ranks = machine.listening_gpus
     listening = "training.nano"
     if ranks > 1:
@@ -179,9 +179,9 @@ def stages(
 
 
 def run(planned: Sequence[Stage], work: Path) -> list[str]:
-    """Run each stage as soon as what it waits for has succeeded; return the names of the others.
+    """Run each stage once its dependencies have succeeded; return the names of those not done.
 
-    A stage that succeeded in an earlier run is left out. What it printed is in the work folder.
+    A stage that succeeded in an earlier run is skipped. Logs are in the work folder.
     """
     for folder in (DONE_FOLDER, LOG_FOLDER):
         (work / folder).mkdir(parents=True, exist_ok=True)

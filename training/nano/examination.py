@@ -1,7 +1,6 @@
-"""Listens to voices kept for evaluation: are replies exact, and do they come in the right unit?
+"""Evaluation on held-out voices: exactness of replies, and decisions of units.
 
-Teacher-forced: every decision is compared with the one that is right given a right past, which
-for the first reply of a conversation is the same as letting the model speak for itself.
+Teacher-forced: every decision is predicted from the right history.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ def examine(
     seed: int,
     device: torch.device,
 ) -> dict[str, float]:
-    """Compare decisions and replies on recordings kept out of training.
+    """Evaluate decisions and replies on held-out recordings.
 
-    A batch is 16 duplex conversations of 16 units, and as many conversations in turns. Wrong
-    replies and the weakest intents are printed.
+    A batch has 16 duplex conversations of 16 units, and as many turn-based ones. Wrong replies and
+    the weakest intents are printed.
 
     Returns:
-        Shares between 0 and 1 by name.
+        Accuracies, 0 to 1, by name.
     """
     bank, processor = Bank(banks), MiniCPMOProcessor.from_pretrained(checkpoint)
     random, tally = Random(seed), Tally(processor)
@@ -88,7 +87,7 @@ class Tally:
         }
 
     def weakest(self) -> str:
-        """Return the intents with the most wrong replies: wrong of all."""
+        """Return the intents with the most wrong replies, as wrong/all."""
         worst = self._failed.most_common(WEAKEST_SHOWN)
         return ", ".join(f"{name} {wrong}/{self._asked[name]}" for name, wrong in worst)
 
@@ -106,8 +105,8 @@ class Tally:
             self._failed[reply.intent] += not is_right
             if not is_right and self._wrong < MOST_WRONG_SHOWN:
                 self._wrong += 1
-                said = [int(token) for a, b in spans for token in guessed[row, a:b]]
-                print(f"  wrong: {reply.text!r} -> {self._tokenizer.decode(said)!r}", flush=True)
+                ids = [int(token) for a, b in spans for token in guessed[row, a:b]]
+                print(f"  wrong: {reply.text!r} -> {self._tokenizer.decode(ids)!r}", flush=True)
 
     def _count_decisions(self, example: Example, guessed: list[int]) -> None:
         tokens, layout = self._tokens, example.layout

@@ -1,7 +1,7 @@
-"""Writes the nano as a checkpoint in the published layout, and takes one apart again.
+"""Exports the embedded model as a checkpoint in the published layout, and restores its stages.
 
-Every file is small enough to be committed. The encoder is left out: it has a shard in the index,
-which set-up puts beside the others.
+Every file is small enough to be committed. The audio encoder's shard is in the index only; set-up
+adds the file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from training.nano.vision.stages import FILE as VISION_FILE
 from training.nano.voice.export import (
     TTS_PREFIX,
     VOICE_FOLDER,
-    blunted,
     speech_decoder_tensors,
+    without_sharpness,
     write_voice_assets,
 )
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
@@ -50,10 +50,10 @@ READABLE = 0o644
 def export(
     out: Path, *, weights: Path, voice: Path | None, recordings: Recordings | None, seed: int = 0
 ) -> None:
-    """Write a checkpoint folder; what is not trained yet is random.
+    """Write a checkpoint folder; parts that are not trained yet are random.
 
-    `weights` holds `listening.pt` and `vision.pt`. Without `voice` a random voice is written, for
-    rehearsals; the recordings hold the prompt of a trained one.
+    `weights` holds `listening.pt` and `vision.pt`. Without `voice` the voice is random, for
+    rehearsals; `recordings` contain the voice prompt.
     """
     out.mkdir(parents=True, exist_ok=True)
     shapes.write_side_files(out)
@@ -84,7 +84,7 @@ def _write_shards(out: Path, tensors: Mapping[str, Tensor]) -> None:
         total_bytes += sum(tensor.numel() * ITEM_BYTES for tensor in shard.values())
         if file != SHARD_FILE:
             save_file(shard, out / file, metadata={"format": "pt"})
-            (out / file).chmod(READABLE)  # safetensors lets the owner alone read
+            (out / file).chmod(READABLE)  # safetensors writes files for the owner only
     assert len(places) == len(tensors)
     index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(places.items()))}
     write_json(out / INDEX_FILE, index)
@@ -128,7 +128,7 @@ from Kokoro-82M (Apache-2.0). docs/nano.md names everything else it was trained 
 
 
 def write_card(folder: Path) -> None:
-    """Write card, notice and sums beside a checkpoint's other files, before it has the encoder."""
+    """Write card, notice and checksums, before the encoder is added."""
     examples = [text for intent in intents().values() for text in intent.examples]
     tries = list(dict.fromkeys((*FIRST_TRIES, *examples)))[:MOST_TRIES]
     write_json(folder / CARD_FILE, {"name": NAME, "kind": "nano", "try_saying": tries})
@@ -140,21 +140,23 @@ LISTENING_SHARD, TTS_SHARD, VISION_SHARD, _ = SHARDS
 
 
 def restore(checkpoint: Path, out: Path) -> None:
-    """Write the trained weights of a checkpoint as its stages save them, in the place of others.
+    """Write the weights of a checkpoint in the format of the stages, which can then resume.
 
-    Optimizer states, readers and discriminators are not in a checkpoint; the stages begin those
-    anew.
+    Optimizer states, classifiers and discriminators are not in a checkpoint.
     """
     out.mkdir(parents=True, exist_ok=True)
     for shard, file in ((LISTENING_SHARD, LISTENING_FILE), (VISION_SHARD, VISION_FILE)):
         save(load_file(checkpoint / shard), out / file)
     spoken = load_file(checkpoint / TTS_SHARD)
-    save({n.removeprefix(TTS_PREFIX): t for n, t in blunted(spoken).items()}, out / TTS_FILE)
+    save(
+        {n.removeprefix(TTS_PREFIX): t for n, t in without_sharpness(spoken).items()},
+        out / TTS_FILE,
+    )
     for file in (FLOW_FILE, HIFT_FILE):
         shutil.copy2(checkpoint / VOICE_FOLDER / file, out / file)
 
 
 def mix(earlier: Path, later: Path, share: float, out: Path) -> None:
-    """Write weights between those before and after a training that narrowed what they know."""
+    """Write the interpolation of weights before and after a training, against forgetting."""
     before, after = (torch.load(p, map_location="cpu", weights_only=True) for p in (earlier, later))
     save({name: before[name].float().lerp(after[name].float(), share) for name in before}, out)

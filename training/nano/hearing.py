@@ -1,7 +1,7 @@
-"""What the served encoder makes of whole conversations, computed in batches on one device.
+"""Log-mels and encoder outputs of whole conversations, in batches on one device.
 
-Equal to feeding `mel.push` and `AudioEmbedder.embed_streams` unit by unit (a test
-compares them), but without a Python step per unit. Uses the served modules and mel functions.
+Equal to `mel.push` and `AudioEmbedder.embed_streams` unit by unit (tested), without a Python step
+per unit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.model.audio_encoder import AudioEncoder
-from MiniCPMO45.model.transformer import DenseAttention, Projector
+from MiniCPMO45.model.transformer import DenseAttention
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     DROP_FROM_SAMPLES,
@@ -28,11 +28,11 @@ from MiniCPMO45.processing.mel import (
     HALF_WINDOW_SAMPLES,
     HOP_SAMPLES,
     MAX_HZ,
-    MIRRORED_FRAMES,
     N_FFT,
     N_MELS,
     POOL_STEP,
     POWER_FLOOR,
+    REFLECTED_FRAMES,
     SAMPLE_RATE_HZ,
     SCALE,
     SHIFT,
@@ -43,21 +43,17 @@ from MiniCPMO45.processing.mel import (
 
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES
 CONTEXT = CONTEXT_FRAMES
-UNITS_BEFORE_RESET = 29  # a thirtieth unit with its context would reach the last position
+UNITS_BEFORE_RESET = 29  # a 30th unit with its context would reach the last position
 ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // POOL_STEP
 
 
 def stream_samples(n_units: int) -> int:
-    """Samples that `n_units` units consume, the leading zeros of the first included."""
+    """Return the samples of `n_units` units, including the padding of the first."""
     return FIRST_UNIT_SAMPLES + (n_units - 1) * UNIT_SAMPLES
 
 
 def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
-    """Log-mels of streams, as the served path hands them out unit by unit.
-
-    Returns:
-        One [B, 80, frames] per unit: 102 frames in the first, 104 in the others.
-    """
+    """Return the log-mels of streams, one [B, 80, frames] per unit: 102 frames, then 104 each."""
     logs = _log10_mel(F.pad(audio[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
     loudest = logs.amax(1)  # [B, T]
     mels, base = [], 0
@@ -75,23 +71,10 @@ def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
 
 
 def stream_frames(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
-    """Encode mels of units from a stream's beginning: [B, 50 * units, width].
-
-    A frame sees its own unit and those before it.
-    """
+    """Encode the units of streams with unit-causal attention: [B, 50 * units, width]."""
     hidden = _convolved(encoder, mels)  # [B, U, 50, width]
-    pieces = []
-    for start in range(0, hidden.shape[1], UNITS_BEFORE_RESET):
-        rows = hidden[:, start : start + UNITS_BEFORE_RESET].flatten(1, 2)
-        pieces.append(_encoded(encoder, rows))
-    return torch.cat(pieces, dim=1)
-
-
-def embed_frames(projection: Projector, frames: Tensor) -> Tensor:
-    """Project and pool frames [B, T, width]: [B, T // 5, llm width]."""
-    projected = projection(frames)
-    n_groups = projected.shape[1] // POOL_STEP
-    return projected[:, : n_groups * POOL_STEP].unflatten(1, (n_groups, POOL_STEP)).mean(2)
+    spans = hidden.split(UNITS_BEFORE_RESET, dim=1)
+    return torch.cat([_encoded(encoder, span.flatten(1, 2)) for span in spans], dim=1)
 
 
 def clip_frames(
@@ -103,11 +86,11 @@ def clip_frames(
 ) -> Tensor:
     """Encode whole clips of at most 30 s, as `EncodeClips` does with `clip_mels`.
 
-    Clips are float32 [N, n] at 16 kHz, zero behind each one's end after `sizes` [N] samples.
-    `change` is one of the spectrograms [N, 80, T].
+    Clips are float32 [N, n] at 16 kHz, zero-padded after `sizes` [N] samples; `change` augments
+    their spectrograms [N, 80, T].
 
     Returns:
-        [N, T, width]; `encoder_rows(size)` rows of each count.
+        [N, T, width], of which `encoder_rows(size)` rows are those of a clip.
     """
     padded = F.pad(clips, (0, 2 * N_FFT + HOP_SAMPLES))
     logs = _log10_mel(F.pad(padded[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
@@ -132,15 +115,15 @@ def _mel_frames(n_samples: N) -> N:
 
 
 def _log10_mel(samples: Tensor) -> Tensor:
-    """Log10 of mel power of every whole window of [B, n]: [B, 80, T]."""
+    """Return log10 mel power of every whole window of [B, n]: [B, 80, T]."""
     windows = samples.unfold(1, N_FFT, HOP_SAMPLES)
     power = torch.view_as_real(torch.fft.rfft(windows * _window(samples.device))).square().sum(-1)
     return (_filters(samples.device) @ power.transpose(1, 2)).clamp(min=POWER_FLOOR).log10()
 
 
 def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tensor:
-    """Loudest bin [B, 1] of the buffer [base, end), mirrored at both of its edges."""
-    last = end // HOP_SAMPLES - 1  # its window reaches over the end
+    """Return the loudest bin [B, 1] of the reflection-padded buffer [base, end)."""
+    last = end // HOP_SAMPLES - 1  # its window extends past the end
     start = last * HOP_SAMPLES - HALF_WINDOW_SAMPLES
     tail = F.pad(
         audio[:, None, start:end], (0, last * HOP_SAMPLES + HALF_WINDOW_SAMPLES - end), "reflect"
@@ -148,16 +131,16 @@ def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tens
     parts = [_log10_mel(tail).amax((1, 2))[:, None]]
     first = base // HOP_SAMPLES
     if base:
-        stop = base + (MIRRORED_FRAMES - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
+        stop = base + (REFLECTED_FRAMES - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
         head = F.pad(audio[:, None, base : stop + 1], (HALF_WINDOW_SAMPLES, 0), "reflect")[:, 0]
         parts.append(_log10_mel(head[:, : N_FFT + HOP_SAMPLES]).amax((1, 2))[:, None])
-        first += MIRRORED_FRAMES
+        first += REFLECTED_FRAMES
     parts.append(loudest[:, first:last].amax(1, keepdim=True))
     return torch.cat(parts, dim=1).amax(1, keepdim=True)
 
 
 def _convolved(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
-    """Convolve every unit in its own context and cut the context off: [B, U, 50, width]."""
+    """Convolve every unit in its context and drop the context: [B, U, 50, width]."""
     frames = ENCODER_FRAMES_PER_SECOND
     first = encoder.convolve(mels[0])[:, None, :frames]
     if len(mels) == 1:

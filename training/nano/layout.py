@@ -1,6 +1,6 @@
-"""A training sequence: token ids with slots for sound and pictures, and what is to be learned.
+"""Training sequences: token ids with slots for audio and pictures, and loss weights.
 
-Written with the prompts, marks and order of the served paths; a test holds both side by side.
+The sequences equal those of serving (tested).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.prompts import Span, TurnOpening
+from MiniCPMO45.processing.processor import Span
+from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano.hearing import ROWS_PER_UNIT
 
@@ -19,12 +20,12 @@ TEXT, CHUNK_END, TURN_END = 1.0, 1.0, 2.0
 
 @dataclass(frozen=True)
 class SpokenReply:
-    """Where a reply stands in a sequence.
+    """A reply in a sequence.
 
     Attributes:
-        text: the reply, also what was not said of it.
-        units: positions of the spoken ids of each unit, the turn end among them; a turn-based
-            reply is one unit.
+        text: the whole reply, even if it was interrupted.
+        units: positions of the spoken ids of each unit, including the end of the turn; a
+            turn-based reply is one unit.
     """
 
     text: str
@@ -35,12 +36,12 @@ class SpokenReply:
 
 @dataclass
 class Layout:
-    """A sequence being written.
+    """A sequence under construction.
 
     Attributes:
-        weights: how much it counts to predict each id from those before it; 0 for what is given.
-        units: first position of each unit's sound rows, in stream order.
-        heard: ids of the words in the units' sound, in their order.
+        weights: loss weight of each id; 0 for context.
+        units: first position of each unit's audio rows, in stream order.
+        transcript: token ids of the speech in the units.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -49,94 +50,99 @@ class Layout:
     clips: list[Span] = field(default_factory=list)
     pictures: list[int] = field(default_factory=list)
     replies: list[SpokenReply] = field(default_factory=list)
-    heard: list[int] = field(default_factory=list)
+    transcript: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def give(self, ids: Sequence[int]) -> None:
-        """Append ids that are fed, not learned."""
+    def add_context(self, ids: Sequence[int]) -> None:
+        """Append ids without loss."""
         self.ids += ids
         self.weights += [0.0] * len(ids)
 
-    def say(self, ids: Sequence[int], weight: float) -> Span:
-        """Append ids the model has to say; returns their positions."""
+    def add_target(self, ids: Sequence[int], weight: float) -> Span:
+        """Append ids to be predicted; return their positions."""
         start = len(self.ids)
         self.ids += ids
         self.weights += [weight] * len(ids)
         return start, len(self.ids)
 
-    def unlearn(self, reply: SpokenReply, decode: Callable[[list[int]], str], until: str) -> None:
-        """Take away the weight of a reply's words up to and with the first occurrence of some."""
-        told = ""
+    def mask_until(
+        self, reply: SpokenReply, decode: Callable[[list[int]], str], until: str
+    ) -> None:
+        """Remove the loss of a reply's tokens up to and including the first `until`."""
+        text = ""
         for position in (at for span in reply.units for at in range(*span)):
-            if until in told:
+            if until in text:
                 return
-            told += decode([self.ids[position]])
+            text += decode([self.ids[position]])
             self.weights[position] = 0.0
 
-    def place(self, ids: Sequence[int], clips: Sequence[Span], pictures: Sequence[Span]) -> None:
+    def add_media(
+        self, ids: Sequence[int], clips: Sequence[Span], pictures: Sequence[Span]
+    ) -> None:
+        """Append context with the spans of clips and pictures in it."""
         start = len(self.ids)
         self.clips += [(start + first, start + stop) for first, stop in clips]
         self.pictures += [start + first for first, _ in pictures]
-        self.give(ids)
+        self.add_context(ids)
 
 
 class DuplexLayout(Layout):
-    """The sequence of a duplex conversation. Source: `MiniCPMO45.modes.duplex`, `.speech`."""
+    """The sequence of a duplex conversation, as in `MiniCPMO45.modes.duplex`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
         super().__init__()
         self._tokenizer = tokenizer
         self._tokens = tokenizer.special
-        self._saying: list[Span] = []
+        self._reply_units: list[Span] = []
 
     def begin(self, system_text: str, n_voice_rows: int) -> None:
-        self.give(self._tokenizer.encode(prompts.duplex_prefix(system_text)))
+        self.add_context(self._tokenizer.encode(prompts.duplex_prefix(system_text)))
         if n_voice_rows:
-            self.place([self._tokens.unk] * n_voice_rows, [(0, n_voice_rows)], [])
-        self.give(self._tokenizer.encode(prompts.duplex_suffix()))
+            self.add_media([self._tokens.unk] * n_voice_rows, [(0, n_voice_rows)], [])
+        self.add_context(self._tokenizer.encode(prompts.duplex_suffix()))
 
-    def hear(self, *, has_picture: bool) -> None:
-        """Write the input of the next unit."""
+    def add_input(self, *, has_picture: bool) -> None:
+        """Append the input of the next unit."""
         tokens = self._tokens
-        self.give([tokens.unit_start])
+        self.add_context([tokens.unit_start])
         if has_picture:
-            self.give([tokens.image_start])
-            self.place([tokens.unk] * PICTURE_ROWS, [], [(0, PICTURE_ROWS)])
-            self.give([tokens.image_end])
+            self.add_context([tokens.image_start])
+            self.add_media([tokens.unk] * PICTURE_ROWS, [], [(0, PICTURE_ROWS)])
+            self.add_context([tokens.image_end])
         self.units.append(len(self))
-        self.give([tokens.unk] * ROWS_PER_UNIT)
+        self.add_context([tokens.unk] * ROWS_PER_UNIT)
 
     def listen(self, weight: float) -> None:
-        """Close a unit in which nothing is said."""
-        self.say([self._tokens.listen], weight)
-        self.give([self._tokens.unit_end])
+        """End the unit with the decision to listen."""
+        self.add_target([self._tokens.listen], weight)
+        self.add_context([self._tokens.unit_end])
 
     def speak(self, text: str, *, ends: bool, weight: float) -> None:
-        """Write what a unit says, possibly nothing; `weight` is that of the decision to speak."""
+        """End the unit with speech, possibly empty; `weight` is that of the decision to speak."""
         tokens = self._tokens
-        self.say([tokens.speak], weight)
-        start, stop = self.say(self._tokenizer.encode(text), TEXT)
+        self.add_target([tokens.speak], weight)
+        start, stop = self.add_target(self._tokenizer.encode(text), TEXT)
         if ends:
-            _, stop = self.say([tokens.turn_eos], TURN_END)
-        self._saying.append((start, stop))
-        self.say([tokens.chunk_eos], CHUNK_END)
-        self.give([tokens.unit_end])
+            _, stop = self.add_target([tokens.turn_eos], TURN_END)
+        self._reply_units.append((start, stop))
+        self.add_target([tokens.chunk_eos], CHUNK_END)
+        self.add_context([tokens.unit_end])
 
     def interrupt(self, weight: float) -> None:
-        """Write the unit in which a running turn gives way."""
-        self.say([self._tokens.turn_eos, self._tokens.listen], weight)
-        self.give([self._tokens.unit_end])
+        """End the unit with the end of an interrupted turn."""
+        self.add_target([self._tokens.turn_eos, self._tokens.listen], weight)
+        self.add_context([self._tokens.unit_end])
 
     def close_reply(self, text: str, *, has_ended: bool, intent: str = "") -> None:
-        """Remember the units written by `speak` since the last call as one reply."""
-        self.replies.append(SpokenReply(text, tuple(self._saying), has_ended, intent))
-        self._saying = []
+        """Record the units of `speak` since the last call as one reply."""
+        self.replies.append(SpokenReply(text, tuple(self._reply_units), has_ended, intent))
+        self._reply_units = []
 
 
 class TurnsLayout(Layout):
-    """The sequence of a conversation in turns. Source: `MiniCPMO45.modes.streaming`, `.chat`."""
+    """The sequence of a turn-based conversation, as in `MiniCPMO45.modes.streaming`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
         super().__init__()
@@ -145,19 +151,21 @@ class TurnsLayout(Layout):
         self.opening = TurnOpening.FIRST
 
     def open_reply(self, *, can_be_spoken: bool) -> None:
-        self.give(self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken)))
+        self.add_context(
+            self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken))
+        )
 
     def answer(self, text: str, *, is_one_shot: bool, intent: str = "") -> None:
-        """Write a reply and its end; in one shot the end of the message is learned, too."""
-        span = self.say(self._tokenizer.encode(text), TEXT)
+        """Append a reply and its end; for one-shot replies, also the end of the message."""
+        span = self.add_target(self._tokenizer.encode(text), TEXT)
         self.replies.append(SpokenReply(text, (span,), has_ended=True, intent=intent))
-        self.say([self._tokens.tts_eos], TURN_END)
+        self.add_target([self._tokens.tts_eos], TURN_END)
         if is_one_shot:
-            self.say([self._tokens.im_end], TURN_END)
+            self.add_target([self._tokens.im_end], TURN_END)
         self.opening = TurnOpening.AFTER_REPLY
 
     def next_user(self, rendered: Sequence[int]) -> Sequence[int]:
-        """Return a rendered user piece without the end mark that `answer` wrote already."""
+        """Return the ids of a user turn without the end token that `answer` has appended."""
         if self.opening is TurnOpening.AFTER_REPLY:
             assert rendered[0] == self._tokens.tts_eos
             return rendered[1:]

@@ -1,46 +1,44 @@
-"""Stage "listen": projection and language model learn to hear, to take turns and to answer."""
+"""Stage "listen": trains projection and language model on conversations."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from core.files import replacing
 from training.nano import shapes
 from training.nano.augment import Augmenter
 from training.nano.batches import PRACTICE_SHARE, UNITS, Batch, Conversations, loader
 from training.nano.model import NanoModel
 from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.ranks import ALONE, Ranks
-from training.nano.voice.stage_clock import Average, Tick, save
+from training.nano.voice.stage_clock import Average, StageClock, Tick, save
 
 FILE = "listening.pt"
 STATE_FILE = "listening.state"
 SIDE_FOLDER = "tokenizer"
 PEAK_RATE = 1.5e-3
 RECIPE = Recipe(inside=("llm.model.layers.",), weight_decay=0.05, undecayed=("embed",))
-SAVE_EVERY_S = 120.0
 REPORT_EVERY_STEPS = 100
-TRANSCRIPTION = 0.3  # share of the loss of spelling what is heard
+TRANSCRIPTION_WEIGHT = 0.3  # of the CTC loss
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how wide the stage trains.
+    """Duration and batch size of the stage.
 
     Attributes:
-        steps: in all, those before a resumption included.
-        minutes: by the clock at most, those before a resumption included.
-        minutes_now: by the clock at most in this run; the rate falls as if there were no pause.
+        steps: in total, including earlier runs.
+        minutes: most training time in total, including earlier runs.
+        minutes_now: most training time of this run; it does not change the schedule.
         practice: share of the batches in which everything is typed.
-        stop_at: step to stop at early, as an interruption does; 0 for none.
+        stop_at: step to stop at, like an interruption; None for none.
     """
 
     steps: int
@@ -52,7 +50,7 @@ class Plan:
     peak_rate: float = PEAK_RATE
     longest: int = max(UNITS)
     practice: float = PRACTICE_SHARE
-    stop_at: int = 0
+    stop_at: int | None = None
 
 
 def train(
@@ -63,10 +61,10 @@ def train(
     device: torch.device,
     ranks: Ranks = ALONE,
 ) -> NanoModel:
-    """Train, or go on where an earlier run of the plan stopped; averages the weights.
+    """Train, or resume an earlier run of the plan, and return the averaged weights.
 
-    `out` takes `FILE` (float16, averaged: what is exported) and `STATE_FILE` (all it takes to go on
-    exactly); a `FILE` without a state is where a new run starts from. The first rank writes.
+    The first rank writes `FILE` (averaged, float16, for the export) and `STATE_FILE` (for an exact
+    resumption) to `out`. A `FILE` without a state initialises a new run.
     """
     torch.manual_seed(plan.seed)
     side = out / SIDE_FOLDER
@@ -80,38 +78,41 @@ def train(
     optimizer = Optimizer(model, plan.peak_rate, RECIPE, ranks)
     average = Average(model)
     first, spent_s = _restore(out / STATE_FILE, model, optimizer, average)
-    began_s = ranks.now_s() - spent_s  # by now the first has written what all read
+    ranks.now_s()  # a barrier: the first rank has written the files that all read
     conversations = Conversations(
         banks, side, plan.units, plan.seed, first, plan.longest, plan.practice, ranks
     )
     batches = iter(loader(conversations, plan.processes))
     generator = torch.Generator(device=device)
-    others = not ranks.is_first
-    bar = tqdm(None, "listen", plan.steps, initial=first, mininterval=10.0, disable=others)
-    steps = range(first, plan.stop_at or plan.steps)
-    for tick in _ticks(steps, began_s, spent_s, plan, bar, ranks):
+    ticks = StageClock(plan.steps, plan.minutes, plan.minutes_now).ticks(
+        "listen",
+        first=first,
+        spent_s=spent_s,
+        stop=plan.stop_at,
+        clock=ranks.now_s,
+        is_shown=ranks.is_first,
+    )
+    for tick in ticks:
         batch = to_device(next(batches), device)
         seed = (plan.seed * plan.steps + tick.step) * ranks.count + ranks.number
         generator.manual_seed(seed)
         torch.manual_seed(seed)
         with fast(device):
-            read = model(batch, model.encode_audio(batch, Augmenter(generator)))
-            spelled = model.transcription_loss(batch, read.hidden)
-        optimizer.step(read.loss + TRANSCRIPTION * spelled, tick)
+            predicted = model(batch, model.encode_audio(batch, Augmenter(generator)))
+            ctc = model.transcription_loss(batch, predicted.hidden)
+        optimizer.step(predicted.loss + TRANSCRIPTION_WEIGHT * ctc, tick)
         average.update(tick.step)
         if ranks.is_first and (tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due):
-            figures = f"loss {read.loss.item():.3f} right {read.n_right.item():.3f}"
-            print(f"listen {tick.step} {figures} words {spelled.item():.3f}", flush=True)
+            figures = f"loss {predicted.loss.item():.3f} right {predicted.accuracy.item():.3f}"
+            print(f"listen {tick.step} {figures} words {ctc.item():.3f}", flush=True)
         if ranks.is_first and tick.is_save_due:
-            _save(out, model, optimizer, average, tick.step + 1, time.monotonic() - began_s)
-        bar.update()
-    bar.close()
+            _save(out, model, optimizer, average, tick)
     model.load_state_dict({n: t.to(device) for n, t in average.state_dict().items()})
     return model.eval()
 
 
 def resume_trained(model: NanoModel, path: Path) -> bool:
-    """Load trained weights saved without the encoder, if there are any."""
+    """Load weights saved without the encoder; return False if there are none."""
     if not path.is_file():
         return False
     tensors = torch.load(path, map_location="cpu", weights_only=True)
@@ -130,7 +131,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def load_model(folder: Path, encoder: Path | None) -> NanoModel:
-    """Return the trained language model with its audio encoder; a random one for a rehearsal."""
+    """Return the trained model, or a random one for a rehearsal; the encoder is optional."""
     model = NanoModel(shapes.config())
     if encoder is not None:
         model.load_encoder(encoder)
@@ -138,44 +139,24 @@ def load_model(folder: Path, encoder: Path | None) -> NanoModel:
     return model.eval()
 
 
-def _ticks(
-    steps: range, began_s: float, spent_s: float, plan: Plan, bar: tqdm, ranks: Ranks
-) -> Iterator[Tick]:
-    saved = began_s + spent_s
-    for step in steps:
-        now = ranks.now_s()
-        elapsed_s = now - began_s
-        progress = min(1.0, max(step / plan.steps, elapsed_s / (60 * plan.minutes)))
-        is_over = elapsed_s - spent_s > 60 * plan.minutes_now
-        is_last = step + 1 == steps.stop or progress >= 1 or is_over
-        is_save_due = is_last or now - saved > SAVE_EVERY_S
-        saved = now if is_save_due else saved
-        yield Tick(step, progress, is_save_due, bar)
-        if is_last:
-            return
-
-
-def _save(
-    out: Path, model: NanoModel, optimizer: Optimizer, average: Average, step: int, spent_s: float
-) -> None:
-    averaged = average.state_dict()
-    save({n: t for n, t in averaged.items() if not n.startswith("apm.")}, out / FILE)
+def _save(out: Path, model: NanoModel, optimizer: Optimizer, average: Average, tick: Tick) -> None:
+    averaged = {n: t for n, t in average.state_dict().items() if not n.startswith("apm.")}
+    save(averaged, out / FILE)
     state = {
-        "step": step,
-        "spent_s": spent_s,
+        "step": tick.step + 1,
+        "spent_s": tick.elapsed_s,
         "model": model.trained_state(),
         "optimizer": optimizer.state(),
-        "average": {n: t for n, t in averaged.items() if not n.startswith("apm.")},
+        "average": averaged,
     }
-    partial = out / (STATE_FILE + ".part")
-    torch.save(state, partial)
-    partial.replace(out / STATE_FILE)
+    with replacing(out / STATE_FILE) as unfinished:
+        torch.save(state, unfinished)
 
 
 def _restore(
     path: Path, model: NanoModel, optimizer: Optimizer, average: Average
 ) -> tuple[int, float]:
-    """Go back to a saved state; returns the next step and the seconds spent, 0 without one."""
+    """Restore a saved state, if any; return the next step and the training time in seconds."""
     if not path.is_file():
         return 0, 0.0
     state = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,4 +1,4 @@
-"""Audio encoder and language model as one trainable module: from a batch to a loss."""
+"""Audio encoder and language model as one trainable module, with the losses of a batch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from torch import Tensor, nn
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
 from MiniCPMO45.kernels.attention import rotated_heads
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.model.audio_encoder import AudioEncoder
+from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import CausalLM, Norms, Projector
-from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, FIRST_UNIT_SAMPLES, UNIT_SAMPLES
+from MiniCPMO45.processing.mel import (
+    FIRST_PAD_SAMPLES,
+    FIRST_UNIT_SAMPLES,
+    POOL_STEP,
+    UNIT_SAMPLES,
+)
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
 from training.nano.batches import Batch
 from training.nano.hearing import (
     ROWS_PER_UNIT,
     clip_frames,
-    embed_frames,
     stream_frames,
     stream_mels,
 )
@@ -30,10 +34,7 @@ from training.nano.hearing import (
 
 @dataclass(frozen=True, eq=False)
 class PaddedBatch:
-    """Sequences of one length, row after row; padding stands at their ends.
-
-    The rotary table is that of each row's position, float32 [B * T, d].
-    """
+    """Flattened, right-padded sequences; `cos` and `sin` are float32 [B * T, d]."""
 
     n_sequences: int
     shape: DecoderConfig
@@ -50,8 +51,7 @@ class PaddedBatch:
         return cls(n_sequences, shape, cos.repeat(n_sequences, 1), sin.repeat(n_sequences, 1))
 
     def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
-        """Attend causally within each sequence; `layer` does not matter."""
-        del layer
+        """Attend causally within each sequence."""
         shape = self.shape
         heads = rotated_heads(
             qkv, shape.num_key_value_heads, norms, shape.rms_norm_eps, self.cos, self.sin
@@ -67,21 +67,20 @@ class PaddedBatch:
 
 
 INITIAL_DEVIATION = 0.02
-UNHEARD = 0.15  # of the encoder's values are dropped in training
-MEANINGLESS_DEVIATION, CAPTION_NOISE = 0.02, 0.01  # of picture rows; embeddings begin at 0.02
+AUDIO_DROPOUT = 0.15
+NOISE_DEVIATION, CAPTION_NOISE = 0.02, 0.01  # of picture rows; embeddings begin at 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
-    """Hidden states [B, T, width] after the final norm, and how well they predict.
+class Prediction:
+    """Hidden states [B, T, width] after the final norm, with loss and accuracy.
 
-    `loss` is the weighted mean of the surprise in nats, `n_right` the share of ids that are the
-    likeliest, by weight.
+    `loss` is the weighted cross-entropy in nats, `accuracy` the weighted share of top-1 tokens.
     """
 
     hidden: Tensor
     loss: Tensor
-    n_right: Tensor
+    accuracy: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,50 +109,50 @@ class NanoModel(nn.Module):
         self.apm.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
 
     def trained_state(self) -> dict[str, Tensor]:
-        """Return everything but the encoder, by checkpoint name."""
+        """Return all tensors but the frozen encoder's, by checkpoint name."""
         return {n: t for n, t in self.state_dict().items() if not n.startswith("apm.")}
 
     @torch.no_grad()
     def encode_audio(self, batch: Batch, augment: Augmenter | None = None) -> EncodedAudio:
-        """Encode a batch's sounds, changed by `augment` if it is given."""
+        """Encode the audio of a batch, augmented if `augment` is given."""
         has_units, has_clips = len(batch.unit_places) > 0, len(batch.clips) > 0
         return EncodedAudio(
             self._encoded_stream(batch, augment) if has_units else None,
             self._encoded_clips(batch, augment) if has_clips else None,
         )
 
-    def forward(self, batch: Batch, sounds: EncodedAudio | None = None) -> Read:
-        """Read a batch; sounds that are given lose some values, others are heard as they are."""
-        unheard = 0.0 if sounds is None else UNHEARD
-        rows = self._embedded(batch, sounds or self.encode_audio(batch), unheard)  # [B, T, width]
+    def forward(self, batch: Batch, audio: EncodedAudio | None = None) -> Prediction:
+        """Predict a batch; dropout applies to given `audio` only."""
+        dropout = 0.0 if audio is None else AUDIO_DROPOUT
+        rows = self._embedded(batch, audio or self.encode_audio(batch), dropout)  # [B, T, width]
         hidden = self.hidden(rows)
         weights = batch.weights[:, 1:].flatten()
-        told = weights.nonzero()[:, 0]
-        weights, ids = weights[told], batch.ids[:, 1:].flatten()[told]
-        logits = self.llm.lm_head(hidden[:, :-1].flatten(0, 1)[told]).float()
-        surprise = F.cross_entropy(logits, ids, reduction="none")
+        targets = weights.nonzero()[:, 0]
+        weights, ids = weights[targets], batch.ids[:, 1:].flatten()[targets]
+        logits = self.llm.lm_head(hidden[:, :-1].flatten(0, 1)[targets]).float()
+        losses = F.cross_entropy(logits, ids, reduction="none")
         right = (logits.argmax(-1) == ids).float()
         total = weights.sum().clamp(min=1e-6)
-        return Read(hidden, (surprise * weights).sum() / total, (right * weights).sum() / total)
+        return Prediction(hidden, (losses * weights).sum() / total, (right * weights).sum() / total)
 
     def transcription_loss(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the surprise at the words heard, spelled along the units' rows: nats a word.
+        """Return the CTC loss of the transcript over the units' audio rows, in nats per token.
 
-        The rows at which decisions are made take no part; the others mean nothing when serving.
+        The last row of a unit, where the decision is made, is excluded; at the others the output
+        is unused in serving.
         """
-        n_words = len(batch.heard)
+        n_words = len(batch.transcript)
         if not n_words:
             return hidden.new_zeros(())
         units = hidden.flatten(0, 1)[batch.unit_places].unflatten(
             0, (len(hidden), -1, ROWS_PER_UNIT)
         )
-        spelled = units[:, :, :-1].flatten(1, 2).transpose(0, 1)  # [rows, B, width]
-        chances = self.llm.lm_head(spelled).float().log_softmax(-1)
+        rows = units[:, :, :-1].flatten(1, 2).transpose(0, 1)  # [rows, B, width]
         total = F.ctc_loss(
-            chances,
-            batch.heard,
-            torch.full((len(hidden),), len(spelled)),
-            torch.tensor(batch.heard_sizes),
+            self.llm.lm_head(rows).float().log_softmax(-1),
+            batch.transcript,
+            torch.full((len(hidden),), len(rows)),
+            torch.tensor(batch.transcript_sizes),
             blank=batch.blank,
             reduction="sum",
             zero_infinity=True,
@@ -166,22 +165,23 @@ class NanoModel(nn.Module):
         padded = PaddedBatch.build(rows.shape[0], rows.shape[1], shape, rows.device)
         return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
 
-    def _embedded(self, batch: Batch, sounds: EncodedAudio, unheard: float) -> Tensor:
-        rows = self.llm.model.embed_tokens(batch.ids).float()
-        flat = rows.flatten(0, 1)
+    def _embedded(self, batch: Batch, audio: EncodedAudio, dropout: float) -> Tensor:
+        flat = self.llm.model.embed_tokens(batch.ids).float().flatten(0, 1)
         places, values = [], []
-        project = self.audio_projection_layer
-        if sounds.stream is not None:
-            frames = F.dropout(sounds.stream, unheard)
+
+        def embed(frames: Tensor) -> Tensor:
+            projected = self.audio_projection_layer(F.dropout(frames, dropout))
+            return pool(projected, POOL_STEP).flatten(0, 1)
+
+        if audio.stream is not None:
             places.append(batch.unit_places)
-            values.append(embed_frames(project, frames).flatten(0, 1))
-        if sounds.clips is not None:
-            rows_of_clips = embed_frames(project, F.dropout(sounds.clips, unheard))
+            values.append(embed(audio.stream))
+        if audio.clips is not None:
             places.append(batch.clip_places)
-            values.append(rows_of_clips.flatten(0, 1)[batch.clip_rows])
+            values.append(embed(audio.clips)[batch.clip_rows])
         if len(batch.picture_places):
             places.append(batch.picture_places)
-            values.append(self._seen(batch.picture_words))
+            values.append(self._embed_pictures(batch.picture_words))
         if places:
             flat = flat.index_copy(0, torch.cat(places), torch.cat([v.float() for v in values]))
         return flat.unflatten(0, batch.ids.shape)
@@ -204,21 +204,21 @@ class NanoModel(nn.Module):
         changed, change = augment(audio) * is_sound, augment.spectrogram
         return clip_frames(self.apm, changed, batch.clip_sizes, block, change)
 
-    def _seen(self, words: Tensor) -> Tensor:
-        """Rows of pictures that are not encoded: the words of what they show, over and over."""
+    def _embed_pictures(self, words: Tensor) -> Tensor:
+        """Return rows in place of encoded pictures: the embeddings of their captions, repeated."""
         noise = torch.randn(len(words), self.config.hidden_size, device=words.device)
         rows = self.llm.model.embed_tokens(words.clamp(min=0)) + noise * CAPTION_NOISE
-        return torch.where((words < 0)[:, None], noise * MEANINGLESS_DEVIATION, rows)
+        return torch.where((words < 0)[:, None], noise * NOISE_DEVIATION, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class SpokenUnits:
-    """One reply as the speech decoder gets it.
+    """One reply as input of the speech decoder.
 
     Attributes:
-        ids: per unit the spoken ids, `<|turn_eos|>` last where the turn ends; a turn-based reply
+        ids: spoken ids of each unit, with `<|turn_eos|>` where the turn ends; a turn-based reply
             is one unit.
-        hidden: per unit [n, width], the state of each of those ids.
+        hidden: states [n, width] of the ids of each unit.
     """
 
     text: str

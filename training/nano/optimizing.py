@@ -1,4 +1,4 @@
-"""How a stage takes a step: Muon for the matrices inside, AdamW for everything else."""
+"""Optimizer of the stages: Muon for inner matrices, AdamW for the other parameters."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ LARGEST_GRADIENT = 1.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """How parameters are sorted: those whose names have a part in `inside` are matrices for Muon.
+    """Parameter groups, by parts of names.
 
-    Everything else with more than one dimension decays, but for names with a part in `undecayed`.
+    Attributes:
+        inside: matrices for Muon.
+        undecayed: parameters without weight decay, besides those of one dimension.
     """
 
     inside: Sequence[str]
@@ -46,7 +48,7 @@ class Optimizer:
             is_inside = parameter.ndim == 2 and any(part in name for part in recipe.inside)
             decays = parameter.ndim > 1 and not any(part in name for part in recipe.undecayed)
             (matrices if is_inside else tables if decays else others).append(parameter)
-        # Source: torch.optim.Muon; its rate is then on AdamW's scale.
+        # "match_rms_adamw" puts Muon's learning rate on AdamW's scale. Source: torch.optim.Muon.
         muon = torch.optim.Muon(
             matrices, lr=rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
         )
@@ -68,7 +70,7 @@ class Optimizer:
             part.step()
 
     def state(self) -> list[dict[str, Any]]:
-        """Return what it takes to go on exactly."""
+        """Return the states of both optimizers."""
         return [part.state_dict() for part in self._parts]
 
     def load(self, state: Sequence[dict[str, Any]]) -> None:
@@ -77,8 +79,7 @@ class Optimizer:
 
 
 def fast(device: torch.device) -> ExitStack:
-    """Return a context in which a device multiplies fastest: bfloat16, and on a CPU plain products
-    for attention."""
+    """Return a context of bfloat16 autocast and, on a CPU, attention without the fused kernel."""
     contexts = ExitStack()
     contexts.enter_context(torch.autocast(device.type, torch.bfloat16))
     if device.type == "cpu":
@@ -87,9 +88,10 @@ def fast(device: torch.device) -> ExitStack:
 
 
 class _PlainAttention(TorchFunctionMode):
-    """Attention as two products around a softmax, three times as fast with its gradient.
+    """Attention as two matrix products and a softmax.
 
-    For a CPU and a few hundred positions, where the fused kernel is bound by its exponentials.
+    On a CPU, for a few hundred positions, three times as fast as the fused kernel, forward and
+    backward.
     """
 
     # Any: as torch calls it.

@@ -1,7 +1,7 @@
-"""How fast the nano speaks: which words of a reply belong to which second.
+"""Speaking rate: the assignment of a reply's words to seconds.
 
-A rule of the text alone, so that the language model can learn it and the target voice can be cut
-by it. Words come no later than their sound, and the turn ends no earlier than the sound does.
+A function of the text only, so that the language model can learn it. A word comes no later than its
+audio, and a turn ends no earlier than the audio.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS
 LETTER_S = 0.0196
 SYLLABLE_S = 0.118
 COMMA_S = 0.163
-SENTENCE_S = 0.5  # the voice itself makes 0.86; its longer pauses are shortened
+SENTENCE_S = 0.5  # the voice pauses for 0.86; longer pauses are shortened
 LEAD_S = 0.1  # silence before the first word
-TAIL_S = 0.25  # margin behind the last word
-EARLY = 0.95  # words are due a little before their time
+TAIL_S = 0.25  # margin after the last word
+EARLY = 0.95  # words are due slightly before their time
 
 _WORD = re.compile(r"\s*\S+")
 _VOWELS = re.compile(r"[aeiouy]+")
@@ -27,7 +27,7 @@ _VOWELS = re.compile(r"[aeiouy]+")
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A word with the blank before it, and when it is said."""
+    """A word with the preceding space, and its time."""
 
     text: str
     start_s: float
@@ -44,10 +44,7 @@ def timed_words(reply: str) -> list[TimedWord]:
 
 
 def split_reply(reply: str) -> list[str]:
-    """Cut a reply into the texts of its units, one a second; joined they are the reply.
-
-    Some of them are empty; the turn ends with the last.
-    """
+    """Split a reply into the texts of its units of one second, some of them empty."""
     words = timed_words(reply)
     units: list[str] = []
     for word in words:

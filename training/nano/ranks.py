@@ -1,4 +1,4 @@
-"""Several processes that train one model together, each on a GPU and on batches of its own."""
+"""Data-parallel training in several processes, each with a GPU and batches of its own."""
 
 from __future__ import annotations
 
@@ -14,19 +14,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of the processes this is; alone unless `torchrun` started it.
-
-    Attributes:
-        number: of this process, from 0; the first one saves and reports.
-        count: of all processes.
-    """
+    """Rank and world size; the first rank saves and reports."""
 
     number: int = 0
     count: int = 1
 
     @classmethod
     def join(cls) -> Ranks:
-        """Meet the others that `torchrun` started, if it did."""
+        """Join the process group if `torchrun` started this process."""
         if not dist.is_torchelastic_launched():
             return cls()
         dist.init_process_group(backend())
@@ -41,7 +36,7 @@ class Ranks:
         return self.number == 0
 
     def device(self, name: str) -> torch.device:
-        """Return a device; of several processes on "cuda" each has a GPU of its own."""
+        """Return a device; with several processes on "cuda", the GPU of this one."""
         device = torch.device(name)
         if self.count > 1 and device.type == "cuda":
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -49,14 +44,14 @@ class Ranks:
         return device
 
     def now_s(self) -> float:
-        """Return the first one's monotonic clock; all ask equally often and wait for each other."""
+        """Return the first rank's monotonic clock; a barrier, so all must call it equally often."""
         now = torch.tensor(time.monotonic(), dtype=torch.float64)
         if self.count > 1:
             dist.broadcast(now, src=0)
         return now.item()
 
     def average_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Give all processes the mean of their gradients; a missing one counts as zero."""
+        """Replace gradients by their mean over all ranks; a missing one counts as zero."""
         if self.count == 1:
             return
         grads: list[Tensor] = []
@@ -72,7 +67,7 @@ class Ranks:
 
 
 def backend() -> str:
-    """Return what tensors travel by: those of the CPU by Gloo, those of GPUs by NCCL."""
+    """Return the communication backends: Gloo for CPU tensors, NCCL for GPU tensors."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 

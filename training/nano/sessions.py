@@ -1,7 +1,7 @@
-"""Duplex conversations as they happen: sound by the second, decisions and words by the unit.
+"""Training examples of duplex conversations: audio and the right decision of each unit.
 
-The user speaks, pauses, is silent, interrupts; the nano's own voice comes back as an echo one
-unit after its words. What the nano should decide in each unit follows from the sound alone.
+The user speaks, pauses and interrupts; the model's own voice returns as an echo one unit after its
+words.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from training.nano.hearing import stream_samples
 from training.nano.layout import DuplexLayout, Layout
 from training.nano.pace import split_reply
 
-LEAD_SAMPLES = FIRST_PAD_SAMPLES - UNIT_SAMPLES  # zeros before the client's sound
-UNSEEN_S = 0.035  # the end of a unit's sound that belongs to the next unit's frames
+LEAD_SAMPLES = FIRST_PAD_SAMPLES - UNIT_SAMPLES  # padding before the client's audio
+UNSEEN_S = 0.035  # end of a unit's audio that belongs to the next unit's frames
 QUIET_S = 0.12  # silence after which a sentence may have ended
-HESITATION_S = 0.01  # of a learner, after that: rather a little late than early
-EVIDENCE_S = 0.45  # of the user's voice, enough to give way
-DOUBT_S = 0.12  # less than this is no reason yet
-FORCED_UNITS = 3  # listened to whatever the model wants. Source: DuplexSettings
+HESITATION_S = 0.01  # added to it, since a late reply is better than an early one
+EVIDENCE_S = 0.45  # speech of the user that interrupts the model
+DOUBT_S = 0.12  # speech of the user that makes either decision acceptable
+FORCED_UNITS = 3  # as `DuplexSettings.force_listen_count`
 FORCED = 0.5  # of the sessions
-WAITS = 0.3  # of the questions may come seconds later; the others follow at once
+WAITS = 0.3  # of the questions may follow seconds later, the others at once
 
-# Weights of decisions. To begin and to wait while the user speaks count alike: else the likelier
-# of the two would not be the more frequent one.
+# Loss weights of decisions. Beginning to speak and waiting while the user speaks have the same
+# weight: otherwise the likelier of the two would not be the more frequent one.
 IDLE, ATTENTIVE, DECISION = 0.3, 1.0, 2.0
 QUIET_SESSIONS = 0.06
 INTERRUPTED = 0.35
 STOPPED = 0.6  # of interruptions; the others are new questions
 ECHOES = 0.5
 BURSTS = 0.35
-SCENES = 0.75  # of the conversations with pictures; those of the others mean nothing
+SCENES = 0.75  # of the conversations with pictures; the others have pictures without meaning
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A training sequence with its sounds.
+    """A training sequence with its audio.
 
     Attributes:
-        stream: float32 samples of the units, led by the first unit's zeros; empty without units.
-        caption: ids of what every picture shows; empty for pictures that mean nothing.
-        has_blocked_clips: clips are encoded in blocks of a second.
+        stream: float32 samples of the units with the padding of the first; empty without units.
+        caption: token ids of the caption of every picture; empty for pictures without meaning.
+        has_blocked_clips: clips are encoded in attention blocks of a second.
     """
 
     layout: Layout
@@ -70,13 +70,13 @@ class DuplexSession:
         n_units: int,
         *,
         has_pictures: bool = False,
-        mishears: bool = False,
+        substitutes: bool = False,
     ) -> None:
         self.random = random
         self.n_units = n_units
         self.has_pictures = has_pictures
         self.shows_scene = has_pictures and random.random() < SCENES
-        self.talk = Talk.begin(bank, random, has_pictures=self.shows_scene, mishears=mishears)
+        self.talk = Talk.begin(bank, random, has_pictures=self.shows_scene, substitutes=substitutes)
         self.layout = DuplexLayout(tokenizer)
         self.stream = np.zeros(stream_samples(n_units), np.float32)
         self.forced = FORCED_UNITS if random.random() < FORCED else 0
@@ -110,9 +110,9 @@ class DuplexSession:
             start_s, asked = self._answer(asked)
 
     def _answer(self, asked: Asked) -> tuple[float, Asked]:
-        """Say a reply, perhaps interrupted; returns when the next question is asked, and it."""
+        """Add a reply, possibly interrupted; return the time of the next question, and it."""
         random, first = self.random, self.unit
-        other = self.talk.misheard(asked.question)
+        other = self.talk.substitute(asked.question)
         reply = self.talk.reply(other or asked.question)
         pieces = split_reply(reply)
         stop_unit, stop_s, barging = first + len(pieces), math.inf, None
@@ -120,16 +120,16 @@ class DuplexSession:
             is_stop = random.random() < STOPPED and control.STOP in self.talk.bank.weights
             barging = self.talk.ask_about(control.STOP) if is_stop else self.talk.ask()
             stop_s = random.uniform(first + 1.05, first + len(pieces) + 0.3)
-            heard_s = min(stop_s + EVIDENCE_S, stop_s + barging.duration_s)
-            stop_unit = min(stop_unit, max(unit_after(heard_s), first + 1))
+            evident_s = stop_s + min(EVIDENCE_S, barging.duration_s)
+            stop_unit = min(stop_unit, max(unit_after(evident_s), first + 1))
         said = self._speak(pieces, stop_unit, stop_s)
         is_cut = said < len(pieces)
         self.layout.close_reply(reply, has_ended=not is_cut, intent=asked.question.intent)
         if other:
-            self.layout.unlearn(self.layout.replies[-1], self._tokenizer.decode, RESTATED_UNTIL)
+            self.layout.mask_until(self.layout.replies[-1], self._tokenizer.decode, RESTATED_UNTIL)
         self._echo(reply, first, said)
         if is_cut and self.unit < self.n_units:
-            self._give_way("".join(pieces[said:]))
+            self._end_turn("".join(pieces[said:]))
         if barging is None:
             gap_s = random.uniform(-0.6, 3.5 if random.random() < WAITS else 0.8)
             return first + said + 1 + max(gap_s, 0.1 - 1.0), self.talk.ask()
@@ -140,7 +140,7 @@ class DuplexSession:
         return stop_s, barging
 
     def _speak(self, pieces: list[str], stop_unit: int, stop_s: float) -> int:
-        """Write units of speech up to `stop_unit`; returns how many."""
+        """Add units of speech up to `stop_unit`; return their number."""
         said = 0
         for number, piece in enumerate(pieces):
             if self.unit >= min(stop_unit, self.n_units):
@@ -148,15 +148,15 @@ class DuplexSession:
             overlap_s = self.unit + 1 - UNSEEN_S - stop_s
             weight = DECISION if number == 0 else ATTENTIVE
             if overlap_s > DOUBT_S:
-                weight = 0.0  # the user may have begun; either decision is fine
-            self.layout.hear(has_picture=self.has_pictures)
+                weight = 0.0  # the user may have begun: either decision is right
+            self.layout.add_input(has_picture=self.has_pictures)
             self.layout.speak(piece, ends=number == len(pieces) - 1, weight=weight)
             self.unit += 1
             said += 1
         return said
 
-    def _give_way(self, unsaid: str) -> None:
-        self.layout.hear(has_picture=self.has_pictures)
+    def _end_turn(self, unsaid: str) -> None:
+        self.layout.add_input(has_picture=self.has_pictures)
         self.layout.interrupt(DECISION)
         self.unit += 1
         self.talk.context.unsaid = unsaid.strip()
@@ -165,22 +165,22 @@ class DuplexSession:
         while self.unit < unit:
             is_voiced = self.unit + 1 > voiced_from_s or self.unit < self.voiced_until_s
             weight = DECISION if is_voiced else IDLE
-            self.layout.hear(has_picture=self.has_pictures)
+            self.layout.add_input(has_picture=self.has_pictures)
             self.layout.listen(0.0 if self.unit < self.forced else weight)
             self.unit += 1
 
     def _ask(self, asked: Asked, start_s: float) -> None:
-        """Mix a question into the stream at a time of the client's clock."""
+        """Add a question to the stream at a time of the client's clock."""
         start = LEAD_SAMPLES + int(start_s * SAMPLE_RATE_HZ)
         part = asked.samples[: max(0, len(self.stream) - start)]
         self.stream[start : start + len(part)] += part
         self.voiced_until_s = max(self.voiced_until_s, start_s + asked.duration_s)
         if len(part) == len(asked.samples):
             words = " ".join(words_of(asked.question.text))
-            self.layout.heard += self._tokenizer.encode(f" {words}")
+            self.layout.transcript += self._tokenizer.encode(f" {words}")
 
     def _echo(self, reply: str, first: int, said: int) -> None:
-        """Let the nano's own voice come back from the room while it is played."""
+        """Add the echo of the model's own voice."""
         if not self.echo_gain:
             return
         own = self.talk.bank.own_voice(reply)
@@ -188,13 +188,13 @@ class DuplexSession:
             return
         delay_s = self.random.uniform(0.05, 0.5)
         played = own[: int((said + self.random.uniform(0.0, 1.0)) * SAMPLE_RATE_HZ)]
-        heard = at_speed(played, self.random.uniform(0.97, 1.03))
+        echo = at_speed(played, self.random.uniform(0.97, 1.03))
         start = LEAD_SAMPLES + int((first + 1 + delay_s) * SAMPLE_RATE_HZ)
-        part = heard[: max(0, len(self.stream) - start)]
+        part = echo[: max(0, len(self.stream) - start)]
         self.stream[start : start + len(part)] += part * np.float32(self.echo_gain)
 
     def _add_bursts(self) -> None:
-        """Coughs, clicks and knocks, which mean nothing."""
+        """Add coughs, clicks and knocks."""
         noise = np.random.default_rng(self.random.getrandbits(32))
         for _ in range(self.random.randint(1, 4)):
             n = int(self.random.uniform(0.01, 0.3) * SAMPLE_RATE_HZ)
@@ -208,5 +208,5 @@ class DuplexSession:
 
 
 def unit_after(time_s: float) -> int:
-    """Return the first unit whose frames reach past a time of the client's clock."""
+    """Return the first unit whose frames extend past a time of the client's clock."""
     return max(0, math.ceil(time_s + UNSEEN_S) - 1)

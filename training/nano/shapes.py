@@ -1,4 +1,4 @@
-"""The nano's sizes and vocabulary: the published files with smaller numbers."""
+"""Configuration and vocabulary of the embedded model."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from training.nano.voice.sizes import CODES
 VARIANT = "nano"
 VOCABULARY_FILE = Path(__file__).with_name("vocabulary.json")
 MERGES = 1650
-QUESTIONS_PER_INTENT = 60  # of the vocabulary's texts; replies count in full
-REPLY_REPEATS = 6  # so that words that are said become whole tokens before words that are heard
-REPLIES_ALIKE = 40  # of replies that begin with the same two words; more teach nothing new
-RARE_REPEATS = 3  # of replies that begin like no other
+QUESTIONS_PER_INTENT = 60  # in the vocabulary's training texts
+REPLY_REPEATS = 6  # so that words of replies become tokens before words of questions
+REPLIES_ALIKE = 40  # most replies that begin with the same two words
+RARE_REPEATS = 3  # of replies with a unique beginning
 
 HIDDEN = 256
 LAYERS = 6
@@ -48,21 +48,21 @@ FEED_FORWARD = 768
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
 AUDIO_WIDTH, AUDIO_LAYERS, AUDIO_HEADS = 384, 4, 6  # Source: Whisper tiny.en
 VISION_WIDTH, VISION_LAYERS = 128, 4
-VISION_SIDE = 490  # pixels; its table of positions is 35 x 35
-MAX_SLICES, SLICE_RESOLUTION = 1, 336  # what it was trained on
+VISION_SIDE = 490  # pixels; its position table is 35 x 35
+MAX_SLICES, SLICE_RESOLUTION = 1, 336  # as in training
 TTS_WIDTH, TTS_LAYERS, TTS_HEADS = 256, 4, 4
 
 
 @cache
 def vocabulary() -> TinyVocabulary:
-    """Return the stored vocabulary: it outlives changes of the domain, so that weights do, too."""
+    """Return the stored vocabulary, which does not change with the domain."""
     stored = json.loads(VOCABULARY_FILE.read_text(encoding="utf8"))
     pairs = tuple((left, right) for left, right in (pair.split(" ") for pair in stored["merges"]))
     return TinyVocabulary(tuple(stored["base"]), pairs, tuple(stored["added"]))
 
 
 def renew_vocabulary() -> TinyVocabulary:
-    """Train the vocabulary on the present domain and write it in the place of the stored one."""
+    """Train the vocabulary on the current domain and replace the stored one."""
     random = Random(0)
     systems = [system_text(role, draw_facts(random)) for role in ROLES for _ in range(20)]
     asked = [
@@ -135,7 +135,7 @@ def tokenizer() -> MiniCPMOTokenizerFast:
 
 
 def _thinned(replies: Sequence[str]) -> list[str]:
-    """Bring groups of replies that begin alike nearer to one size."""
+    """Balance the sizes of groups of replies with the same beginning."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for reply in replies:
         alike.setdefault(tuple(reply.split()[:2]), []).append(reply)

@@ -1,4 +1,4 @@
-"""Conversations in turns, spoken or typed: half-duplex, streamed and one-shot."""
+"""Training examples of turn-based conversations, spoken or typed: streamed and one-shot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 from PIL import Image
 
+from MiniCPMO45.modes.prompt_input import pad_first_audio
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
 from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
 from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Talk
@@ -27,7 +27,6 @@ ONE_SHOT = 0.5  # of the conversations
 PICTURED = 0.3  # of the conversations
 MOST_ROUNDS, PRACTISED_ROUNDS = 6, 6
 BARE, PRACTISED_BARE = 0.25, 0.5  # of the conversations have no system prompt
-FIRST_CLIP_SAMPLES = FIRST_PAD_SAMPLES
 PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
 _PICTURE = Image.new("RGB", (448, 448))
@@ -42,9 +41,9 @@ class TurnsSession:
         *,
         is_one_shot: bool | None = None,
         practises: bool = False,
-        mishears: bool = False,
+        substitutes: bool = False,
     ) -> None:
-        """Draw the setting; in practice everything is typed, and most has to be worked out."""
+        """Draw the setting. With `practises` everything is typed, and arithmetic is frequent."""
         self.random = random
         self.processor = processor
         self.practises = practises
@@ -55,7 +54,7 @@ class TurnsSession:
             random,
             has_pictures=self.has_pictures,
             has_system=self.has_system,
-            mishears=mishears,
+            substitutes=substitutes,
         )
         self.layout = TurnsLayout(processor.tokenizer)
         self.clips: list[Samples] = []
@@ -111,27 +110,28 @@ class TurnsSession:
             use_tts_template=self.can_be_spoken,
         )
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
-        self.layout.place(prompt.ids, prompt.audio_spans, prompt.image_spans)
+        self.layout.add_media(prompt.ids, prompt.audio_spans, prompt.image_spans)
         messages.append(Message("assistant", self._answer(question, is_one_shot=True)))
 
     def _answer(self, question: Question, *, is_one_shot: bool) -> str:
-        other = self.talk.misheard(question)
+        other = self.talk.substitute(question)
         reply = self.talk.reply(other or question)
         self.layout.answer(reply, is_one_shot=is_one_shot, intent=question.intent)
         if other:
             decode = self.processor.tokenizer.decode
-            self.layout.unlearn(self.layout.replies[-1], decode, RESTATED_UNTIL)
+            self.layout.mask_until(self.layout.replies[-1], decode, RESTATED_UNTIL)
         return reply
 
     def _piece(
         self, content: list[Part], frame: Callable[[str], str], *, is_first_sound: bool
     ) -> None:
         if is_first_sound:
-            content = _led_by_silence(content)
+            content = list(content)
+            pad_first_audio(content)
         prompt = self.processor.render_piece(content, frame, PIECE)
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
         dropped = len(prompt.ids) - len(self.layout.next_user(prompt.ids))
-        self.layout.place(
+        self.layout.add_media(
             prompt.ids[dropped:],
             [(start - dropped, stop - dropped) for start, stop in prompt.audio_spans],
             [(start - dropped, stop - dropped) for start, stop in prompt.image_spans],
@@ -164,7 +164,7 @@ class TurnsSession:
         return asked.question, [np.concatenate((before, asked.samples, after))]
 
     def _typed(self, text: str) -> str:
-        """The way people type: with or without capitals, marks and digits."""
+        """Vary capitals, punctuation and digits."""
         random = self.random
         if random.random() < 0.5:
             text = text[0].upper() + text[1:]
@@ -174,13 +174,3 @@ class TurnsSession:
             words = (_DIGITS.get(word, word) for word in text.split(" "))
             text = " ".join(words)
         return text.lower() if random.random() < 0.2 else text
-
-
-def _led_by_silence(content: list[Part]) -> list[Part]:
-    """The first sound of a conversation is led by zeros. Source: `prompt_input`."""
-    led = list(content)
-    for index, part in enumerate(led):
-        if isinstance(part, np.ndarray):
-            led[index] = np.pad(part, (max(0, FIRST_CLIP_SAMPLES - len(part)), 0))
-            break
-    return led

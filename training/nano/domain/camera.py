@@ -1,4 +1,4 @@
-"""Questions about what the camera shows: colour, shape, digit, how many."""
+"""Questions about the camera's picture: colour, shape, digit, count."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def caption(scene: Scene) -> str:
 
 
 def shown_words(scene: Scene | None) -> str:
-    """Return what a picture shows as four words, each one token: count, colour, shape, digit.
+    """Return the caption of a picture as four words of one token: count, colour, shape, digit.
 
-    A shape stands in the digit's place, so that every word keeps its place; empty for no scene.
+    Without a digit the shape is repeated; empty without a scene.
     """
     if scene is None:
         return ""

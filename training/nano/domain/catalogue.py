@@ -1,4 +1,4 @@
-"""The whole domain: every intent, every question, the replies, and what is held out of training."""
+"""The whole domain: intents, questions, replies, and the held-out questions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from training.nano.domain import camera, control, facts, knowledge, social, tell
 from training.nano.domain.kinds import Context, Intent, Question
 
 HELD_OUT_IN = 20
-"""One of this many questions is never spoken or written in training."""
+"""One of so many questions is held out."""
 
 
 @cache
 def intents() -> dict[str, Intent]:
-    """Return every intent by its name, the one that declines last."""
+    """Return every intent by name, last that of unknown questions."""
     known = (
         *social.INTENTS,
         *facts.INTENTS,
@@ -37,20 +37,20 @@ def intents() -> dict[str, Intent]:
 
 
 def answer(question: Question, context: Context, random: Random) -> str:
-    """Return the reply to a question; a name that is told is remembered in the context."""
+    """Return the reply to a question; a stated name is stored in the context."""
     if question.intent == "my_name":
         context.name = question.slots[0]
     return intents()[question.intent].reply(question, context, random)
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a question stays out of training: decided by its words alone."""
+    """Return whether a question is held out, a function of its words."""
     digest = hashlib.sha256(" ".join(words_of(text)).encode()).digest()
     return digest[0] % HELD_OUT_IN == 0
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text without case and punctuation."""
+    """Return the lower-case words of a text without punctuation."""
     kept = "".join(c if c.isalnum() or c in "' " else " " for c in text.lower())
     return kept.split()
 
@@ -66,12 +66,12 @@ def questions(*, held_out: bool) -> list[Question]:
 
 @cache
 def learned_by_slots(intent: str) -> list[list[Question]]:
-    """Return the questions of an intent that may be learned, those with the same slots together."""
+    """Return the training questions of an intent, grouped by slots."""
     return by_slots(q for q in intents()[intent].questions if not is_held_out(q.text))
 
 
 def by_slots(asked: Iterable[Question]) -> list[list[Question]]:
-    """Put questions with the same slots together, so that each slot can be drawn alike."""
+    """Group questions by slots."""
     groups: dict[tuple[str, ...], list[Question]] = {}
     for question in asked:
         groups.setdefault(question.slots, []).append(question)

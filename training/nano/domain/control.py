@@ -1,4 +1,4 @@
-"""Words that steer the conversation: stop, wait, go on, say that again."""
+"""Intents that control the conversation: stop, continue, repeat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOTHING_SAID = "I have not said anything yet."
 NOTHING_LEFT = "I have nothing more to say."
 
 STOP = "stop"
-"""The intent that ends a running reply and gets no reply of its own then."""
+"""The intent that interrupts a reply; it is answered only if nothing is spoken."""
 
 INTENTS = (
     fixed(

@@ -35,7 +35,7 @@ NO_DATE = "I do not know the date."
 
 @dataclass(frozen=True)
 class Facts:
-    """What a system prompt tells besides the part to play; absent facts are None or empty."""
+    """Facts of a system prompt; absent ones are None or empty."""
 
     hour: int | None = None
     minute: int = 0
@@ -45,16 +45,16 @@ class Facts:
     name: str = ""
 
     def sentences(self) -> list[str]:
-        told = []
+        found = []
         if self.hour is not None:
-            told.append(f"The time is {self.hour:02d}:{self.minute:02d}.")
+            found.append(f"The time is {self.hour:02d}:{self.minute:02d}.")
         if self.weekday is not None:
-            told.append(f"Today is {DAYS[self.weekday]}.")
+            found.append(f"Today is {DAYS[self.weekday]}.")
         if self.month is not None:
-            told.append(f"The date is {self.day} {MONTHS[self.month - 1]}.")
+            found.append(f"The date is {self.day} {MONTHS[self.month - 1]}.")
         if self.name:
-            told.append(f"The user is called {self.name}.")
-        return told
+            found.append(f"The user is called {self.name}.")
+        return found
 
     def context(self) -> Context:
         return Context(

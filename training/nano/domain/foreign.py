@@ -1,4 +1,4 @@
-"""Everyday sentences that mean nothing here: to be declined like everything else unknown."""
+"""Everyday sentences outside the domain, to be declined."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from training.nano.domain.catalogue import intents, reply_texts, words_of
 from training.nano.domain.kinds import Question
 
 FEWEST_WORDS = 4
-RUN = 3  # words in a row that also stand in a question of the domain make a sentence too much alike
+RUN = 3  # consecutive words in common with a question that make a sentence too similar
 
 
 def foreign(texts: Iterable[str]) -> list[str]:
-    """Return the sentences that are neither replies nor like any question of the domain."""
+    """Return the sentences that are neither replies nor similar to a question of the domain."""
     ours = _own_runs()
     replies = set(reply_texts())
     return [
@@ -28,7 +28,7 @@ def foreign(texts: Iterable[str]) -> list[str]:
 
 
 def endless_foreign(texts: Iterable[str], random: Random) -> Iterator[Question]:
-    """Draw foreign sentences for ever.
+    """Yield random foreign sentences.
 
     Raises:
         ValueError: none of the texts is foreign.

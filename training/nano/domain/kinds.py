@@ -1,4 +1,4 @@
-"""The words of the domain: a question, the facts around it, and what an intent is."""
+"""Questions, intents and the context of replies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from random import Random
 
 @dataclass(frozen=True)
 class Question:
-    """Something a person says.
+    """A question or statement of a user.
 
     Attributes:
-        text: the words as they are spoken, with the punctuation that shapes the voice.
-        intent: name of the intent that answers it.
-        slots: what the intent needs of it, such as the two numbers of a sum.
+        text: the spoken words, with punctuation for the voice.
+        intent: name of its intent.
+        slots: its arguments, such as the two numbers of a sum.
     """
 
     text: str
@@ -25,7 +25,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a camera sees; the digit is a word, empty for a shape."""
+    """Scene of a camera; the digit is a word, empty for a shape."""
 
     colour: str
     shape: str
@@ -35,12 +35,12 @@ class Scene:
 
 @dataclass
 class Context:
-    """What a reply may depend on besides the question.
+    """What a reply depends on besides the question; unknown values are empty.
 
     Attributes:
-        name: of the user, from the system prompt or told earlier; empty when unknown.
-        last_reply: the newest reply that says something; empty before it.
-        unsaid: what an interrupted reply still had to say; empty if nothing.
+        name: of the user.
+        last_reply: the latest reply.
+        unsaid: rest of an interrupted reply.
     """
 
     name: str = ""
@@ -57,10 +57,7 @@ Reply = Callable[[Question, Context, Random], str]
 
 @dataclass(frozen=True)
 class Intent:
-    """One thing the nano understands, with every way to ask and some `examples` to show.
-
-    `weight` is how often it is asked, relative to others.
-    """
+    """One intent with all its questions; `weight` is its relative frequency."""
 
     name: str
     questions: Sequence[Question]
@@ -70,18 +67,18 @@ class Intent:
 
 
 def fixed(name: str, asked: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
-    """Return an intent whose reply is one of a few sentences, drawn at random."""
+    """Return an intent with random fixed replies."""
     return Intent(name, slotted(name, asked), lambda _q, _c, random: random.choice(replies), weight)
 
 
 def slotted(name: str, phrases: Sequence[str], *slots: str) -> list[Question]:
-    """Return the questions of phrases in which `{0}`, `{1}` … stand for slots."""
+    """Return the questions of phrases with slots `{0}`, `{1}` …"""
     texts = [text.format(*slots) for phrase in phrases for text in expand(phrase)]
     return [Question(text, name, slots) for text in dict.fromkeys(texts)]
 
 
 def expand(phrase: str) -> list[str]:
-    """Return every reading of a phrase in which `(a|b|)` stands for a, b or nothing; not nested."""
+    """Expand the alternatives `(a|b|)` of a phrase; they cannot be nested."""
     before, bracket, rest = phrase.partition("(")
     if not bracket:
         return [tidy(phrase)]
@@ -92,5 +89,5 @@ def expand(phrase: str) -> list[str]:
 
 
 def tidy(text: str) -> str:
-    """Return a text with single spaces, and none before a mark."""
+    """Normalise spaces, with none before punctuation."""
     return re.sub(r"\s+([.,?!])", r"\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Things the nano knows: sums, what comes next, opposites, capitals, animals, colours."""
+"""Knowledge: arithmetic, sequences, opposites, capitals, animals, colours."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _ignoring_context(reply: Callable[[Question], str]) -> Callable[..., str]:
 def _looked_up(
     name: str, table: Mapping[str, str], phrases: Sequence[str], sentence: str, weight: float = 2.0
 ) -> Intent:
-    """An intent whose reply puts slot and entry of a table into a sentence."""
+    """Return an intent whose reply is a sentence with a slot and its table entry."""
 
     def reply(question: Question) -> str:
         key = question.slots[0]

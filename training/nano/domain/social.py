@@ -1,4 +1,4 @@
-"""Small talk and questions about the nano itself; every reply is one of a few sentences."""
+"""Small talk and questions about the model itself, with fixed replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, times and dates as people say them."""
+"""Numbers, times and dates in words."""
 
 from __future__ import annotations
 

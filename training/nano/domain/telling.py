@@ -69,7 +69,7 @@ def _counting() -> list[Intent]:
 
 
 def _repeated() -> Intent:
-    """Say what was said: single words, names, and an adjective with a noun."""
+    """Return the intent of repeating single words, names, and adjectives with nouns."""
     phrases = [
         f"{adjective} {word}"
         for index, word in enumerate(REPEATED)

@@ -1,4 +1,4 @@
-"""What lies outside the domain: questions the nano must decline instead of inventing an answer."""
+"""Questions outside the domain, to be declined."""
 
 from __future__ import annotations
 

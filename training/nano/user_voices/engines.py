@@ -1,4 +1,4 @@
-"""The engines that speak for the user; each turns a text and a voice into samples at 16 kHz."""
+"""Speech synthesizers of user voices, with output at 16 kHz."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TIMEOUT_S = 20
 SILENCE = 0.02  # of the loudest window
 WINDOW_SAMPLES = 160
 MARGIN_WINDOWS = 3
-MARGIN_SAMPLES = MARGIN_WINDOWS * WINDOW_SAMPLES  # that `trimmed` leaves at both ends
+MARGIN_SAMPLES = MARGIN_WINDOWS * WINDOW_SAMPLES  # of `trimmed`
 
 
 class Engine(Protocol):
-    """Speaks; the random generator varies speed, pitch and the like."""
+    """A speech synthesizer; the generator varies speed and pitch."""
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Return float32 samples at 16 kHz, silence at both ends cut off."""
+        """Return trimmed float32 samples at 16 kHz."""
         ...
 
 
@@ -65,7 +65,7 @@ class Flite:
 
 
 class Pico:
-    """SVOX Pico: two small voices, at pitches that make more of them."""
+    """SVOX Pico: two voices, at random pitches."""
 
     def __init__(self, package: Path) -> None:
         self._program: Any = _imported("py_nanotts", package).NanoTTS()
@@ -77,21 +77,21 @@ class Pico:
 
 
 class Hibari:
-    """The target voice itself, which is also one of the voices to listen to."""
+    """The target voice, also used as a user voice."""
 
     def __init__(self, package: Path) -> None:
         self._model: Any = _imported("hibari", package).Hibari()
 
     def phonemes(self, text: str) -> str:
-        """Return the pronunciation of a text in the alphabet of Kokoro."""
+        """Return the pronunciation of a text in Kokoro's alphabet."""
         return " ".join(self._model.phonemize(text))
 
     def ids(self, phonemes: str) -> list[int]:
-        """Return phoneme ids with a pad at both ends."""
+        """Return padded phoneme ids."""
         return self._model.ids(phonemes)
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Speak with the one voice at a random pace; "own" keeps its own pace and its ends."""
+        """Speak at a random speed, or for the voice "own" at normal speed and untrimmed."""
         is_own = voice == "own"
         speed = 1.0 if is_own else random.uniform(0.8, 1.25)
         spoken = self._model(text, speed=speed, seed=random.getrandbits(32))
@@ -101,9 +101,9 @@ class Hibari:
 
 @dataclass
 class Kokoro:
-    """Kokoro-82M: natural voices, and mixtures of two of them as further ones.
+    """Kokoro-82M: natural voices and mixtures of two.
 
-    What was computed is kept in a folder, by the content of the model and of what it was given.
+    Results are cached in the folder `kept`, by a digest of model and inputs.
     """
 
     model: Path
@@ -155,7 +155,7 @@ class Kokoro:
 
 
 def trimmed(samples: Samples) -> Samples:
-    """Cut silence off both ends, so that the end of the sound is the end of the speech."""
+    """Trim silence at both ends, up to a small margin."""
     n_windows = len(samples) // WINDOW_SAMPLES
     if n_windows < 2 * MARGIN_WINDOWS:
         return samples
@@ -168,7 +168,7 @@ def trimmed(samples: Samples) -> Samples:
 
 
 def _resampled(samples: Samples, rate_hz: int) -> Samples:
-    """Resample a whole utterance through its spectrum."""
+    """Resample a whole utterance in the frequency domain."""
     n = round(len(samples) * SAMPLE_RATE_HZ / rate_hz)
     spectrum = np.fft.rfft(samples)
     kept = np.zeros(n // 2 + 1, spectrum.dtype)
@@ -178,7 +178,7 @@ def _resampled(samples: Samples, rate_hz: int) -> Samples:
 
 
 def _spoken(command: list[str]) -> Samples:
-    """Run a program that writes a WAV file in place of "{file}"."""
+    """Run a program that writes the WAV file "{file}"."""
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
         filled = [file.name if part == "{file}" else part for part in command]
         subprocess.run(filled, check=True, timeout=TIMEOUT_S, capture_output=True)

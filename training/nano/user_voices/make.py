@@ -1,4 +1,4 @@
-"""Records the bank: draws questions and voices, lets all processors speak until time is up."""
+"""Records the bank of questions with random voices, on all processors for a given time."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ HELD_OUT = {
     "flite": ("rms",),
     "espeak": ("en-gb-scotland+m3", "en-us+f4", "en-gb+kaukovalta", "en-us+pablo"),
 }
-"""Voices for evaluation, that no training recording uses, nor any mixture."""
+"""Voices for evaluation, which training recordings and mixtures exclude."""
 
 _NATURAL = (
     "af_alloy af_aoede af_heart af_jessica af_kore af_nicole af_nova af_river af_sarah am_adam"
     " am_echo am_eric am_fenrir am_liam am_onyx am_santa bf_alice bf_isabella bf_lily bm_daniel"
     " bm_fable bm_lewis"
 ).split()
-# At home in other languages, here with English sounds: further people, with other accents.
+# Voices of other languages, used for English with accents.
 _ABROAD = (
     "ef_dora em_alex em_santa hf_alpha hf_beta hm_omega hm_psi if_sara im_nicola jf_alpha pf_dora"
     " pm_alex pm_santa zf_xiaobei zf_xiaoni zf_xiaoxiao zf_xiaoyi zm_yunjian zm_yunxi zm_yunxia"
@@ -83,21 +83,21 @@ def draw_voice(engine: str, random: Random, *, held_out: bool = False) -> str:
             return "heart"
 
 
-# Of the processor's time.
+# Of processor time.
 SHARES = {"kokoro": 0.78, "flite": 0.06, "espeak": 0.07, "hibari": 0.05, "pico": 0.04}
-# How much more often than its weight says it is recorded: what is about very many words.
+# Factors of intents about very many words.
 RECORDED_MORE = {
     "repeat": 3.0,
     **dict.fromkeys(("my_name", "before_letter", "after_letter"), 2.0),
     **dict.fromkeys(("capital", "opposite"), 1.5),
 }
 ENGINE_FAILURES = (SubprocessError, OSError, EOFError, ValueError, IndexError, RuntimeError)
-SPLIT = 0.15  # of the questions are spoken in two parts, so that a pause fits between them
+SPLIT = 0.15  # of the questions are spoken in two parts, with a possible pause
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Folder of the packages `hibari` and `py_nanotts`; Kokoro's model and voices, if wanted."""
+    """Folder of the packages `hibari` and `py_nanotts`; Kokoro's model and voices, if used."""
 
     hibari: Path
     kokoro: Path | None = None
@@ -106,12 +106,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be recorded.
+    """What to record.
 
     Attributes:
-        minutes: for questions, by the clock; the nano's own voice comes before.
-        held_out: speak with the voices kept for evaluation, and any question.
-        foreign: sentences to speak instead of questions, but for those that are like one.
+        minutes: wall-clock time for questions, after the model's own voice.
+        held_out: use the voices for evaluation, and all questions.
+        foreign: sentences to record instead of questions; those similar to one are skipped.
     """
 
     minutes: float
@@ -137,7 +137,7 @@ def folders(out: Path) -> list[Path]:
 
 
 def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterator[Question]:
-    """Draw questions for ever, by how often intents are asked; all slots of an intent alike."""
+    """Yield random questions by the weights of intents, with equal weight for all slots."""
     table = intents()
     names = list(table)
     weights = [table[name].weight * RECORDED_MORE.get(name, 1.0) for name in names]
@@ -175,7 +175,7 @@ def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
         voice = draw_voice(name, random, held_out=order.held_out)
         try:
             _add(writer, engines[name], name, voice, question, random, complete)
-        except ENGINE_FAILURES as error:  # on one text; the others go on
+        except ENGINE_FAILURES as error:  # on one text; continue with the next
             print(f"{name}:{voice} cannot say {question.text!r}: {error}", flush=True)
             spent[name] += 5.0
         spent[name] += time.monotonic() - began
@@ -200,13 +200,13 @@ def _add(
         return
     state = random.getstate()
     first = engine.speak(parts[0] + ",", voice, random)
-    random.setstate(state)  # so that both parts are spoken alike
+    random.setstate(state)  # speak both parts with the same settings
     second = engine.speak(parts[1], voice, random)
     writer.add(question, f"{name}:{voice}", np.concatenate((first, second)), cut=len(first))
 
 
 def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
-    """Cut a sentence where its beginning alone is no question."""
+    """Split a sentence where its beginning is no question by itself."""
     words = text.split()
     places = [
         at

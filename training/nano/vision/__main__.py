@@ -1,4 +1,4 @@
-"""`python -m training.nano.vision STAGE`: trains the nano's vision encoder, stage by stage."""
+"""`python -m training.nano.vision STAGE`: trains the embedded model's vision encoder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from training.nano.vision import stages
 from training.nano.vision.stencils import write_stencils
 from training.nano.voice.stage_clock import StageClock
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Stages of seeing, in order.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Stages of the vision encoder, in order."
+)
 
-StencilsFile = Annotated[Path, typer.Option(help="What `stencils` wrote.")]
+StencilsFile = Annotated[Path, typer.Option(help="Output of `stencils`.")]
 Out = Annotated[Path, typer.Option(help="Folder with the weights.")]
 Llm = Annotated[Path, typer.Option(help="Folder with the trained language model.")]
 Device = Annotated[str, typer.Option(help="Where to train.")]
@@ -45,7 +47,7 @@ def see(
     minutes: Minutes = 6.0,
     batch: Batch = 192,
 ) -> None:
-    """Learn to tell attributes; needs no language model."""
+    """Train on attributes; needs no language model."""
     stages.learn_attributes(_setting(stencils, out, device, steps, minutes, batch, 1.5e-3))
 
 
@@ -59,7 +61,7 @@ def tell(
     minutes: Minutes = 2.0,
     batch: Batch = 192,
 ) -> None:
-    """Learn to tell them in the embeddings of words."""
+    """Train on the embeddings of caption words."""
     stages.learn_words(_setting(stencils, out, device, steps, minutes, batch, 5e-4), llm)
 
 
@@ -68,7 +70,7 @@ def asked(
     stencils: StencilsFile,
     out: Out,
     llm: Llm,
-    bank: Annotated[list[Path], typer.Option(help="What `record` wrote; repeatable.")],
+    bank: Annotated[list[Path], typer.Option(help="Output of `record`; repeatable.")],
     encoder: Annotated[Path, typer.Option(help="The frozen audio encoder.")],
     device: Device = "cpu",
     steps: Steps = 200_000,
@@ -76,7 +78,7 @@ def asked(
     batch: Batch = 96,
     processes: int = 0,
 ) -> None:
-    """Learn from questions about pictures, through the frozen language model."""
+    """Train on questions about pictures, through the frozen language model."""
     setting = _setting(stencils, out, device, steps, minutes, batch, 2e-4)
     recorded = [folder for each in bank for folder in folders(each)]
     stages.learn_questions(setting, llm, recorded, encoder, processes)
@@ -86,7 +88,7 @@ def asked(
 def examine(
     stencils: StencilsFile, out: Out, llm: Llm, device: Device = "cpu", batch: Batch = 64
 ) -> None:
-    """Look at pictures kept out of training."""
+    """Evaluate on held-out pictures."""
     stages.examine(_setting(stencils, out, device, 1, 1.0, batch, 0.0), llm)
 
 

@@ -1,4 +1,4 @@
-"""Conversations with pictures, read by a model that really sees them."""
+"""Conversations with pictures, and a model that encodes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.nano.vision.encoder import (
     served_size,
 )
 from training.nano.vision.pictures import Painter
-from training.nano.vision.places import PLACES, told
+from training.nano.vision.places import PLACES, targets_of
 from training.nano.vision.scenes import N_SHAPES, NOTHING, Labels
 
 UNITS = (4, 5, 6, 7, 8)
@@ -30,7 +30,7 @@ TURNS_SHARE = 0.4
 
 
 class PicturedConversations(Conversations):
-    """Batches of conversations that all have pictures; `units` counts the conversations."""
+    """Batches of `units` conversations that all have pictures."""
 
     def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
         chosen: list[Example] = []
@@ -52,11 +52,11 @@ class PicturedConversations(Conversations):
 
 
 class SeeingModel(NanoModel):
-    """A model whose pictures are drawn and seen, where `NanoModel` is told their words.
+    """A model that encodes painted pictures, where `NanoModel` embeds their captions.
 
     Attributes:
-        newest: rows [P, 64, width] of the pictures of the last pass, and what they should tell,
-            int64 [P, 4].
+        newest: rows [P, 64, width] of the pictures of the last pass, and their targets, int64
+            [P, 4].
     """
 
     newest: tuple[Tensor, Tensor]
@@ -69,7 +69,7 @@ class SeeingModel(NanoModel):
         ids: list[list[int]],
         seed: int,
     ) -> None:
-        """Put a vision encoder before a trained model, whose modules are taken over."""
+        """Add a vision encoder to a trained model, whose modules are shared."""
         nn.Module.__init__(self)
         self.config = model.config
         self.apm = model.apm
@@ -80,16 +80,16 @@ class SeeingModel(NanoModel):
         self._random = Random(seed)
         self._meaning = _meanings(ids, model.config.vocab_size)
 
-    def _seen(self, words: Tensor) -> Tensor:
-        """Draw and see the pictures; neighbours that show the same are one picture."""
-        told_words = words.unflatten(0, (-1, PICTURE_ROWS))[:, :PLACES]
-        changes = torch.ones(len(told_words), dtype=torch.bool, device=words.device)
-        changes[1:] = (told_words[1:] != told_words[:-1]).any(1)
-        labels = self._labels(told_words[changes])
+    def _embed_pictures(self, words: Tensor) -> Tensor:
+        """Paint and encode the pictures; consecutive ones with the same caption are one picture."""
+        captions = words.unflatten(0, (-1, PICTURE_ROWS))[:, :PLACES]
+        changes = torch.ones(len(captions), dtype=torch.bool, device=words.device)
+        changes[1:] = (captions[1:] != captions[:-1]).any(1)
+        labels = self._labels(captions[changes])
         [camera] = self._random.choices(CAMERAS, CAMERA_WEIGHTS)
         pictures = self._painter.paint(labels, *served_size(camera, SERVED_RESOLUTION))
         rows = self.vision(pictures)
-        self.newest = rows, told(labels)
+        self.newest = rows, targets_of(labels)
         return rows[changes.long().cumsum(0) - 1].flatten(0, 1)
 
     def _labels(self, words: Tensor) -> Labels:

@@ -1,4 +1,4 @@
-"""Vision tower and resampler as one trainable module, with their first weights."""
+"""Vision tower and resampler as one trainable module, with their initialisation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from MiniCPMO45.model.vision import (
     Resampler,
     SiglipVisionTransformer,
     patch_grid,
-    sincos_table,
+    side_codes,
 )
 from MiniCPMO45.processing.pictures import plan_slices
 from training.nano import shapes
@@ -20,7 +20,7 @@ from training.nano.vision.pictures import to_patches
 CAMERAS = ((640, 480), (1280, 720), (448, 448), (480, 640), (720, 1280))
 CAMERA_WEIGHTS = (4, 4, 2, 1, 1)
 POSITION_SCALE = 0.3
-LEAST_POWER = 0.01  # of a patch's component; weaker ones are mostly a camera's noise
+LEAST_POWER = 0.01  # of a principal component; weaker ones are mostly noise
 SERVED_RESOLUTION = shapes.config().slice_config.scale_resolution
 
 
@@ -42,35 +42,34 @@ class VisionEncoder(nn.Module):
         nn.init.xavier_uniform_(self.vpm.embeddings.patch_embedding.weight.data.flatten(1))
         nn.init.normal_(self.resampler.query)
         buckets = self.vpm.embeddings.buckets
-        side = torch.from_numpy(sincos_table(buckets, width // 2))
+        side = side_codes(buckets, width, self.resampler.query)[:buckets]
         across, down = side.repeat(buckets, 1), side.repeat_interleave(buckets, 0)
         table = torch.cat((across, down), dim=1) * POSITION_SCALE
         self.vpm.embeddings.position_embedding.weight.data.copy_(table)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Encode pictures [B, 3, H, W] between 0 and 1, whole patches a side: [B, 64, width]."""
+        """Encode pictures [B, 3, H, W] in 0..1, multiples of the patch size: [B, 64, width]."""
         size = self.patches(pictures)
-        return self.condense(self.features(pictures, self.positions(size, size)), size)
+        return self.resample(self.features(pictures, self.positions(size, size)), size)
 
     def features(self, pictures: Tensor, positions: Tensor) -> Tensor:
-        """Return what the tower makes of every patch of pictures: [B, L, width of the tower]."""
+        """Return the tower's feature of every patch: [B, L, width of the tower]."""
         patches = to_patches(pictures, self.patch_side)
         return self.vpm(patches, positions.expand(len(patches), -1))
 
     def positions(
         self, size: tuple[int, int], whole: tuple[int, int], start: tuple[int, int] = (0, 0)
     ) -> Tensor:
-        """Return rows of the tower's table of positions for a window: int64 [rows * columns].
+        """Return indices into the position table for a window: int64 [rows * columns].
 
-        Sizes are rows and columns of patches: of the window, of the `whole` picture, and where it
-        starts.
+        `size` of the window, `whole` picture and `start` are rows and columns of patches.
         """
         ids = self._grid(whole, 1).ids.view(whole)
         return ids[start[0] : start[0] + size[0], start[1] : start[1] + size[1]].flatten()
 
     @torch.no_grad()
     def begin(self, pictures: Tensor) -> None:
-        """Let fresh weights of the patches be the principal components of pictures, whitened."""
+        """Initialise the patch embedding with whitened principal components of pictures."""
         patches = to_patches(pictures, self.patch_side).flatten(0, 1).double()
         centre = patches.mean(0)
         powers, components = torch.linalg.eigh((patches - centre).T.cov())
@@ -82,8 +81,8 @@ class VisionEncoder(nn.Module):
         assert embedding.bias is not None
         embedding.bias.copy_(-weight @ centre)
 
-    def condense(self, features: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the rows [B, 64, width] of features of pictures of one size."""
+    def resample(self, features: Tensor, size: tuple[int, int]) -> Tensor:
+        """Resample features of pictures of one size: [B, 64, width]."""
         return self.resampler(features, self._grid(size, len(features)))
 
     def _grid(self, size: tuple[int, int], count: int) -> PatchGrid:
@@ -99,8 +98,5 @@ class VisionEncoder(nn.Module):
 
 
 def served_size(camera: tuple[int, int], resolution: int) -> tuple[int, int]:
-    """Return width and height at which the tower gets a camera's picture.
-
-    `resolution` is the side of a square with the area of a slice.
-    """
+    """Return the size of a camera's picture at a slice resolution."""
     return plan_slices(*camera, 1, SliceConfig(scale_resolution=resolution)).source

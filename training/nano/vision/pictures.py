@@ -1,4 +1,4 @@
-"""Draws scenes in batches, on a GPU or a CPU: backgrounds, things, light, and a camera's faults."""
+"""Paints scenes in batches: backgrounds, things, lighting and camera artefacts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, 
 
 
 def through_jpeg(pictures: Tensor, quality: int) -> Tensor:
-    """Return pictures [B, 3, H, W] as they come back from a JPEG file of full colour."""
+    """Apply the loss of JPEG (4:4:4) to pictures [B, 3, H, W]."""
     device, (height, width) = pictures.device, pictures.shape[2:]
     padded = F.pad(pictures, (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")
     basis, colours, steps = _basis(device), _colours(device), _steps(device, quality)
@@ -72,18 +72,18 @@ def _steps(device: torch.device, quality: int) -> Tensor:
     return ((tables * scale + 50) / 100).floor().clamp(1, 255)
 
 
-CONTRAST = 0.42  # least distance between a thing and what is behind it
+CONTRAST = 0.42  # least colour distance between a thing and its background
 TURN_DEGREES = 24.0
-WARP, WARP_CELLS = 0.05, 6  # how far a hand-drawn line strays, as a share of the radius
-OWNER_STEP = 4  # pixels; so finely is known which thing a pixel belongs to
-EDGE = 0.99  # of a stencil; what lies beyond would be its neighbour's
-BLUR_PER_PX = 1400.0  # side of a picture whose finest blur is one pixel
+WARP, WARP_CELLS = 0.05, 6  # deviation of hand-drawn lines, as a share of the radius
+OWNER_STEP = 4  # pixels; resolution of the nearest-thing map
+EDGE = 0.99  # of a stencil, to exclude its neighbour
+BLUR_PER_PX = 1400.0  # side of a picture whose least blur is one pixel
 REGIONS = 4
 SHARP_EDGES = 12.0
 
 
-# Hue in degrees, saturation and value: from, to. Wide gaps lie between neighbours, so that light
-# may change a colour without changing its name.
+# Ranges of hue in degrees, saturation and value, far enough apart that lighting does not change the
+# name of a colour.
 RANGES = {
     "red": ((-8, 6), (0.75, 1.0), (0.62, 1.0)),
     "green": ((95, 150), (0.5, 1.0), (0.35, 0.85)),
@@ -107,9 +107,9 @@ def draw_colours(names: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_apart(others: Tensor, least: float, generator: torch.Generator) -> Tensor:
-    """Draw any colour [..., 3] at a distance in the colour cube, out of at most 1.7, from another.
+    """Draw colours [..., 3] at RGB distance `least` from others.
 
-    It is the first of eight candidates that is far enough, or the farthest.
+    Each is the first of eight candidates that is far enough, or the farthest.
     """
     shape = (8, *others.shape)
     candidates = _uniform(shape, generator)
@@ -125,7 +125,7 @@ def draw_apart(others: Tensor, least: float, generator: torch.Generator) -> Tens
 
 
 def hsv_to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
-    """Convert to red, green and blue [..., 3]; everything between 0 and 1."""
+    """Convert to RGB [..., 3]; all values in 0..1."""
     offsets = torch.tensor([5.0, 3.0, 1.0], device=hue.device)
     k = (offsets + hue[..., None] * 6) % 6
     ramp = torch.minimum(k, 4 - k).clamp(0, 1)
@@ -140,7 +140,7 @@ class Painter:
     def __init__(self, stencils: Stencils, generator: torch.Generator) -> None:
         self._stencils = stencils
         self._generator = generator
-        self._random = Random(generator.initial_seed())  # of what a batch shares; needs no device
+        self._random = Random(generator.initial_seed())  # of values shared by a batch, on the CPU
 
     def draw_labels(self, n: int) -> Labels:
         return Labels.draw(n, self._generator)
@@ -152,7 +152,7 @@ class Painter:
     def paint(
         self, labels: Labels, width: int, height: int, placing: Placing | None = None
     ) -> Tensor:
-        """Draw one picture per label: [B, 3, height, width], whole 255ths between 0 and 1."""
+        """Paint one picture per label: [B, 3, height, width], multiples of 1/255 in 0..1."""
         with torch.autocast(self._generator.device.type, enabled=False):
             placing = placing or place(labels, width, height, self._generator)
             colours = draw_colours(labels.colour.clamp(min=0), self._generator)  # [B, 3]
@@ -163,7 +163,7 @@ class Painter:
             return (picture.clamp(0, 1) * 255).round() / 255
 
     def _background(self, colours: Tensor, width: int, height: int) -> Tensor:
-        """Regions with soft or sharp borders, each with a gradient, all apart from the things."""
+        """Paint regions with soft or sharp borders, in contrast to the things."""
         n, generator = len(colours), self._generator
         others = colours[:, None].expand(n, REGIONS, 3)
         shades = draw_apart(others, CONTRAST, generator)  # [B, R, 3]
@@ -178,7 +178,7 @@ class Painter:
         return picture + _enlarged(fine * strength, width, height)
 
     def _with_panel(self, picture: Tensor, placing: Placing, colours: Tensor) -> Tensor:
-        """Lay a card of one colour, mostly light, over the background."""
+        """Paint a card of one colour, mostly light, over the background."""
         n, _, height, width = picture.shape
         shade = draw_apart(colours, CONTRAST, self._generator)
         light = 0.85 + 0.15 * self._rand(n, 1).expand(n, 3)
@@ -195,7 +195,7 @@ class Painter:
     def _with_things(
         self, picture: Tensor, placing: Placing, labels: Labels, colours: Tensor
     ) -> Tensor:
-        """Draw all things in one go: each pixel belongs to the thing that is nearest to it."""
+        """Paint all things at once; each pixel belongs to the nearest thing."""
         n, _, height, width = picture.shape
         device = picture.device
         kinds = labels.kinds[:, None].expand(n, MOST_THINGS)
@@ -221,10 +221,9 @@ class Painter:
         return picture * (1 - mask) + colours[:, :, None, None] * shading * mask
 
     def _strains(self, placing: Placing) -> tuple[Tensor, ...]:
-        """Draw how each stencil is turned, stretched and sheared.
+        """Draw the affine transform of each stencil, [B, 5] each.
 
-        u = ax + by + c and v = dx + ey + f are a pixel's place in the stencil; the last is 1 for
-        things that are not there; [B, 5] each.
+        u = ax + by + c and v = dx + ey + f are stencil coordinates; the last is 1 if absent.
         """
         shape = placing.radii.shape
         angle = (2 * self._rand(*shape) - 1) * (TURN_DEGREES * math.pi / 180)
@@ -276,7 +275,7 @@ class Painter:
 
 
 def to_patches(pictures: Tensor, side: int) -> Tensor:
-    """Cut pictures as `processing.pictures.to_patches` does: [B, L, 3 * side * side]."""
+    """Return patch vectors as `processing.pictures.to_patches`: [B, L, 3 * side * side]."""
     tiles = pictures.unflatten(3, (-1, side)).unflatten(2, (-1, side))  # [B, 3, r, p, c, p]
     return (tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2) - 0.5) / 0.5
 

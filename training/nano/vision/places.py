@@ -1,4 +1,4 @@
-"""What each of a picture's rows and each of its patches tells, and how a telling is judged."""
+"""Targets, readers and losses of picture rows and patches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from training.nano.vision.scenes import N_SHAPES, Labels, Placing
 
 NAMES = ("count", "colour", "shape", "digit")
 PLACES = len(NAMES)
-# What can stand in each place; the last of each is for a picture that shows nothing known.
+# Values in each place; the last is for an empty picture.
 SIZES = (MOST_THINGS + 1, len(SCENE_COLOURS) + 1, N_SHAPES + 2, 10 + N_SHAPES + 1)
 
 
-def told(labels: Labels) -> Tensor:
+def targets_of(labels: Labels) -> Tensor:
+    """Return the target of each place, int64 [B, 4]."""
     is_empty = labels.count < 0
     last = torch.where(labels.digit >= 0, labels.digit, 10 + labels.shape)
     columns = torch.stack((labels.count, labels.colour, labels.shape, last), dim=1)
@@ -28,7 +29,7 @@ def told(labels: Labels) -> Tensor:
 
 
 def word_ids(tokenizer: MiniCPMOTokenizerFast) -> list[list[int]]:
-    """Return, for each place, the token of everything it can tell but nothing."""
+    """Return the tokens of all values of each place but the last."""
     first = Scene(SCENE_COLOURS[0], SCENE_SHAPES[0], "", "one")
     scenes = (
         [Scene(first.colour, first.shape, "", cardinal(n + 1)) for n in range(MOST_THINGS)],
@@ -47,22 +48,22 @@ def word_ids(tokenizer: MiniCPMOTokenizerFast) -> list[list[int]]:
 
 
 class Readers(nn.Module):
-    """One linear reader per place; they teach the encoder before there is a language model."""
+    """One linear classifier per place, for training without a language model."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.heads = nn.ModuleList(nn.Linear(width, size) for size in SIZES)
 
     def forward(self, rows: Tensor) -> list[Tensor]:
-        """Read rows [B, 64, width]: one [B, 16, size] per place."""
+        """Classify rows [B, 64, width]: one [B, 16, size] per place."""
         return [head(rows[:, place::PLACES]) for place, head in enumerate(self.heads)]
 
 
 class EmbeddingReaders(nn.Module):
-    """Reads rows by the embeddings of the words that may stand there."""
+    """Classifies rows by their distance to word embeddings."""
 
     def __init__(self, embeddings: Tensor, ids: list[list[int]]) -> None:
-        """Take over the words' embeddings; `power` is their mean square length."""
+        """Select the embeddings of `ids`; `power` is the mean squared norm of all embeddings."""
         super().__init__()
         for place, column in enumerate(ids):
             known = embeddings[torch.tensor(column, device=embeddings.device)].detach().float()
@@ -70,16 +71,16 @@ class EmbeddingReaders(nn.Module):
         self.power = float(embeddings.detach().float().square().sum(1).mean())
 
     def targets(self, wanted: Tensor) -> Tensor:
-        """Return the rows that tell `wanted` [B, 4]: [B, 64, width]."""
+        """Return the target rows of `wanted` [B, 4]: [B, 64, width]."""
         words = torch.stack([self._words(p)[wanted[:, p]] for p in range(PLACES)], dim=1)
         return words.repeat(1, 64 // PLACES, 1)
 
     def apart(self, rows: Tensor, wanted: Tensor) -> Tensor:
-        """Return the mean squared distance of rows to those that tell `wanted`, in `power`."""
+        """Return the mean squared distance of rows to their targets, relative to `power`."""
         return (rows.float() - self.targets(wanted)).square().sum(-1).mean() / self.power
 
     def forward(self, rows: Tensor) -> list[Tensor]:
-        """Return minus the squared distance to every word, relative to a word's length."""
+        """Return the negative squared distance to every embedding, relative to `power`."""
         return [
             -(rows[:, place::PLACES, None].float() - self._words(place)).square().sum(-1)
             / self.power
@@ -93,7 +94,7 @@ class EmbeddingReaders(nn.Module):
 
 
 def reading_loss(read: list[Tensor], wanted: Tensor) -> Tensor:
-    """Return the mean surprise of all rows, in nats per place."""
+    """Return the mean cross-entropy of all rows, in nats per place."""
     losses = [
         F.cross_entropy(scores.flatten(0, 1), wanted[:, place].repeat_interleave(scores.shape[1]))
         for place, scores in enumerate(read)
@@ -102,7 +103,7 @@ def reading_loss(read: list[Tensor], wanted: Tensor) -> Tensor:
 
 
 def is_right(read: list[Tensor], wanted: Tensor) -> Tensor:
-    """Return whether each place, its rows together, tells what it should: bool [B, 4]."""
+    """Return whether each place is right, averaged over its rows: bool [B, 4]."""
     columns = [
         scores.log_softmax(-1).mean(1).argmax(-1) == wanted[:, place]
         for place, scores in enumerate(read)
@@ -110,23 +111,23 @@ def is_right(read: list[Tensor], wanted: Tensor) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-ON_THING_RADII = 0.85  # a patch whose centre is so near lies on the thing
+ON_THING_RADII = 0.85  # distance within which the centre of a patch is on the thing
 N_KINDS = N_SHAPES + 10
-# Kind, colour and number of the things; the last of each is for patches beside them.
+# Kind, colour and number of the things; the last value is for the background.
 PATCH_SIZES = (N_KINDS + 1, len(SCENE_COLOURS) + 1, MOST_THINGS + 1)
 
 
 def patch_labels(labels: Labels, placing: Placing, size: tuple[int, int], side: int) -> Tensor:
-    """Return what every patch of `side` pixels should tell: int64 [B, L, 3], see `PATCH_SIZES`."""
+    """Return the target of every patch of `side` pixels: int64 [B, L, 3], see `PATCH_SIZES`."""
     rows, columns = (
         (torch.arange(count, device=labels.count.device) + 0.5) * side for count in size
     )
     is_there = (placing.radii > 0)[..., None, None]
     distances = placing.distances(columns, rows).masked_fill(~is_there, 9.0)
     is_on = (distances.amin(1) < ON_THING_RADII).flatten(1)[..., None]  # [B, L, 1]
-    told = torch.stack((labels.kinds, labels.colour, labels.count), dim=1)[:, None]
-    nothing = torch.tensor(PATCH_SIZES, device=told.device) - 1
-    return torch.where(is_on, told, nothing)
+    targets = torch.stack((labels.kinds, labels.colour, labels.count), dim=1)[:, None]
+    background = torch.tensor(PATCH_SIZES, device=targets.device) - 1
+    return torch.where(is_on, targets, background)
 
 
 class PatchReaders(nn.Module):
@@ -135,12 +136,12 @@ class PatchReaders(nn.Module):
         self.head = nn.Linear(width, sum(PATCH_SIZES))
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
-        """Read features [B, L, width]: [B, L, size] per attribute."""
+        """Classify features [B, L, width]: [B, L, size] per attribute."""
         return self.head(features).float().split(PATCH_SIZES, dim=-1)
 
 
 def patch_loss(read: tuple[Tensor, ...], wanted: Tensor) -> Tensor:
-    """Return the mean surprise, in nats; patches on things count as much as all beside them."""
+    """Return the mean cross-entropy in nats, with equal weight for things and background."""
     is_on = wanted[..., 0] != PATCH_SIZES[0] - 1  # [B, L]
     weights = is_on / is_on.sum().clamp(min=1) + ~is_on / (~is_on).sum().clamp(min=1)
     losses = [

@@ -1,4 +1,4 @@
-"""What is where: a batch of scenes with its labels, and how each thing lies in the picture."""
+"""Scenes in batches: labels, and the position of each thing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
 
 DIGIT_SHARE = 0.42
 EMPTY_SHARE = 0.08
-PANEL_SHARE = 0.4  # the things are on a card that is held before the camera
+PANEL_SHARE = 0.4  # of the pictures show the things on a card
 LEAST_RADIUS_PX = 17
 NOTHING = -1
 N_SHAPES = len(SCENE_SHAPES)
-# Columns and rows of cells in which so many things can lie.
+# Columns and rows of cells for one to five things.
 GRIDS: tuple[tuple[tuple[int, int], ...], ...] = (
     ((1, 1), (1, 1), (2, 1), (2, 2), (3, 2)),
     ((2, 1), (1, 2), (2, 2), (3, 2), (3, 1)),
@@ -31,7 +31,7 @@ _CHOICES = len(GRIDS[0])
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What the pictures of a batch show; everything int64 [B], -1 for what does not apply.
+    """Contents of a batch of pictures; all int64 [B], -1 where not applicable.
 
     Attributes:
         colour: index into `SCENE_COLOURS`.
@@ -65,19 +65,19 @@ class Labels:
 
     @property
     def kinds(self) -> Tensor:
-        """Kind of stencil of each picture, int64 [B]; 0 where there is nothing."""
+        """Stencil kind of each picture, int64 [B]; 0 if it is empty."""
         kind = torch.where(self.digit >= 0, N_SHAPES + self.digit, self.shape)
         return kind.clamp(min=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Placing:
-    """Where the things lie, in pixels.
+    """Positions in pixels.
 
     Attributes:
         centres: float32 [B, 5, 2], x and y.
-        radii: float32 [B, 5], half a stencil's side; 0 for things that are not there.
-        panels: float32 [B, 4], left, top, right, bottom of the card; beyond the picture without.
+        radii: float32 [B, 5], half a stencil's side; 0 for absent things.
+        panels: float32 [B, 4], left, top, right, bottom of the card; outside the picture if absent.
     """
 
     centres: Tensor
@@ -85,14 +85,11 @@ class Placing:
     panels: Tensor
 
     def nearest(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return which thing is nearest to each point of a grid, in its radii: int64 [B, h, w]."""
+        """Return the thing nearest to each point of a grid, in radii: int64 [B, h, w]."""
         return self.distances(x, y).argmin(1)
 
     def distances(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return how far each thing is from each point, in its radii: float32 [B, 5, h, w].
-
-        That is the larger of both axes' distances.
-        """
+        """Return the Chebyshev distance of each thing and point, in radii: float32 [B, 5, h, w]."""
         radii = self.radii.clamp(min=1e-3)[..., None]
         across = (x - self.centres[..., :1]).abs() / radii  # [B, 5, w]
         down = (y - self.centres[..., 1:]).abs() / radii  # [B, 5, h]
@@ -106,10 +103,7 @@ def place(
     generator: torch.Generator,
     least_radius_px: float = LEAST_RADIUS_PX,
 ) -> Placing:
-    """Lay out the things of each picture so that they do not touch.
-
-    `least_radius_px` holds where there is room for it.
-    """
+    """Lay out the things of each picture without overlap; `least_radius_px` where it fits."""
     n, device = len(labels.count), labels.count.device
     table = torch.tensor(GRIDS, device=device)  # [5, choices, 2]
     count = labels.count.clamp(min=0)

@@ -1,4 +1,4 @@
-"""The stages of seeing: to tell attributes, to tell them in words' embeddings, to be asked."""
+"""Stages of the vision encoder: attributes, word embeddings, questions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from training.nano.vision.places import (
     patch_labels,
     patch_loss,
     reading_loss,
-    told,
+    targets_of,
     word_ids,
 )
 from training.nano.vision.scenes import Labels, Placing
@@ -45,9 +45,9 @@ from training.nano.voice.stage_clock import Average, StageClock, Tick, resume, s
 
 FILE = "vision.pt"
 FILES = {"vision": FILE, "readers": "vision_readers.pt", "patch_readers": "vision_patches.pt"}
-# Small windows first: until this share of the stage, of this resolution, so many times the batch.
+# Small windows first: end as a share of the stage, resolution, multiple of the batch size.
 CURRICULUM = ((0.4, 112, 8), (0.55, 168, 4), (0.75, 224, 2), (1.1, SERVED_RESOLUTION, 1))
-LEAST_RADIUS_PX = 8.5  # of things in pictures of every resolution
+LEAST_RADIUS_PX = 8.5  # of things, at every resolution
 PATCHES_SHARE = 0.5  # of the loss
 REPORT_EVERY_STEPS = 200
 RECIPE = Recipe(
@@ -55,16 +55,17 @@ RECIPE = Recipe(
     weight_decay=0.05,
     warm_up_steps=40,
 )
-SHARPNESS = 8.0  # of reading by distance
+SHARPNESS = 8.0  # inverse temperature of classification by distance
 FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What every stage needs.
+    """Settings of a stage.
 
-    The folder `out` takes `FILE`, where a stage also goes on from; `batch` counts pictures of the
-    served size.
+    Attributes:
+        out: folder of `FILE`, from which a stage resumes.
+        batch: pictures of the served size per step.
     """
 
     stencils: Path
@@ -78,11 +79,11 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Pictures of one size, and what is in them.
+    """Pictures of one size with their labels.
 
     Attributes:
-        pictures: float32 [B, 3, H, W] between 0 and 1.
-        whole: width and height of the pictures that these are windows of.
+        pictures: float32 [B, 3, H, W] in 0..1.
+        whole: width and height of the pictures of which these are windows.
     """
 
     labels: Labels
@@ -92,7 +93,7 @@ class Drawn:
 
 
 class Teaching(nn.Module):
-    """The vision encoder with everything that teaches it before there is a language model."""
+    """The vision encoder with classifiers, for training without a language model."""
 
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
@@ -102,7 +103,7 @@ class Teaching(nn.Module):
 
     @classmethod
     def load(cls, setting: Setting) -> Teaching:
-        """Return what earlier stages left, or fresh weights."""
+        """Load the weights of earlier stages, or initialise them."""
         torch.manual_seed(setting.seed)
         teaching = cls(shapes.config()).to(setting.device)
         teaching.vision.begin(
@@ -113,9 +114,10 @@ class Teaching(nn.Module):
         return teaching
 
     def forward(self, drawn: Drawn, random: Random) -> tuple[Tensor, Tensor]:
-        """See a batch, somewhere in the pictures that it is a window of.
+        """Encode a batch at a random position of the whole pictures.
 
-        Returns the rows [B, 64, width], and the loss of the patches.
+        Returns:
+            The rows [B, 64, width], and the loss of the patches.
         """
         vision, size = self.vision, self.vision.patches(drawn.pictures)
         width, height = drawn.whole
@@ -123,17 +125,17 @@ class Teaching(nn.Module):
         start = random.randint(0, whole[0] - size[0]), random.randint(0, whole[1] - size[1])
         features = vision.features(drawn.pictures, vision.positions(size, whole, start))
         wanted = patch_labels(drawn.labels, drawn.placing, size, vision.patch_side)
-        return vision.condense(features, size), patch_loss(self.patch_readers(features), wanted)
+        return vision.resample(features, size), patch_loss(self.patch_readers(features), wanted)
 
 
 def learn_attributes(setting: Setting) -> VisionEncoder:
-    """Train it to tell attributes through readers of its own; needs no language model."""
+    """Train the encoder with classifiers of the attributes; needs no language model."""
     teaching = Teaching.load(setting)
     average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
     painter, random = _painter(setting, held_out=False), Random(setting.seed)
     for tick in setting.clock.ticks("see"):
         drawn = _draw(painter, setting, tick, random)
-        wanted = told(drawn.labels)
+        wanted = targets_of(drawn.labels)
         with fast(setting.device):
             rows, by_patch = teaching(drawn, random)
             read = [scores.float() for scores in teaching.readers(rows)]
@@ -149,7 +151,7 @@ def learn_attributes(setting: Setting) -> VisionEncoder:
 
 
 def learn_words(setting: Setting, llm_folder: Path) -> VisionEncoder:
-    """Train it until its rows are the embeddings of the words that tell what it sees."""
+    """Train the encoder to output the embeddings of caption words."""
     teaching = Teaching.load(setting)
     model = load_model(llm_folder, None).to(setting.device)
     words = _words(model, llm_folder)
@@ -158,7 +160,7 @@ def learn_words(setting: Setting, llm_folder: Path) -> VisionEncoder:
     average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
     for tick in setting.clock.ticks("tell"):
         drawn = _draw(painter, setting, None, random)
-        wanted = told(drawn.labels)
+        wanted = targets_of(drawn.labels)
         with fast(setting.device):
             rows, by_patch = teaching(drawn, random)
         apart, read = words.apart(rows, wanted), words(rows)
@@ -176,7 +178,7 @@ def learn_words(setting: Setting, llm_folder: Path) -> VisionEncoder:
 def learn_questions(
     setting: Setting, llm_folder: Path, banks: Sequence[Path], encoder: Path, processes: int
 ) -> VisionEncoder:
-    """Train it on spoken and typed questions about pictures, through the frozen model."""
+    """Train the encoder on questions about pictures, through the frozen language model."""
     torch.manual_seed(setting.seed)
     vision = VisionEncoder(shapes.config())
     resume(vision, setting.out / FILE)
@@ -192,15 +194,15 @@ def learn_questions(
     for tick in setting.clock.ticks("asked"):
         batch = to_device(next(batches), setting.device)
         with fast(setting.device):
-            read = seeing(batch, seeing.encode_audio(batch, augment))
+            predicted = seeing(batch, seeing.encode_audio(batch, augment))
         rows, wanted = seeing.newest
         apart = words.apart(rows, wanted)
-        optimizer.step(read.loss + 0.3 * apart, tick)
+        optimizer.step(predicted.loss + 0.3 * apart, tick)
         average.update(tick.step)
         if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
             print(
-                f"asked {tick.step} loss {float(read.loss.detach()):.3f}"
-                f" right {float(read.n_right):.3f} apart {float(apart.detach()):.3f}",
+                f"asked {tick.step} loss {float(predicted.loss.detach()):.3f}"
+                f" right {float(predicted.accuracy):.3f} apart {float(apart.detach()):.3f}",
                 flush=True,
             )
         if tick.is_save_due:
@@ -211,7 +213,7 @@ def learn_questions(
 
 
 def examine(setting: Setting, llm_folder: Path) -> dict[str, float]:
-    """Return the shares of rightly told pictures in fonts kept out of training."""
+    """Return the accuracies on pictures with held-out fonts."""
     vision = VisionEncoder(shapes.config()).to(setting.device)
     resume(vision, setting.out / FILE)
     model = load_model(llm_folder, None).to(setting.device)
@@ -226,12 +228,12 @@ def _fit(
     setting: Setting,
     random: Random,
 ) -> None:
-    """Turn the resampler's last matrix so that its rows come as near to the words as it can."""
+    """Fit the resampler's output projection to the word embeddings by least squares."""
     rows, targets = [], []
     for _ in range(FITTED_BATCHES):
         drawn = _draw(painter, setting, None, random)
         rows.append(vision(drawn.pictures).flatten(0, 1))
-        targets.append(words.targets(told(drawn.labels)).flatten(0, 1))
+        targets.append(words.targets(targets_of(drawn.labels)).flatten(0, 1))
     seen, wanted = torch.cat(rows).double(), torch.cat(targets).double()
     power = seen.T @ seen
     power += FIT_DAMPING * power.diagonal().mean() * torch.eye(len(power), device=power.device)
@@ -247,7 +249,7 @@ def _examine(vision: VisionEncoder, readers: nn.Module, setting: Setting) -> dic
         drawn = _draw(painter, setting, None, random)
         with fast(setting.device):
             read = readers(vision(drawn.pictures))
-        right.append(is_right(read, told(drawn.labels)))
+        right.append(is_right(read, targets_of(drawn.labels)))
     columns = torch.cat(right).float()
     shares = dict(zip(NAMES, columns.mean(0).tolist(), strict=True))
     shares["all four"] = float(columns.prod(1).mean())

@@ -1,4 +1,4 @@
-"""Stencils: the outlines of the shapes and of the digits in many fonts, as masks in one file."""
+"""Stencils: masks of shapes, and of digits in many fonts, in one file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Tensor
 from training.nano.domain.words import SCENE_SHAPES
 
 SIDE = 96  # pixels of a stencil
-FINE = 4  # drawn this much larger, then reduced
-MARGIN = 0.04  # around what is drawn
+FINE = 4  # supersampling
+MARGIN = 0.04
 STROKES = (0.0, 0.1, 0.15)  # of outlines, as a share of the side; 0 is filled
 HELD_OUT_FONTS = (
     "DejaVuMathTeXGyre DejaVuSansCondensed-Bold DejaVuSansMono-Oblique DejaVuSerifCondensed-Bold"
     " LiberationMono-Italic LiberationSansNarrow-Bold LiberationSerif-Italic NotoSansDisplay-Bold"
     " NotoSerif-Italic"
 ).split()
-"""Kept for evaluation, whatever else is installed."""
+"""Fonts for evaluation."""
 FONT_PATTERNS = (
     "dejavu/DejaVu*.ttf",
     "liberation/Liberation*.ttf",
@@ -51,7 +51,7 @@ class Stencils:
 
     @classmethod
     def load(cls, path: Path, device: torch.device, *, held_out: bool = False) -> Stencils:
-        """Read a file of `write_stencils`: the fonts held out, or the others, with all shapes."""
+        """Load a file of `write_stencils`: all shapes, and the held-out or the other fonts."""
         with np.load(path) as stored:
             kinds, is_held_out = stored["kinds"], stored["is_held_out"]
             kept = (is_held_out == held_out) | (kinds < len(SCENE_SHAPES))
@@ -69,7 +69,7 @@ class Stencils:
 
 
 def write_stencils(path: Path, fonts: Path) -> tuple[int, int]:
-    """Draw every stencil; returns their number, and how many of them are held out."""
+    """Write every stencil; return their number, and that of the held-out ones."""
     masks, kinds, held_out = [], [], []
     for kind, shape in enumerate(SCENE_SHAPES):
         for mask in _shape_masks(shape):

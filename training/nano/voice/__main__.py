@@ -1,4 +1,4 @@
-"""`python -m training.nano.voice STAGE`: trains the nano's voice, stage by stage."""
+"""`python -m training.nano.voice STAGE`: trains the embedded model's voice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.nano.voice.flow_stage import train_flow
 from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.stage_clock import StageClock
 
-app = typer.Typer(add_completion=False, help="Stages of the nano's voice, in order.")
+app = typer.Typer(add_completion=False, help="Stages of the voice, in order.")
 
 Data = Annotated[Path, typer.Option(help="Folder with the recordings.")]
 Out = Annotated[Path, typer.Option(help="Folder with the weights.")]
@@ -29,13 +29,13 @@ def texts(
     downloads: Annotated[Path, typer.Option(help="Folder for the fetched packages.")],
     out: Annotated[Path, typer.Option(help="File to write.")],
 ) -> None:
-    """Choose what the target voice says."""
+    """Choose the texts of the target voice."""
     stages.fetch_texts(downloads, out)
 
 
 @app.command()
 def record(
-    texts: Annotated[Path, typer.Option(help="What `texts` wrote.")],
+    texts: Annotated[Path, typer.Option(help="Output of `texts`.")],
     data: Data,
     most: Annotated[int | None, typer.Option(help="Texts at most beside the domain's.")] = None,
 ) -> None:

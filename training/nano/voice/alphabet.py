@@ -1,7 +1,6 @@
-"""The nano's speech codes: a phoneme and a pitch class in one number, 25 a second.
+"""The embedded model's speech codes: a phoneme and a pitch class in one number, 25 per second.
 
-Silence keeps its published number, which serving writes itself; codes between the alphabet and it
-are never used. Knows nothing of audio or models.
+Silence has its published number; codes between the alphabet and silence are unused.
 """
 
 from __future__ import annotations
@@ -13,21 +12,18 @@ from MiniCPMO45.configuration_minicpmo import SpeechTiming
 
 TIMING = SpeechTiming()
 SILENCE = TIMING.silence_code
-# American English in the notation of the target voice's pronunciation dictionary.
+# American English in the notation of the target voice's dictionary.
 PHONEMES = "AIOQWYTabdefhijklmnoprstuvwxzæðŋɐɑɒɔəɚɛɜɡɪɹɾʃʊʌʒʔʤʧθᵊᵻ"
 UNVOICED = 0
-# Sextiles of the target voice's fundamental, read off 12 minutes of speech.
+# Sextiles of the target voice's F0, measured over 12 minutes of speech.
 PITCH_EDGES_HZ = (165.0, 179.0, 194.0, 214.0, 242.0)
-PITCH_CLASSES = len(PITCH_EDGES_HZ) + 2  # unvoiced, then one more class than edges
+PITCH_CLASSES = len(PITCH_EDGES_HZ) + 2  # with unvoiced
 CODES_USED = (*range(len(PHONEMES) * PITCH_CLASSES), SILENCE)
 
 
 @dataclass(frozen=True)
 class Sound:
-    """What a code stands for: one of `PHONEMES`, or nothing for silence, and a pitch class.
-
-    0 is unvoiced, then classes rise.
-    """
+    """Meaning of a code: one of `PHONEMES`, or "" for silence, and a rising pitch class from 1."""
 
     phoneme: str
     pitch_class: int = UNVOICED
@@ -40,10 +36,10 @@ class Sound:
 
 
 def sound_of(code: int) -> Sound:
-    """Return what a code stands for.
+    """Return the meaning of a code.
 
     Raises:
-        ValueError: the alphabet does not use this code.
+        ValueError: the code is unused.
     """
     if code == SILENCE:
         return Sound("")
@@ -53,5 +49,5 @@ def sound_of(code: int) -> Sound:
 
 
 def pitch_class(f0_hz: float) -> int:
-    """Return the class of a fundamental; 0 Hz is unvoiced."""
+    """Return the pitch class of an F0; 0 Hz is unvoiced."""
     return UNVOICED if f0_hz <= 0 else 1 + bisect_right(PITCH_EDGES_HZ, f0_hz)

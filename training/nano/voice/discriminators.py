@@ -1,6 +1,6 @@
-"""Losses of the vocoder: distances of spectra, and discriminators of waveforms and spectrograms.
+"""Vocoder losses: spectral distances, and discriminators of waveforms and spectrograms.
 
-Training only. Sources: HiFi-GAN (arXiv:2010.05646), UnivNet (arXiv:2106.07889).
+Sources: HiFi-GAN (arXiv:2010.05646), UnivNet (arXiv:2106.07889).
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ SLOPE = 0.1
 
 
 class PeriodDiscriminator(nn.Module):
-    """Looks at every p-th sample."""
-
     def __init__(self, period: int) -> None:
         super().__init__()
         self.period = period
@@ -42,8 +40,6 @@ class PeriodDiscriminator(nn.Module):
 
 
 class SpectrumDiscriminator(nn.Module):
-    """Looks at a magnitude spectrogram."""
-
     def __init__(self, n_fft: int, hop: int) -> None:
         super().__init__()
         self.n_fft, self.hop = n_fft, hop
@@ -96,7 +92,7 @@ def generator_loss(made: Sequence[Sequence[Tensor]]) -> Tensor:
 
 
 def feature_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Mean distance of all inner feature maps, those of the real wave being the goal."""
+    """Return the mean L1 distance of all inner feature maps."""
     losses = [
         F.l1_loss(false, true.detach())
         for true_maps, false_maps in zip(real, made, strict=True)

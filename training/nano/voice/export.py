@@ -1,4 +1,4 @@
-"""Writes the voice's part of a checkpoint: `assets` as published, and the tensors under `tts.`."""
+"""Exports the voice of a checkpoint: `assets`, and the tensors under `tts.`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training.nano.voice.sizes import vocoder_sizes
 from training.nano.voice.tts_stage import FILE as TTS_FILE
 
 SAMPLE_RATE_HZ = 16_000
-# Multiplies the speech decoder's logits: the temperature of 0.8 that is served becomes 0.8 / this.
+# Factor of the speech decoder's logits; the temperature of 0.8 in serving becomes 0.8 / factor.
 SHARPNESS = 1.8
 GAIN = "head_code.0.parametrizations.weight.original0"
 TTS_PREFIX = "tts."
@@ -62,14 +62,14 @@ def speech_decoder_tensors(weights: Path) -> dict[str, Tensor]:
     return {f"{TTS_PREFIX}{name}": value.half() for name, value in tensors.items()}
 
 
-def blunted(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what `speech_decoder_tensors` gave with the logits as they were learned."""
+def without_sharpness(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Undo the factor of `speech_decoder_tensors`."""
     gain = f"{TTS_PREFIX}{GAIN}"
     return {**tensors, gain: tensors[gain].float() / SHARPNESS}
 
 
 def _write_sample(recordings: Recordings, path: Path) -> None:
-    """Write the recording the prompt was cut from, at 16 kHz as clients send voices."""
+    """Write the recording of the voice prompt, at 16 kHz."""
     index = recordings.texts.index(PROMPT_TEXT)
     start, stop = (int(recordings.starts[index + i]) * TIMING.samples_per_code for i in (0, 1))
     samples = recordings.wave[start:stop].float().cpu().numpy()

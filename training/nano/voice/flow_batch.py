@@ -1,7 +1,7 @@
-"""The flow over rows of whole utterances at once, cut and masked as it is served.
+"""The flow over whole utterances, with the chunk masks of serving; for training.
 
-The very weights of `MiniCPMO45.token2wav.flow`, whose forward passes take one chunk of each stream
-with caches; a test holds both forms equal. Serving never comes here.
+Uses the modules of `MiniCPMO45.token2wav.flow`, whose forward passes process one chunk of each
+stream with caches; both are equal (tested).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ HISTORY_CODES = HISTORY_FRAMES // UPSAMPLING
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What each position sees, and how far away it takes it to be.
+    """Attention mask and relative positions.
 
     Attributes:
-        sees: bool [B, T, T], query by key.
-        distance: places between query and key in the stream's cache, int64 [B, T, T].
-        is_real: bool [B, T], False behind the end of an utterance.
-        farthest: largest distance to what is seen, and the one to what is seen ahead.
+        sees: attention mask, bool [B, T, T], query by key.
+        distance: relative position in the stream's cache, int64 [B, T, T].
+        is_real: bool [B, T], False in padding.
+        farthest: largest distance backward and forward.
     """
 
     sees: Tensor
@@ -47,10 +47,10 @@ class Layout:
 
     @classmethod
     def of(cls, n_prompt: int, place: Tensor, length: Tensor) -> Layout:
-        """Lay out a prompt and rows of utterances behind it, at the codes' rate.
+        """Return the layout of a prompt followed by rows of utterances, at the rate of codes.
 
-        `place` of each code in its utterance, int64 [B, n], begins at 0; from `length` of its
-        utterance on, it is padding.
+        `place` is the index of each code in its utterance, int64 [B, n]; from `length` on, codes
+        are padding.
         """
         n_rows, n_codes = place.shape
         number = (place == 0).cumsum(1)
@@ -63,7 +63,7 @@ class Layout:
                 (torch.zeros_like(before), length),
             )
         )
-        # The last three codes wait for their look-ahead and make a chunk of their own.
+        # The last three codes, which wait for their look-ahead, form a chunk of their own.
         held = length - TIMING.lookahead_codes
         first = place.clamp(min=0) // CHUNK_CODES * CHUNK_CODES  # first code of the chunk
         is_prompt = place < 0
@@ -84,12 +84,12 @@ class Layout:
 
     @classmethod
     def apart(cls, n_prompt: int, n_codes: int, lengths: Tensor) -> Layout:
-        """Lay out a prompt and one utterance a row behind it."""
+        """Return the layout of a prompt followed by one utterance per row."""
         place = torch.arange(n_codes, device=lengths.device).expand(len(lengths), -1)
         return cls.of(n_prompt, place, lengths[:, None].expand_as(place))
 
     def upsampled(self) -> Layout:
-        """Return the same at the mel's rate [B, 2T, 2T]."""
+        """Return the layout at the rate of mel frames [B, 2T, 2T]."""
         inside = torch.arange(self.sees.shape[1] * UPSAMPLING, device=self.sees.device) % UPSAMPLING
         distance = _double(self.distance) * UPSAMPLING + inside[:, None] - inside
         is_real = self.is_real.repeat_interleave(UPSAMPLING, 1)
@@ -111,9 +111,9 @@ def encode(flow: Flow, codes: Tensor, layout: Layout) -> Tensor:
 
 
 def estimate(dit: DiT, x: Tensor, condition: Tensor, times: Tensor, sees: Tensor) -> Tensor:
-    """Estimate velocities [B, T, bins], each row at a time of its own.
+    """Estimate velocities [B, T, bins] at a time per row.
 
-    The condition is mu, speaker and prompt mel joined [B, T, 3 * bins]; `sees` is bool [B, T, T].
+    The condition is mu, speaker and prompt mel, concatenated [B, T, 3 * bins].
     """
     embedded = dit.t_embedder(times)  # [B, C]
     hidden = dit.in_proj(torch.cat((x, condition), dim=2))
@@ -126,7 +126,7 @@ def estimate(dit: DiT, x: Tensor, condition: Tensor, times: Tensor, sees: Tensor
 
 
 def join_condition(flow: Flow, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:
-    """Join what the estimator is told [B, T, 3 * bins]."""
+    """Return the estimator's condition [B, T, 3 * bins]."""
     projected = flow.project_speaker(speaker)[:, None].expand_as(mu)
     return torch.cat((mu, projected, prompt), dim=2)
 
@@ -135,9 +135,9 @@ def join_condition(flow: Flow, mu: Tensor, speaker: Tensor, prompt: Tensor) -> T
 def integrate(
     flow: Flow, voice: VoicePrompt, codes: Tensor, lengths: Tensor, noise: Tensor, n_steps: int
 ) -> Tensor:
-    """Speak whole utterances with guidance, as a turn of each would be served: mel [B, 2n, bins].
+    """Synthesise whole utterances with classifier-free guidance: mel [B, 2n, bins].
 
-    `noise` [B, 2P + 2n, bins] holds starting points of prompt and utterance.
+    `noise` [B, 2P + 2n, bins] is the initial noise of prompt and utterance.
     """
     size, rate = len(codes), flow.config.cfg_rate
     layout = Layout.apart(voice.codes.shape[1], codes.shape[1], lengths)
@@ -158,7 +158,7 @@ def integrate(
 
 def _run(layers: torch.nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
     past, ahead = layout.farthest
-    # Row r of the table is distance past - r.
+    # Row r of the table is at distance past - r.
     table = relative_positions(1 + ahead, past + 1, x.shape[2], x)
     bias = _bias(layout.sees, x)
     rows = past - layout.distance
@@ -195,7 +195,7 @@ def _run_block(block: DiTBlock, x: Tensor, embedded: Tensor, bias: Tensor) -> Te
 
 
 def _convolve(block: DiTBlock, x: Tensor) -> Tensor:
-    """Run the causal convolutions over whole utterances; zeros are before the first frame."""
+    """Run the causal convolutions over whole utterances, zero-padded at the start."""
     first, norm, second = block.conv.layers
     before = (0, 0, CONV_KERNEL - 1, 0)
     return second(F.pad(F.mish(norm(first(F.pad(x, before)))), before))
@@ -207,7 +207,7 @@ def _mix(block: DiTBlock, x: Tensor, bias: Tensor) -> Tensor:
     query = attention.q_norm(attention.to_q(x).unflatten(2, split)).transpose(1, 2)
     key = attention.k_norm(attention.to_k(x).unflatten(2, split)).transpose(1, 2)
     value = attention.to_v(x).unflatten(2, split).transpose(1, 2)
-    # On a CPU faster, forth and back, than the fused form with a mask.
+    # On a CPU faster, forward and backward, than the fused kernel with a mask.
     scores = query / math.sqrt(attention.head_dim) @ key.transpose(2, 3)
     out = (scores + bias).softmax(dim=3).to(value.dtype) @ value
     return attention.proj(out.transpose(1, 2).flatten(2))

@@ -1,4 +1,4 @@
-"""Stage: trains the flow, from speech codes to mel, in the chunks in which it is served."""
+"""Stage: trains the flow, from speech codes to mel, with the chunks of serving."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 CROP_CODES = 3 * TIMING.codes_per_second + TIMING.lookahead_codes
 ROW_CODES = 6 * TIMING.codes_per_second
-FROM_THE_START = 0.7  # share of crops that begin where a turn begins
-WITHOUT_LEAD = 0.4  # share of those without the silence in front, as a whole reply is served
+FROM_THE_START = 0.7  # share of crops from the start of a turn
+WITHOUT_LEAD = 0.4  # share of those without leading silence, as in whole replies
 GUIDANCE_DROPOUT = 0.2
 MU_WEIGHT = 0.5
 FILE = "flow.pt"
@@ -44,13 +44,13 @@ FILE = "flow.pt"
 
 @dataclass(frozen=True, eq=False)
 class FlowBatch:
-    """Rows of utterances and of crops of them, with padding in between and at the end.
+    """Rows of padded utterances and crops.
 
     Attributes:
-        place: of each code in its utterance, int64 [B, n].
-        length: codes of the utterance each belongs to, int64 [B, n].
-        count: how far that utterance is like what is served, in codes, int64 [B, n]; a crop that
-            ends inside an utterance ends without its look-ahead.
+        place: index of each code in its utterance, int64 [B, n].
+        length: codes of the utterance of each code, int64 [B, n].
+        count: codes of that utterance that count in the loss, int64 [B, n]; those without their
+            look-ahead do not.
     """
 
     codes: Tensor
@@ -62,25 +62,25 @@ class FlowBatch:
 
 @dataclass(frozen=True, eq=False)
 class FlowDraws:
-    """What is random in a step.
+    """Random values of a step.
 
     Attributes:
-        noise: where the flow begins, prompt included, float32 [B, 2P + 2n, 80].
-        times: ODE times, drawn along the schedule that is served, float32 [B].
-        is_told: float32 [B], 0 for rows that learn to do without a condition.
+        noise: initial noise including the prompt, float32 [B, 2P + 2n, 80].
+        times: ODE times, distributed like the schedule of serving, float32 [B].
+        has_condition: float32 [B], 0 for unconditional rows (classifier-free guidance).
     """
 
     noise: Tensor
     times: Tensor
-    is_told: Tensor
+    has_condition: Tensor
 
     @classmethod
     def draw(cls, size: int, n_frames: int, n_bins: int, generator: torch.Generator) -> FlowDraws:
         device = generator.device
         noise = torch.randn(size, n_frames, n_bins, generator=generator, device=device)
         drawn = torch.rand(2, size, generator=generator, device=device)
-        is_told = (drawn[1] >= GUIDANCE_DROPOUT).float()
-        return cls(noise, 1 - torch.cos(drawn[0] * (math.pi / 2)), is_told)
+        has_condition = (drawn[1] >= GUIDANCE_DROPOUT).float()
+        return cls(noise, 1 - torch.cos(drawn[0] * (math.pi / 2)), has_condition)
 
 
 def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
@@ -95,19 +95,19 @@ def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
 
 
 def _fill_row(recordings: Recordings, random: Random) -> list[tuple[int, int, int, int]]:
-    """Return for each code of a row: which it is, its place, the length and count it belongs to."""
+    """Return index, place, length and count of each code of a row."""
     row: list[tuple[int, int, int, int]] = []
     while (room := ROW_CODES - len(row)) > TIMING.codes_per_second:
         first, end = _draw_crop(recordings, random)
         length = min(end - first, room, CROP_CODES)
         count = length if first + length == end else length - TIMING.lookahead_codes
-        width = min(length + TIMING.lookahead_codes, room)  # nothing looks into what follows
+        width = min(length + TIMING.lookahead_codes, room)  # look-ahead stays inside the row
         row += [(min(first + at, end - 1), at, length, count) for at in range(width)]
-    return row + [(0, 1, 0, 0)] * (ROW_CODES - len(row))  # behind the end of nothing
+    return row + [(0, 1, 0, 0)] * (ROW_CODES - len(row))  # padding
 
 
 def _draw_crop(recordings: Recordings, random: Random) -> tuple[int, int]:
-    """Draw an utterance: where to begin in it, and its end."""
+    """Draw the first code of a crop, and the end of its utterance."""
     index = random.randrange(len(recordings))
     begin, end = int(recordings.starts[index]), int(recordings.starts[index + 1])
     if random.random() > FROM_THE_START:
@@ -120,7 +120,7 @@ def _draw_crop(recordings: Recordings, random: Random) -> tuple[int, int]:
 def flow_loss(
     flow: Flow, voice: VoicePrompt, batch: FlowBatch, draws: FlowDraws
 ) -> tuple[Tensor, Tensor]:
-    """Return the flow-matching loss and the mean distance of mu from the mel."""
+    """Return the flow-matching loss and the L1 distance of mu and mel."""
     size = len(batch.codes)
     n_prompt = voice.codes.shape[1]
     layout = Layout.of(n_prompt, batch.place, batch.length)
@@ -132,7 +132,7 @@ def flow_loss(
     velocity = estimate(
         flow.decoder.estimator,
         x,
-        condition * draws.is_told[:, None, None],
+        condition * draws.has_condition[:, None, None],
         draws.times,
         layout.upsampled().sees,
     )
@@ -146,7 +146,7 @@ def flow_loss(
 def train_flow(
     recordings: Recordings, folder: Path, clock: StageClock, *, batch_size: int = 32, seed: int = 0
 ) -> Flow:
-    """Train or go on training; writes `flow.pt`."""
+    """Train, or resume training, and write `flow.pt`."""
     torch.manual_seed(seed)
     device = recordings.codes.device
     flow = Flow(vocoder_config().flow)
@@ -156,9 +156,9 @@ def train_flow(
     random = Random(seed)
     on_device = torch.Generator(device).manual_seed(seed)
     voice = fixed_voice(recordings)
-    is_recorded = device.type == "cuda"
+    is_captured = device.type == "cuda"
     optimizer = torch.optim.AdamW(
-        flow.parameters(), rate_for(device, peak), weight_decay=WEIGHT_DECAY, capturable=is_recorded
+        flow.parameters(), rate_for(device, peak), weight_decay=WEIGHT_DECAY, capturable=is_captured
     )
 
     def learn(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
-"""Stage: trains the vocoder, from mel to waveform: spectra first, then discriminators as well.
+"""Stage: trains the vocoder, from mel to waveform: with spectral, then adversarial losses.
 
-Its fundamental is predicted from the mel; the filter learns with the true one.
+The filter is trained with the true F0, and a predictor of F0 from the mel separately.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ BETAS = (0.8, 0.99)
 CLIP_NORM = 5.0
 F0_BATCH = 24
 MEL_WEIGHT, SPECTRUM_WEIGHT, FEATURE_WEIGHT = 8.0, 1.0, 10.0
-DISCRIMINATORS_FROM = 0.2  # share of the stage after which the discriminators join
-FLOW_FROM = 0.6  # after which half of the mels come from the flow
+DISCRIMINATORS_FROM = 0.2  # share of the stage after which the discriminators are used
+FLOW_FROM = 0.6  # share after which half of the mels are the flow's
 FLOW_SHARE = 0.5
 FLOW_UTTERANCES = 1_500
 FLOW_BATCH = 48
@@ -57,15 +57,15 @@ DISCRIMINATORS_FILE = "hift_discriminators.pt"
 
 
 F0_PEAK_RATE = 2e-3
-F0_OUTPUT_RATE_SCALE = 30.0  # the last layer speaks in Hz
+F0_OUTPUT_RATE_SCALE = 30.0  # the last layer outputs Hz
 F0_WARM_UP_STEPS = 20
 F0_UNIT_HZ = 100.0
 
 
 def train_fundamental(hift: HiFT, draw: Callable[[], tuple[Tensor, Tensor]], n_steps: int) -> float:
-    """Train the predictor alone; returns the mean distance in Hz of the last tenth of the steps.
+    """Train the F0 predictor; return its mean error in Hz over the last tenth of the steps.
 
-    `draw` gives mels [B, 80, F] with their fundamentals in Hz [B, F], 0 where unvoiced.
+    `draw` returns mels [B, 80, F] with their F0 in Hz [B, F], 0 where unvoiced.
     """
     predictor = hift.f0_predictor
     optimizer = torch.optim.AdamW(
@@ -91,7 +91,7 @@ def train_fundamental(hift: HiFT, draw: Callable[[], tuple[Tensor, Tensor]], n_s
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Short stretches of speech: mel [B, 80, F], wave [B, F * 480], fundamental in Hz [B, F]."""
+    """Segments of speech: mel [B, 80, F], wave [B, F * 480], F0 in Hz [B, F]."""
 
     mel: Tensor
     wave: Tensor
@@ -100,7 +100,7 @@ class Segments:
 
 @dataclass(frozen=True, eq=False)
 class FlowMels:
-    """Mels the flow makes of recorded codes, and the mel frames for which there are any."""
+    """Mels of recorded codes by the flow, and the frames at which they exist."""
 
     mel: Tensor
     frames: Tensor
@@ -109,7 +109,7 @@ class FlowMels:
 def draw_segments(
     recordings: Recordings, size: int, generator: torch.Generator, made: FlowMels | None
 ) -> Segments:
-    """Draw segments of 32 mel frames; mels that the flow made replace half of the true ones."""
+    """Draw segments of 32 mel frames, half of them with mels by the flow."""
     device = recordings.mel.device
     last = len(recordings.mel) - SEGMENT_FRAMES
     first = torch.randint(last, (size,), generator=generator, device=device)
@@ -153,31 +153,31 @@ def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generato
     return FlowMels(mel, torch.cat(frames).to(device))
 
 
-class HiFTLesson:
-    """One step of the vocoder, and of its discriminators once they take part."""
+class HiFTTrainer:
+    """One step of the vocoder, and of its discriminators."""
 
     def __init__(self, hift: HiFT, discriminators: Discriminators) -> None:
         self.hift = hift
         self.discriminators = discriminators
         device = next(hift.parameters()).device
         self._spectral = SpectralLoss().to(device)
-        is_recorded = device.type == "cuda"
+        is_captured = device.type == "cuda"
         self.ours, self.theirs = (
             torch.optim.AdamW(
                 module.parameters(),
                 rate_for(device, PEAK_RATE),
                 betas=BETAS,
                 weight_decay=0.0,
-                capturable=is_recorded,
+                capturable=is_captured,
             )
             for module in (hift, discriminators)
         )
 
     def plain(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        """Learn from spectra alone: what mel [B, 80, F] with its fundamental should become, [B, L].
+        """Take a step with the spectral losses of mel [B, 80, F] and wave [B, L].
 
         Returns:
-            Distance of log mels; zero, in the place of the generator loss.
+            The log-mel distance, and zero for the generator loss.
         """
         made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
         loss, mel_loss = self._spectral_part(made, wave)
@@ -187,7 +187,7 @@ class HiFTLesson:
     def adversarial(
         self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor
     ) -> tuple[Tensor, ...]:
-        """Learn from spectra and from the discriminators, who learn from the same waveforms."""
+        """Take a step with spectral and adversarial losses, and one of the discriminators."""
         made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
         generator_part, wanted = self._discriminate(wave, made.detach())
         loss, mel_loss = self._spectral_part(made, wave)
@@ -195,7 +195,7 @@ class HiFTLesson:
         return mel_loss.detach(), generator_part
 
     def _discriminate(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-        """Train the discriminators; returns the generator loss and its gradient at `made`."""
+        """Train the discriminators; return the generator loss and its gradient at `made`."""
         made.requires_grad_()
         with half_precision(made.device):
             true, false = self.discriminators(real), self.discriminators(made)
@@ -231,21 +231,21 @@ def train_hift(
     f0_steps: int = 4_000,
     seed: int = 0,
 ) -> HiFT:
-    """Train or go on training; writes `hift.pt` and the discriminators beside it.
+    """Train, or resume training, and write `hift.pt` and the discriminators.
 
-    The flow's weights are used once they are in the folder. `discriminators_from` is the share of
-    the stage after which the discriminators join; 0 when going on.
+    The flow is used as soon as its weights are in the folder. `discriminators_from` is the share of
+    the stage after which the discriminators are used.
     """
     torch.manual_seed(seed)
     device = recordings.mel.device
     hift, discriminators = HiFT(vocoder_config().hift), Discriminators()
-    _pulse(hift)
+    _init_excitation(hift)
     peak = PEAK_RATE * resume(hift, folder / FILE)
     resume(discriminators, folder / DISCRIMINATORS_FILE)
-    lesson = HiFTLesson(hift.to(device).train(), discriminators.to(device).train())
+    trainer = HiFTTrainer(hift.to(device).train(), discriminators.to(device).train())
     generator = torch.Generator(device).manual_seed(seed)
-    plain = ReplayedStep(lesson.plain, [lesson.ours])
-    adversarial = ReplayedStep(lesson.adversarial, [lesson.ours, lesson.theirs])
+    plain = ReplayedStep(trainer.plain, [trainer.ours])
+    adversarial = ReplayedStep(trainer.adversarial, [trainer.ours, trainer.theirs])
     made: FlowMels | None = None
 
     def draw() -> tuple[Tensor, Tensor]:
@@ -259,7 +259,7 @@ def train_hift(
             made = _flow_mels(recordings, folder, generator)
             hertz = train_fundamental(hift, draw, f0_steps)
             average.load({f"f0_predictor.{n}": p for n, p in hift.f0_predictor.named_parameters()})
-        for optimizer in (lesson.ours, lesson.theirs):
+        for optimizer in (trainer.ours, trainer.theirs):
             set_rate(optimizer, tick, peak)
         segments = draw_segments(recordings, batch_size, generator, made)
         shape = (*segments.wave.shape, hift.config.nb_harmonics + 1)
@@ -275,8 +275,8 @@ def train_hift(
     return hift.eval()
 
 
-def _pulse(hift: HiFT) -> None:
-    """Let the excitation begin as pulses: a weak one is what the filter learns to ignore."""
+def _init_excitation(hift: HiFT) -> None:
+    """Initialise the excitation as pulses, since the filter would learn to ignore a weak one."""
     torch.nn.init.ones_(hift.m_source.l_linear.weight)
     torch.nn.init.zeros_(hift.m_source.l_linear.bias)
 

@@ -1,7 +1,7 @@
-"""What the speech decoder reads and says: text rows and speech codes in the order of serving.
+"""Training sequences of the speech decoder: text rows and speech codes in the order of serving.
 
-Three orders are served: units of a duplex turn, groups of a streamed reply, a whole reply. In all
-of them the text leads: a word that may still go on is not said yet.
+There are three orders: units of a duplex turn, groups of a streamed reply, and whole replies. In
+all of them the text leads: a word that may be incomplete is not spoken yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TTSConfig
-from MiniCPMO45.processing.prompts import Span
+from MiniCPMO45.processing.processor import Span
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import SpeechSampling
 from training.nano.layout import DuplexLayout, TurnsLayout
@@ -29,17 +29,12 @@ NO_STATE = -1
 
 
 class UnfitTextError(ValueError):
-    """The speech of a text is longer than the units its words are spread over."""
+    """The speech of a text is longer than its units."""
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text and the codes it is spoken with.
-
-    Attributes:
-        codes: speech codes behind the lead.
-        word_codes: code at which each word of the text starts.
-    """
+    """A text with its speech codes after the lead; `word_codes` has the first code of each word."""
 
     text: str
     codes: tuple[int, ...]
@@ -48,13 +43,13 @@ class Spoken:
 
 @dataclass
 class Line:
-    """One sequence of the speech decoder, beside the language model's it depends on.
+    """One sequence of the speech decoder, and the sequence of the language model it depends on.
 
     Attributes:
         context: token ids of the language model.
-        hidden: [len(context), width] what it made of them; None if it did not read them yet.
-        labels: code to say after each row; `NO_LABEL` where nothing is said.
-        states: position in `context` whose state a row takes; `NO_STATE` for none.
+        hidden: its states [len(context), width]; None if not computed yet.
+        labels: target code of each row, or `NO_LABEL`.
+        states: position in `context` whose state a row receives, or `NO_STATE`.
     """
 
     context: list[int]
@@ -64,8 +59,8 @@ class Line:
     labels: list[int] = field(default_factory=list)
     states: list[int] = field(default_factory=list)
 
-    def read(self, span: Span, markers: Sequence[int]) -> None:
-        """Append the text at positions of the context, then markers."""
+    def add_text(self, span: Span, markers: Sequence[int]) -> None:
+        """Append a span of the context, then markers."""
         start, stop = span
         self.ids += [*self.context[start:stop], *markers]
         self.states += [*range(start, stop), *[NO_STATE] * len(markers)]
@@ -73,8 +68,8 @@ class Line:
         self.is_code += [False] * count
         self.labels += [NO_LABEL] * count
 
-    def say(self, codes: Sequence[int], end: int | None) -> None:
-        """Append codes; `end` is learned behind them, or nothing if None."""
+    def add_codes(self, codes: Sequence[int], end: int | None) -> None:
+        """Append codes; `end` is the target after them, if not None."""
         self.labels[-1] = codes[0] if codes else NO_LABEL if end is None else end
         self.ids += codes
         self.is_code += [True] * len(codes)
@@ -88,7 +83,7 @@ class LineWriter:
         self._config = config
 
     def duplex(self, spoken: Spoken) -> Line:
-        """Write a turn in units of one second.
+        """Return a turn in units of one second.
 
         Raises:
             UnfitTextError: the speech does not fit the units.
@@ -97,25 +92,25 @@ class LineWriter:
         context = DuplexLayout(self._tokenizer)
         context.begin("", 0)
         for number, text in enumerate(texts, start=1):
-            context.hear(has_picture=False)
+            context.add_input(has_picture=False)
             context.speak(text, ends=number == len(texts), weight=1.0)
         context.close_reply(spoken.text, has_ended=True)
         return self._in_units(Line(context.ids), context.replies[0].units, spoken)
 
     def streamed(self, spoken: Spoken) -> Line:
-        """Write a reply in groups of text tokens; each ends when what is known is said."""
+        """Return a reply in groups of text tokens; a group ends with its last complete word."""
         return self._in_groups(*self._turn(spoken), spoken)
 
     def whole(self, spoken: Spoken) -> Line:
-        """Write a reply at once; a short one goes on in silence until it may end."""
+        """Return a whole reply; a short one is padded with silence up to the minimum length."""
         line, span = self._turn(spoken)
-        line.read(span, self._markers(is_text_end=True))
+        line.add_text(span, self._markers(is_text_end=True))
         missing = SpeechSampling().min_codes_per_reply - len(spoken.codes)
-        line.say([*spoken.codes, *[SILENCE] * missing], self._config.speech_eos_id)
+        line.add_codes([*spoken.codes, *[SILENCE] * missing], self._config.speech_eos_id)
         return line
 
-    def told(self, units: SpokenUnits, spoken: Spoken) -> Line:
-        """Write a reply that was said in a conversation, to its end.
+    def from_conversation(self, units: SpokenUnits, spoken: Spoken) -> Line:
+        """Return a completed reply of a conversation.
 
         Raises:
             UnfitTextError: the speech does not fit the units.
@@ -131,10 +126,10 @@ class LineWriter:
     def _in_units(self, line: Line, units: Sequence[Span], spoken: Spoken) -> Line:
         codes = fit(spoken, [self._count_words(line.context[start:stop]) for start, stop in units])
         for number, span in enumerate(units):
-            line.read(span, [self._config.audio_bos_token_id])
+            line.add_text(span, [self._config.audio_bos_token_id])
             is_last = number + 1 == len(units)
             part = codes[number * UNIT_CODES : (number + 1) * UNIT_CODES]
-            line.say(part, self._config.speech_eos_id if is_last else None)
+            line.add_codes(part, self._config.speech_eos_id if is_last else None)
         return line
 
     def _in_groups(self, line: Line, span: Span, spoken: Spoken) -> Line:
@@ -143,10 +138,10 @@ class LineWriter:
         for first in range(start, stop, GROUP_TOKENS):
             last = min(first + GROUP_TOKENS, stop)
             is_last = last == stop
-            line.read((first, last), self._markers(is_text_end=is_last))
+            line.add_text((first, last), self._markers(is_text_end=is_last))
             n_words = self._count_words(line.context[start:last])
             until = len(spoken.codes) if is_last else spoken.word_codes[max(0, n_words - 1)]
-            line.say(spoken.codes[said:until], self._config.speech_eos_id)
+            line.add_codes(spoken.codes[said:until], self._config.speech_eos_id)
             said = max(said, until)
         return line
 
@@ -165,13 +160,13 @@ class LineWriter:
 
 
 def fit(spoken: Spoken, words_per_unit: Sequence[int]) -> list[int]:
-    """Delay words until their unit has begun, with silence in front of them.
+    """Delay words to the start of their unit, with silence before them.
 
     Returns:
         Codes of all units: 25 of each but the last.
 
     Raises:
-        UnfitTextError: they are more than 25 a unit.
+        UnfitTextError: there are more than 25 per unit.
     """
     due = [unit for unit, count in enumerate(words_per_unit) for _ in range(count)]
     if len(due) != len(spoken.word_codes):

@@ -1,8 +1,7 @@
-"""The target voice: text to 24 kHz speech with everything known about it.
+"""The target voice: text to 24 kHz speech with phonemes, durations and pitch.
 
-Wraps the package `hibari-tts` (Apache-2.0), whose network also tells how long each phoneme lasts
-once that tensor is named as an output. Needs the package to be importable; never used when
-serving.
+Wraps the package `hibari-tts` (Apache-2.0), which must be importable. Its phoneme durations, an
+inner tensor of the network, are added to the outputs.
 """
 
 from __future__ import annotations
@@ -14,28 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
 from training.nano.voice.alphabet import PHONEMES, SILENCE, TIMING, Sound, pitch_class
 
-DURATIONS = "/Cast_32_output_0"  # the graph's tensor of phoneme lengths, int64 [L]
+DURATIONS = "/Cast_32_output_0"  # the graph's tensor of phoneme durations, int64 [L]
 DURATION_STEP_S = 0.025
 F0_STEP_S = 0.0125
 LOWEST_F0_HZ = 60.0
 CODE_S = 1 / TIMING.codes_per_second
 STRESS_MARKS = "ˈˌ"
 LEVEL_STEP_SAMPLES = 120  # 5 ms
-SILENT_SHARE = 0.012  # of the loudest moment, about -38 dB
-LEAD_CODES = TIMING.lookahead_codes  # every turn is served with three codes of silence in front
+SILENT_SHARE = 0.012  # of the loudest level, about -38 dB
+LEAD_CODES = TIMING.lookahead_codes  # every turn begins with three codes of silence
 ONSET_MARGIN_S = 0.04
-TAIL_S = 0.10  # behind the last word
-PAUSE_S = 0.34  # behind a sentence that is not the last, before the next one's lead
+TAIL_S = 0.10  # after the last word
+PAUSE_S = 0.34  # after a sentence, before the lead of the next one
 
 
 @dataclass(frozen=True)
 class Phone:
-    """One stretch of one phoneme, or of silence without `symbol`; `place` is in what is spelt."""
+    """One phoneme, or silence without `symbol`; `place` is its index in the phoneme string."""
 
     symbol: str
     start_s: float
@@ -51,8 +51,7 @@ class Utterance:
         wave: float32 [n] at 24 kHz, n a multiple of 960; begins with `LEAD_CODES` of silence.
         codes: speech codes of `wave`, n / 960 of them.
         f0_hz: fundamental per mel frame, 0 where unvoiced, float32 [n / 480].
-        word_codes: per word of `text.split()` the code at which it starts, counted behind the
-            lead.
+        word_codes: first code of each word of `text.split()`, counted from the end of the lead.
     """
 
     text: str
@@ -67,7 +66,7 @@ class Utterance:
 
 
 class UnspeakableTextError(ValueError):
-    """The voice does not say this text word by word."""
+    """The text cannot be spoken word by word."""
 
 
 class Pronouncer:
@@ -88,11 +87,11 @@ class Pronouncer:
         return Hibari()
 
     def speak(self, text: str) -> Utterance:
-        """Say a text, sentence by sentence.
+        """Speak a text, sentence by sentence.
 
         Raises:
-            UnspeakableTextError: the text is empty, words cannot be told apart in what is said,
-                or a sentence is too long for one breath.
+            UnspeakableTextError: the text is empty, a sentence is too long, or words cannot be
+                matched with its pronunciation.
         """
         parts = self._voice.split_sentences(text)
         if not parts:
@@ -147,18 +146,18 @@ class Pronouncer:
         )
 
     def _spell(self, text: str) -> tuple[str, list[int]]:
-        """Phonemes and punctuation of a text, and where in them each word starts."""
+        """Return phonemes and punctuation of a text, and the index at which each word starts."""
         from hibari.g2p import normalize
 
         normal = normalize(text)
         g2p = self._voice.g2p
         symbols, starts, new_word = "", [], True
         for token in g2p.phonemize_tokens(g2p.tokenize(normal)):
-            said = "".join(s for s in token.phonemes or "" if s in self._voice.vocab)
-            if new_word and any(s in PHONEMES for s in said):
+            phonemes = "".join(s for s in token.phonemes or "" if s in self._voice.vocab)
+            if new_word and any(s in PHONEMES for s in phonemes):
                 starts.append(len(symbols))
                 new_word = False
-            symbols += said + (" " if token.whitespace else "")
+            symbols += phonemes + (" " if token.whitespace else "")
             new_word = new_word or bool(token.whitespace)
         if len(starts) != len(text.split()):
             raise UnspeakableTextError(f"words of {text!r} and of its pronunciation differ")
@@ -166,25 +165,15 @@ class Pronouncer:
 
 
 def with_durations(graph: bytes) -> bytes:
-    """Name the phoneme lengths as one more output of a serialised ONNX model.
-
-    Protocol buffers join a message that occurs twice, so a second graph that holds nothing but
-    the output is all it takes. Source: onnx.proto, messages ModelProto, GraphProto,
-    ValueInfoProto, TypeProto.
-    """
-    of_int64 = _message(1, bytes([0x08, 7]))  # tensor_type: elem_type INT64
-    output = _message(1, DURATIONS.encode()) + _message(2, of_int64)  # name, type
-    return graph + _message(7, _message(12, output))  # ModelProto.graph, GraphProto.output
-
-
-def _message(number: int, content: bytes) -> bytes:
-    """One length-delimited protocol-buffer field of less than 128 bytes."""
-    assert len(content) < 128
-    return bytes([number << 3 | 2, len(content)]) + content
+    """Add the phoneme durations to the outputs of a serialised ONNX model."""
+    model = onnx.load_model_from_string(graph)
+    durations = onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.INT64, None)
+    model.graph.output.append(durations)
+    return model.SerializeToString()
 
 
 def loud_moments(wave: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the times in s at which there is sound, in steps of 5 ms."""
+    """Return the times in s at which the level is above silence, in steps of 5 ms."""
     n_steps = len(wave) // LEVEL_STEP_SAMPLES
     steps = wave[: n_steps * LEVEL_STEP_SAMPLES].reshape(n_steps, LEVEL_STEP_SAMPLES)
     level = np.sqrt(np.square(steps, dtype=np.float64).mean(axis=1))
@@ -193,10 +182,10 @@ def loud_moments(wave: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def place(phones: list[Phone], begin_s: float, n_codes: int) -> list[int]:
-    """Give every code the phone it stands for; every phone but silence gets one at least.
+    """Assign a phone to every code, and at least one code to every phone but silence.
 
     Returns:
-        Index into `phones` per code; -1 is silence.
+        Index into `phones` of each code; -1 is silence.
     """
     spoken = [i for i, phone in enumerate(phones) if phone.symbol]
     wanted = {i: round((phones[i].start_s - begin_s) / CODE_S) for i in spoken}
@@ -217,15 +206,15 @@ def place(phones: list[Phone], begin_s: float, n_codes: int) -> list[int]:
 
 
 def pitch_of(f0: NDArray[np.float32], start_s: float, length_s: float) -> float:
-    """Return the fundamental in Hz of a stretch, 0 where most of it is unvoiced."""
+    """Return the median F0 in Hz of a time span, 0 if most of it is unvoiced."""
     first = int(np.floor(start_s / F0_STEP_S + 0.5))
-    stretch = f0[max(0, first) : max(0, first) + max(1, round(length_s / F0_STEP_S))]
-    voiced = stretch[stretch > LOWEST_F0_HZ]
-    return float(np.median(voiced)) if 2 * len(voiced) > len(stretch) else 0.0
+    span = f0[max(0, first) : max(0, first) + max(1, round(length_s / F0_STEP_S))]
+    voiced = span[span > LOWEST_F0_HZ]
+    return float(np.median(voiced)) if 2 * len(voiced) > len(span) else 0.0
 
 
 def cut(wave: NDArray[np.float32], begin_s: float, n_samples: int) -> NDArray[np.float32]:
-    """Return `n_samples` from `begin_s` on, zeros where the wave has none."""
+    """Return `n_samples` from `begin_s` on, zero-padded."""
     first = round(begin_s * TIMING.sample_rate_hz)
     part = np.zeros(n_samples, np.float32)
     source = wave[max(0, first) : first + n_samples]
@@ -235,7 +224,7 @@ def cut(wave: NDArray[np.float32], begin_s: float, n_samples: int) -> NDArray[np
 
 
 def _join(symbols: list[str], starts_s: NDArray[Any], loud_s: NDArray[Any]) -> list[Phone]:
-    """Turn spelt symbols into phones: stress belongs to what follows, pauses are what is silent."""
+    """Convert symbols to phones; stress marks join the next phone, punctuation becomes silence."""
     phones: list[Phone] = []
     begin_s = None
     for at, symbol in enumerate(symbols):
@@ -252,11 +241,11 @@ def _join(symbols: list[str], starts_s: NDArray[Any], loud_s: NDArray[Any]) -> l
 
 
 def _add_pause(phones: list[Phone], start_s: float, stop_s: float, loud_s: NDArray[Any]) -> None:
-    """Add a pause that begins where the phone before falls silent."""
+    """Add a pause that begins where the previous phone becomes silent."""
     if phones and phones[-1].symbol:
         before = phones[-1]
-        heard = loud_s[(loud_s >= before.start_s) & (loud_s < stop_s)]
-        end_s = float(heard[-1]) if len(heard) else before.start_s
+        audible = loud_s[(loud_s >= before.start_s) & (loud_s < stop_s)]
+        end_s = float(audible[-1]) if len(audible) else before.start_s
         end_s = max(end_s, before.start_s + DURATION_STEP_S)
         phones[-1] = Phone(before.symbol, before.start_s, end_s, before.place)
         start_s = end_s
@@ -272,4 +261,4 @@ def first_code(phones: list[Phone], places: list[int], symbol: int) -> int:
     for at, phone in enumerate(phones):
         if phone.symbol and phone.place >= symbol and at in places:
             return places.index(at)
-    raise UnspeakableTextError("a word is not heard")
+    raise UnspeakableTextError("a word has no speech code")

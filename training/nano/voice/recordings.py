@@ -1,7 +1,7 @@
-"""Recordings of the target voice: made in parallel, kept in one file, loaded as tensors.
+"""Recordings of the target voice: made in parallel, stored in one file, loaded as tensors.
 
-A recording set is a few flat arrays; everything about an utterance is found by its codes' range.
-The one voice the nano speaks with is two seconds of it.
+The utterances are concatenated; the range of its codes locates one of them in every array. The
+model's fixed voice is two seconds of a recording.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ TEXTS_PER_JOB = 200
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Utterances one after the other.
+    """Concatenated utterances.
 
     Attributes:
-        word_codes: per text the code at which each word starts, counted behind the lead.
+        word_codes: first code of each word of a text, counted from the end of the lead.
         starts: first code of each utterance, with its end in the next entry, int64 [U + 1].
         wave: int16 [C * 960] at 24 kHz.
         f0_hz: float32 [C * 2], 0 where unvoiced.
@@ -92,7 +92,7 @@ class Recordings:
 def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
     """Speak texts with the target voice on all cores and write one `.npz` file.
 
-    Texts that the voice does not say word by word are left out.
+    Texts that cannot be spoken word by word are skipped.
     """
     jobs = [texts[at : at + TEXTS_PER_JOB] for at in range(0, len(texts), TEXTS_PER_JOB)]
     seeds = range(seed, seed + len(jobs))
@@ -137,13 +137,13 @@ PROMPT_TEXT = "I am glad that you are here, and I like to talk with you."
 
 
 def fixed_voice(recordings: Recordings) -> VoicePrompt:
-    """Cut the prompt, behind the lead, out of a set that holds `PROMPT_TEXT`, spoken once."""
+    """Return the voice prompt: the first codes of `PROMPT_TEXT` after the lead."""
     index = recordings.texts.index(PROMPT_TEXT)
     first = int(recordings.starts[index]) + LEAD_CODES
     stop = first + PROMPT_CODES
     frames = slice(first * UPSAMPLING, stop * UPSAMPLING)
     codes = recordings.codes[first:stop]
     assert stop <= int(recordings.starts[index + 1]) and bool((codes != SILENCE).any())
-    # A speaker is a direction; with one speaker any will do.
+    # With one speaker, any speaker embedding will do.
     speaker = torch.ones(1, SPEAKER_SIZE, device=codes.device)
     return VoicePrompt(codes[None], speaker, recordings.mel[frames].float()[None])

@@ -1,4 +1,4 @@
-"""Sizes of the nano's vocoder in the names of its published configuration files."""
+"""Configuration of the embedded model's vocoder, in the published layout."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from MiniCPMO45.token2wav.config import Token2WavConfig
 from training.nano.voice.alphabet import SILENCE
 
 FLOW_WIDTH = 160
-CODE_WIDTH = 64  # of the flow's code table
-CODES = SILENCE + 1  # rows of the code tables: up to the published code of silence
-PROMPT_CODES = 50  # of the fixed voice: as much as the history the caches keep beside it
+CODE_WIDTH = 64  # of the flow's code embedding
+CODES = SILENCE + 1  # rows of the code embeddings
+PROMPT_CODES = 50  # of the fixed voice, like the history in the caches
 GUIDANCE_RATE = 0.7
 
 
 def vocoder_sizes() -> dict[str, Any]:
-    """Return what `config.json` in `assets/token2wav` says; `flow.yaml` is its first entry."""
+    """Return `assets/token2wav/config.json`; `flow.yaml` is its first entry."""
     return {
         "flow": {
             "input_size": CODE_WIDTH,

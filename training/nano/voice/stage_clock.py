@@ -1,4 +1,4 @@
-"""How a stage trains: by steps or by the clock, whichever ends first, its steps as CUDA graphs."""
+"""Training loop parts: step and time limits, learning rate, weight averaging, CUDA graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.files import replacing
 SAVE_EVERY_S = 120.0
 WARM_UP_STEPS = 200
 LAST_RATE_SHARE = 0.02
-RESUMED_RATE_SHARE = 0.5  # weights that have learned already take smaller steps
+RESUMED_RATE_SHARE = 0.5  # trained weights take smaller steps
 AVERAGE_DECAY = 0.999
 
 
@@ -27,17 +27,19 @@ class Tick:
     """One step of a stage.
 
     Attributes:
-        progress: share of the stage that is over, 0 to 1.
-        is_save_due: two minutes have passed since the last save, or this is the last step.
+        progress: completed share of the stage, 0 to 1.
+        is_save_due: this is the last step, or the last save was two minutes ago.
+        elapsed_s: training time, including earlier runs.
     """
 
     step: int
     progress: float
     is_save_due: bool
+    elapsed_s: float
     bar: tqdm = field(repr=False)
 
     def show(self, **figures: Tensor | float) -> None:
-        """Show figures beside the progress bar; every 25th step, so that a GPU need not wait."""
+        """Show figures beside the progress bar, every 25th step to avoid synchronising the GPU."""
         if self.step % 25 == 0 or self.is_save_due:
             self.bar.set_postfix(
                 {
@@ -49,20 +51,37 @@ class Tick:
 
 @dataclass(frozen=True)
 class StageClock:
+    """Limits of a stage, whichever is reached first; `minutes_now` limits the current run."""
+
     max_steps: int
     minutes: float = math.inf
+    minutes_now: float = math.inf
 
-    def ticks(self, name: str) -> Iterator[Tick]:
-        """Yield one tick per step until a limit is reached."""
-        began = saved = time.monotonic()
-        with tqdm(total=self.max_steps, desc=name, mininterval=5.0) as bar:
-            for step in range(self.max_steps):
-                now = time.monotonic()
-                progress = max(step / self.max_steps, (now - began) / (60 * self.minutes))
-                is_last = step + 1 == self.max_steps or progress >= 1
+    def ticks(
+        self,
+        name: str,
+        *,
+        first: int = 0,
+        spent_s: float = 0.0,
+        stop: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        is_shown: bool = True,
+    ) -> Iterator[Tick]:
+        """Yield one tick per step, from `first` after `spent_s` on, until a limit or `stop`."""
+        start = saved = clock()
+        steps = range(first, self.max_steps if stop is None else stop)
+        with tqdm(
+            total=self.max_steps, desc=name, initial=first, mininterval=5.0, disable=not is_shown
+        ) as bar:
+            for step in steps:
+                now = clock()
+                elapsed_s = spent_s + now - start
+                progress = max(step / self.max_steps, elapsed_s / (60 * self.minutes))
+                is_over = progress >= 1 or now - start > 60 * self.minutes_now
+                is_last = step + 1 == steps.stop or is_over
                 is_save_due = is_last or now - saved > SAVE_EVERY_S
                 saved = now if is_save_due else saved
-                yield Tick(step, min(1.0, progress), is_save_due, bar)
+                yield Tick(step, min(1.0, progress), is_save_due, elapsed_s, bar)
                 bar.update()
                 if is_last:
                     return
@@ -71,19 +90,19 @@ class StageClock:
 def set_rate(
     optimizer: Optimizer, tick: Tick, peak: float, warm_up_steps: int = WARM_UP_STEPS
 ) -> None:
-    """Warm up linearly, then fall along a cosine over the stage; groups may have a "scale"."""
-    falling = 0.5 * (1 + math.cos(math.pi * tick.progress))
-    share = min((tick.step + 1) / warm_up_steps, LAST_RATE_SHARE + (1 - LAST_RATE_SHARE) * falling)
+    """Set the learning rate: linear warm-up, then cosine decay; groups may have a "scale"."""
+    decay = 0.5 * (1 + math.cos(math.pi * tick.progress))
+    share = min((tick.step + 1) / warm_up_steps, LAST_RATE_SHARE + (1 - LAST_RATE_SHARE) * decay)
     for group in optimizer.param_groups:
         rate = peak * share * group.get("scale", 1.0)
-        if isinstance(group["lr"], Tensor):  # a recorded step reads it from where it is
+        if isinstance(group["lr"], Tensor):  # read by a captured graph
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
 
 
 class Average:
-    """Running average of a module's parameters, which is what gets exported."""
+    """Exponential moving average of a module's parameters, which is exported."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -91,12 +110,12 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take the newest parameters in; the first steps count more."""
+        """Update the average; the decay is smaller in the first steps."""
         decay = min(AVERAGE_DECAY, (1 + step) / (10 + step))
         torch._foreach_lerp_(self._values, list(self.model.parameters()), 1 - decay)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take values over that an earlier `state_dict` gave; other parameters stay."""
+        """Restore values of an earlier `state_dict`; missing parameters are unchanged."""
         for (name, _), value in zip(self.model.named_parameters(), self._values, strict=True):
             if name in state:
                 value.copy_(state[name].detach())
@@ -110,14 +129,14 @@ class Average:
 
 
 def save(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors as float16 so that a reader never sees half a file."""
+    """Write tensors as float16, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as unfinished:
         torch.save({name: value.half().cpu() for name, value in tensors.items()}, unfinished)
 
 
 def resume(model: nn.Module, path: Path) -> float:
-    """Load weights written by `save` if there are any; returns the share of the rate to use."""
+    """Load weights written by `save`, if any; return the share of the learning rate to use."""
     if not path.is_file():
         return 1.0
     tensors = torch.load(path, map_location="cpu", weights_only=True)
@@ -125,18 +144,18 @@ def resume(model: nn.Module, path: Path) -> float:
     return RESUMED_RATE_SHARE
 
 
-WARM_UP_CALLS = 3  # before recording, so that every library has made its plans
+WARM_UP_CALLS = 3  # before capture, for lazy initialisation of libraries
 Step = Callable[..., tuple[Tensor, ...]]
 
 
 class ReplayedStep:
-    """Calls a step, from the first call on as a recorded graph if the inputs are on a GPU."""
+    """A training step, captured as a CUDA graph if the inputs are on a GPU."""
 
     def __init__(self, step: Step, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Remember a step, which takes tensors, trains, and returns figures.
+        """Wrap a step that takes tensors, trains, and returns figures.
 
-        It must neither wait for the device nor draw random numbers. On a GPU its optimizers need
-        `capturable` and a tensor for a rate.
+        It must neither synchronise nor draw random numbers. On a GPU its optimizers need
+        `capturable` and a tensor learning rate.
         """
         self._step = step
         self._optimizers = optimizers
@@ -145,26 +164,26 @@ class ReplayedStep:
         self._figures: tuple[Tensor, ...] = ()
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Take one step and return its figures, which the next call overwrites."""
+        """Run one step and return its figures, which the next call overwrites."""
         if not inputs[0].is_cuda:
             return self._step(*inputs)
         if self._graph is None:
-            with torch.cuda.device(inputs[0].device):  # graphs are of the current one
+            with torch.cuda.device(inputs[0].device):  # graphs belong to the current device
                 self._record(inputs)
         assert self._graph is not None
-        for held, new in zip(self._inputs, inputs, strict=True):
-            held.copy_(new)
+        for static, new in zip(self._inputs, inputs, strict=True):
+            static.copy_(new)
         self._graph.replay()
         return self._figures
 
     def _record(self, inputs: tuple[Tensor, ...]) -> None:
         self._inputs = tuple(each.clone() for each in inputs)
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
             for _ in range(WARM_UP_CALLS):
                 self._step(*self._inputs)
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(side)
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
@@ -173,10 +192,10 @@ class ReplayedStep:
 
 
 def rate_for(device: torch.device, rate: float) -> float | Tensor:
-    """Return a learning rate in the form a recorded step can follow."""
+    """Return a learning rate that a captured step can follow."""
     return torch.tensor(rate, device=device) if device.type == "cuda" else rate
 
 
 def half_precision(device: torch.device) -> torch.autocast:
-    """Multiply in bfloat16; nothing that a recorded step would replay stale is kept."""
+    """Return a bfloat16 autocast without the cast cache, which a captured graph would reuse."""
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

@@ -1,4 +1,4 @@
-"""The voice's stages by name, each from files to files, so that any can be run again alone."""
+"""Stages of the voice, each from files to files."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from random import Random
 
 import torch
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.model.transformer import CausalLM
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
 from training.nano.domain.catalogue import reply_texts
 from training.nano.inputs import Package, fetch_package
-from training.nano.listening import FILE as LLM_FILE
 from training.nano.listening import load_model, to_device
 from training.nano.model import SpokenUnits, spoken_units
 from training.nano.voice.lines import LineWriter
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, record
 from training.nano.voice.stage_clock import StageClock
 from training.nano.voice.texts import common_words, everyday_sentences, with_other_words, word_lists
-from training.nano.voice.tts_stage import collect, spoken_lines, train_tts, write_lines, write_told
+from training.nano.voice.tts_stage import (
+    collect,
+    spoken_lines,
+    train_tts,
+    write_conversations,
+    write_lines,
+)
 
 RECORDINGS_FILE = "voice.npz"
 HELD_OUT_FILE = "voice_held_out.npz"
 UNITS_PER_BATCH = 512
 TALKS_SEED = 1_000
-LLM_PREFIX = "llm."
 EVERYDAY_SENTENCES = 15_000
 WORD_LISTS = 6_000
-OWN_WORDS_TIMES = 4  # so often each word of a reply stands beside the everyday ones
+OWN_WORDS_TIMES = 4  # repetitions of the words of replies, relative to everyday words
 CHANGED_REPLIES = 25_000
 CHITCHAT = Package(
     "chitchat-dataset==0.9.0",
@@ -46,14 +48,14 @@ CHATTERBOT = Package(
     "chatterbot_corpus-1.3.3-py2.py3-none-any.whl",
     "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154",
 )
-HELD_OUT_IN = 40  # one of this many texts is never spoken in training
+HELD_OUT_IN = 40  # one of so many texts is held out
 
 
 def fetch_texts(downloads: Path, path: Path) -> None:
-    """Fetch the collections of everyday sentences and choose what the target voice says.
+    """Fetch the collections of everyday sentences and choose the texts of the target voice.
 
     Raises:
-        InputError: a registry cannot be reached, or a file is another one.
+        InputError: a registry cannot be reached, or a file is not the pinned one.
     """
     downloads.mkdir(parents=True, exist_ok=True)
     chitchat, chatterbot = (fetch_package(each, downloads) for each in (CHITCHAT, CHATTERBOT))
@@ -61,7 +63,7 @@ def fetch_texts(downloads: Path, path: Path) -> None:
 
 
 def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0) -> None:
-    """Choose what the target voice says, from the wheels of both collections."""
+    """Choose the texts of the target voice, from the wheels of both collections."""
     path.parent.mkdir(parents=True, exist_ok=True)
     everyday = everyday_sentences(chitchat, chatterbot)
     replies = reply_texts()
@@ -74,14 +76,14 @@ def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0)
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a text is kept from training: decided by its words alone."""
+    """Return whether a text is held out, a function of its words."""
     return hashlib.sha256(text.encode()).digest()[0] < 256 // HELD_OUT_IN
 
 
 def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: int = 0) -> None:
-    """Record the texts in the target voice: those to learn, and those to judge by.
+    """Record the texts in the target voice, for training and for evaluation.
 
-    `most` texts beside the domain's replies are chosen at random; None for all.
+    Besides the domain's replies, `most` texts are chosen at random; None for all.
     """
     random = Random(seed)
     texts = json.loads(texts_file.read_text(encoding="utf8"))
@@ -90,8 +92,8 @@ def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: i
     others = [text for text in texts if text not in replies]
     texts = [*(text for text in texts if text in replies), *others[:most]]
     random.shuffle(texts)
-    learned = [PROMPT_TEXT, *(text for text in texts if not is_held_out(text))]
-    record(learned, out / RECORDINGS_FILE, seed=seed)
+    training = [PROMPT_TEXT, *(text for text in texts if not is_held_out(text))]
+    record(training, out / RECORDINGS_FILE, seed=seed)
     held_out = [PROMPT_TEXT, *(text for text in texts if is_held_out(text))]
     record(held_out, out / HELD_OUT_FILE, seed=seed)
 
@@ -104,19 +106,20 @@ def learn_tts(
     batch_rows: int,
     talks: Talks | None = None,
 ) -> None:
-    """Train the speech decoder on the states of the language model that is in `out`.
+    """Train the speech decoder on the states of the language model in `out`.
 
-    Without a trained one a random one stands in, which serves a rehearsal only.
+    Without a trained one, a random one is used, for rehearsals.
     """
     config = shapes.config()
     writer = LineWriter(shapes.tokenizer(), config.tts_config)
     spoken, held_out = (spoken_lines(data / name) for name in (RECORDINGS_FILE, HELD_OUT_FILE))
-    llm = load_llm(out, config).to(device)
+    torch.manual_seed(0)
+    llm = load_model(out, None).llm.requires_grad_(False).to(device)
     lines = write_lines(writer, spoken)
     if talks is not None:
-        lines += write_told(writer, spoken, talks.replies(out, device))
-    judged = collect(write_lines(writer, held_out), llm, config)
-    train_tts(collect(lines, llm, config), judged, config, out, clock, batch_rows=batch_rows)
+        lines += write_conversations(writer, spoken, talks.replies(out, device))
+    evaluated = collect(write_lines(writer, held_out), llm, config)
+    train_tts(collect(lines, llm, config), evaluated, config, out, clock, batch_rows=batch_rows)
 
 
 @dataclass(frozen=True)
@@ -137,19 +140,8 @@ class Talks:
                 yield replace(units, hidden=tuple(rows.half().cpu() for rows in units.hidden))
 
 
-def load_llm(folder: Path, config: MiniCPMOConfig) -> CausalLM:
-    """Return the language model trained so far, or a random one."""
-    torch.manual_seed(0)
-    llm = CausalLM(config.decoder, config.vocab_size).requires_grad_(False)
-    if (folder / LLM_FILE).is_file():
-        tensors = torch.load(folder / LLM_FILE, map_location="cpu", weights_only=True)
-        own = {n.removeprefix(LLM_PREFIX): t.float() for n, t in tensors.items()}
-        llm.load_state_dict({n: t for n, t in own.items() if n in llm.state_dict()})
-    return llm.eval()
-
-
 def recordings_on(device: torch.device, data: Path) -> Recordings:
-    """Load the recordings to learn from, for products as fast as a GPU makes them."""
+    """Load the recordings for training, and enable TF32 and cuDNN autotuning on a GPU."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.benchmark = True

@@ -1,4 +1,4 @@
-"""What the target voice says: the domain's replies and everyday English around them.
+"""Texts of the target voice: the domain's replies and everyday English.
 
 Everyday sentences come from two free collections (chitchat-dataset, MIT; chatterbot-corpus, BSD),
 read out of their wheels.
@@ -20,7 +20,7 @@ PLAIN = re.compile(r"[A-Za-z][a-z']*(?:,? [A-Za-z][a-z']*)*[.!?]?")
 WORD = re.compile(r"[a-z']+")
 ANY_WORD = re.compile(r"[A-Za-z']+")
 FEWEST_WORDS, MOST_WORDS = 2, 14
-RAREST_WORD = 4  # a word met less often is likely to be misspelt
+RAREST_WORD = 4  # rarer words are likely to be misspelt
 WORDS_PER_LIST = (1, 5)
 WORDS_COUNTED_UP = (5, 14)
 MOST_CHANGED = 2
@@ -38,10 +38,10 @@ def everyday_sentences(chitchat: Path, chatterbot: Path) -> list[str]:
 
 
 def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
-    """Return sequences of words that do not belong together, every second one with commas.
+    """Return sequences of unrelated words, every second one longer and with commas.
 
-    They teach the speech decoder to read words rather than to remember sentences, and, where they
-    are longer and with commas, to keep its place as in counting.
+    They train the speech decoder to read words instead of memorising sentences, and to keep its
+    place in enumerations.
     """
     chooser = random.Random(seed)
 
@@ -58,10 +58,9 @@ def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
 
 
 def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]:
-    """Return sentences in which one or two words stand that belong to another one.
+    """Return distinct new sentences: texts with one or two words replaced by those of others.
 
-    They teach the speech decoder that any word may follow any other in the domain's sentences;
-    none of them is among the texts, and each is there once.
+    They train the speech decoder on words in new contexts.
     """
     chooser, known = random.Random(seed), set(texts)
     short = [text for text in texts if len(text.split()) <= MOST_WORDS]
@@ -71,7 +70,7 @@ def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]
     made: dict[str, None] = {}
     while len(made) < n_texts:
         parts = re.split(f"({ANY_WORD.pattern})", chooser.choice(short))
-        places = range(1, len(parts), 2)  # of the words, between what separates them
+        places = range(1, len(parts), 2)  # of the words, between separators
         for at in chooser.sample(places, k=min(len(places), chooser.randint(1, MOST_CHANGED))):
             word = chooser.choice(words)
             parts[at] = word[0].upper() + word[1:] if at == 1 else word
@@ -82,7 +81,7 @@ def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]
 
 
 def common_words(texts: Iterable[str]) -> list[str]:
-    """Return the words of texts, the most frequent first."""
+    """Return the words of texts, most frequent first."""
     counts = Counter(word for text in texts for word in WORD.findall(text.lower()))
     return [word for word, count in counts.most_common() if count >= RAREST_WORD]
 

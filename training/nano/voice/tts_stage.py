@@ -1,4 +1,4 @@
-"""Stage: trains the speech decoder on the language model's states, in the orders of serving."""
+"""Stage: trains the speech decoder on the states of the language model."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from training.nano.voice.stage_clock import Average, StageClock, resume, save
 PEAK_RATE = 1e-3
 RECIPE = Recipe(inside=("model.layers.",), weight_decay=0.02)
 CONTEXTS_PER_BATCH = 256
-LENGTH_JITTER = 12  # rows; batches of about equal lengths differ from epoch to epoch
-FORGET_STATES = 0.2  # share of sequences that must do without the language model
-OTHER_PITCH, OTHER_CODE = 0.08, 0.03  # share of codes that are misheard while learning
-NORMALISER_WEIGHT = 0.01  # keeps logits log probabilities, so that the repetition penalty is mild
+LENGTH_JITTER = 12  # rows, so that batches of equal lengths differ from epoch to epoch
+STATE_DROPOUT = 0.2  # share of sequences without states of the language model
+OTHER_PITCH, OTHER_CODE = 0.08, 0.03  # share of input codes that are replaced
+NORMALISER_WEIGHT = 0.01  # keeps logits near log probabilities, for a mild repetition penalty
 WHOLE_IN = 3
 FILE = "tts.pt"
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Lines one after the other, on the device to train on.
+    """Concatenated lines on the training device.
 
     Attributes:
         starts: first row of each line and the end, int64 [N + 1], on the CPU.
-        labels: index into the codes that are used, or `NO_LABEL`, int64 [R].
+        labels: index into the used codes, or `NO_LABEL`, int64 [R].
         states: float16 [S, llm width].
         state_of: row of `states`, or `NO_STATE`, int64 [R].
     """
@@ -58,24 +58,24 @@ class Lines:
 
 
 class CodeTable:
-    """Codes that can be said: the alphabet, the end, and one row for all that is never said."""
+    """Output rows: the used codes, the end code, and one row for all unused codes."""
 
     def __init__(self, config: TTSConfig, device: torch.device) -> None:
-        never = len(PHONEMES) * PITCH_CLASSES
+        common = len(PHONEMES) * PITCH_CLASSES
         used = [*CODES_USED, config.speech_eos_id]
-        self.rows = torch.tensor([*used, never], device=device)
-        self.never = never
+        self.rows = torch.tensor([*used, common], device=device)
+        self.common = common
         self.n_unused = config.num_audio_tokens - len(used)
         self.unused = sorted(set(range(config.num_audio_tokens)) - set(used))
         self._index = {code: index for index, code in enumerate(used)}
 
     def index_of(self, label: int) -> int:
-        """Return a code's place among those used; `NO_LABEL` stays."""
+        """Return the index of a code among the used ones; `NO_LABEL` is unchanged."""
         return NO_LABEL if label == NO_LABEL else self._index[label]
 
 
 def spoken_lines(path: Path) -> list[Spoken]:
-    """Return the texts of a set of recordings with their codes behind the lead."""
+    """Return the texts of a set of recordings with their codes after the lead."""
     with np.load(path) as file:
         described = json.loads(str(file["told"]))
         starts, codes = file["starts"].tolist(), file["codes"].tolist()
@@ -88,10 +88,7 @@ def spoken_lines(path: Path) -> list[Spoken]:
 
 
 def write_lines(writer: LineWriter, spoken: Sequence[Spoken]) -> list[Line]:
-    """Write every text as a duplex turn and as a streamed reply, every third as a whole reply.
-
-    What does not fit its units is left out as a turn.
-    """
+    """Return every text as a streamed reply and, if it fits, as a duplex turn; a third as whole."""
     lines = []
     for number, each in enumerate(spoken):
         lines.append(writer.streamed(each))
@@ -104,16 +101,16 @@ def write_lines(writer: LineWriter, spoken: Sequence[Spoken]) -> list[Line]:
     return lines
 
 
-def write_told(
-    writer: LineWriter, spoken: Sequence[Spoken], told: Iterable[SpokenUnits]
+def write_conversations(
+    writer: LineWriter, spoken: Sequence[Spoken], replies: Iterable[SpokenUnits]
 ) -> list[Line]:
-    """Write replies of conversations that were said to their end and are recorded."""
+    """Return the completed replies of conversations that are recorded."""
     by_text = {each.text: each for each in spoken}
     lines = []
-    for units in told:
+    for units in replies:
         if units.has_ended and units.text in by_text:
             try:
-                lines.append(writer.told(units, by_text[units.text]))
+                lines.append(writer.from_conversation(units, by_text[units.text]))
             except UnfitTextError:
                 continue
     return lines
@@ -121,10 +118,10 @@ def write_told(
 
 @torch.no_grad()
 def collect(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> Lines:
-    """Run the language model over the contexts it has not read and put all on its device."""
+    """Compute missing states with the language model and concatenate all on its device."""
     device = llm.lm_head.weight.device
     table = CodeTable(config.tts_config, device)
-    read_contexts([line for line in lines if line.hidden is None], llm, config)
+    add_states([line for line in lines if line.hidden is None], llm, config)
     states, state_of, base = [], [], 0
     for line in lines:
         assert line.hidden is not None
@@ -145,8 +142,8 @@ def collect(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> Lin
 
 
 @torch.no_grad()
-def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> None:
-    """Set the states of lines from their contexts alone; sounds in them are `<unk>`."""
+def add_states(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> None:
+    """Compute the states of lines from their contexts, in which audio is `<unk>`."""
     device = llm.lm_head.weight.device
     order = sorted(lines, key=lambda line: len(line.context))
     for at in range(0, len(order), CONTEXTS_PER_BATCH):
@@ -161,7 +158,7 @@ def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) 
 
 
 def batches(lines: Lines, n_rows: int, random: Random) -> Iterator[Tensor]:
-    """Yield numbers of lines of about the same length for ever, `n_rows` with their padding."""
+    """Yield endless batches of lines of similar length, `n_rows` with padding."""
     lengths = lines.starts.diff().tolist()
     while True:
         order = sorted(
@@ -185,14 +182,12 @@ def logits_of(
     table: CodeTable,
     shape: DecoderConfig,
     *,
-    learns: bool,
+    is_training: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Run the speech decoder over some lines.
-
-    With `learns` some codes are misheard and some states missing.
+    """Run the speech decoder over some lines, in training with replaced codes and missing states.
 
     Returns:
-        Logits [n, used codes + 1], the last for each code never said; labels [n].
+        Logits [n, used codes + 1], the last for each unused code; labels [n].
     """
     device = lines.ids.device
     begin, end = lines.starts[chosen], lines.starts[chosen + 1]
@@ -203,9 +198,9 @@ def logits_of(
     ids, is_code, state_of = lines.ids[at], lines.is_code[at], lines.state_of[at]
     has_state = state_of != NO_STATE
     states = lines.states[state_of.clamp(min=0)].to(tts.emb_text.weight.dtype)
-    if learns:
-        ids = torch.where(is_code, mishear(ids, table), ids)
-        kept = torch.rand(len(chosen), 1, 1, device=device) >= FORGET_STATES
+    if is_training:
+        ids = torch.where(is_code, replace_some(ids, table), ids)
+        kept = torch.rand(len(chosen), 1, 1, device=device) >= STATE_DROPOUT
         states = states * kept
     semantic = F.normalize(tts.projector_semantic(states), dim=-1) * has_state[..., None]
     text = tts.emb_text(torch.where(is_code, 0, ids)) + semantic
@@ -214,12 +209,12 @@ def logits_of(
     batch = PaddedBatch.build(len(chosen), length, shape, device)
     hidden = tts.model(rows.flatten(0, 1), batch)
     labels = torch.where(is_real, lines.labels[at], NO_LABEL).flatten()
-    is_said = labels != NO_LABEL
+    is_target = labels != NO_LABEL
     head = tts.folded_head()[table.rows]
-    return (hidden[is_said] @ head.T).float(), labels[is_said]
+    return (hidden[is_target] @ head.T).float(), labels[is_target]
 
 
-def mishear(codes: Tensor, table: CodeTable) -> Tensor:
+def replace_some(codes: Tensor, table: CodeTable) -> Tensor:
     """Replace some codes by the same phoneme at another pitch, and a few by any code."""
     drawn = torch.rand(codes.shape, device=codes.device)
     pitch = torch.randint(PITCH_CLASSES, codes.shape, device=codes.device)
@@ -232,17 +227,17 @@ def mishear(codes: Tensor, table: CodeTable) -> Tensor:
 
 def code_loss(logits: Tensor, labels: Tensor, n_unused: int) -> tuple[Tensor, Tensor]:
     """Return the cross-entropy in nats and the mean square of the log normaliser."""
-    never = logits[:, -1:] + math.log(n_unused)
-    normaliser = torch.cat((logits[:, :-1], never), dim=1).logsumexp(dim=1)
-    said = logits.gather(1, labels[:, None])[:, 0]
-    return (normaliser - said).mean(), normaliser.square().mean()
+    unused = logits[:, -1:] + math.log(n_unused)
+    normaliser = torch.cat((logits[:, :-1], unused), dim=1).logsumexp(dim=1)
+    target = logits.gather(1, labels[:, None])[:, 0]
+    return (normaliser - target).mean(), normaliser.square().mean()
 
 
 def silence_unused(tensors: dict[str, Tensor], table: CodeTable) -> dict[str, Tensor]:
-    """Give every code that is never said the one row that stands for them all."""
+    """Copy the common row of unused codes to each of them."""
     for part in ("original0", "original1"):
         weight = tensors[f"head_code.0.parametrizations.weight.{part}"]
-        weight[table.unused] = weight[table.never].clone()
+        weight[table.unused] = weight[table.common].clone()
     return tensors
 
 
@@ -256,7 +251,7 @@ def train_tts(
     batch_rows: int = 16_384,
     seed: int = 0,
 ) -> MiniCPMTTS:
-    """Train or go on training; writes `tts.pt`."""
+    """Train, or resume training, and write `tts.pt`."""
     torch.manual_seed(seed)
     device = lines.ids.device
     tts = MiniCPMTTS(config.tts_config)
@@ -269,7 +264,7 @@ def train_tts(
     order = batches(lines, batch_rows, Random(seed))
     for tick in clock.ticks("tts"):
         with fast(device):
-            logits, labels = logits_of(tts, lines, next(order), table, shape, learns=True)
+            logits, labels = logits_of(tts, lines, next(order), table, shape, is_training=True)
         loss, normaliser = code_loss(logits, labels, table.n_unused)
         optimizer.step(loss + NORMALISER_WEIGHT * normaliser, tick)
         average.update(tick.step)
@@ -277,21 +272,21 @@ def train_tts(
         if tick.is_save_due:
             tensors = silence_unused(average.state_dict(), table)
             save(tensors, folder / FILE)
-            judged = MiniCPMTTS(config.tts_config)
-            judged.load_state_dict(tensors)
-            nats, share = judge(judged.to(device), held_out, table, shape)
-            tick.bar.write(f"held out: {nats:.3f} nats a code, {share:.1%} first choices right")
-    return judged.eval()
+            averaged = MiniCPMTTS(config.tts_config)
+            averaged.load_state_dict(tensors)
+            nats, share = evaluate(averaged.to(device), held_out, table, shape)
+            tick.bar.write(f"held out: {nats:.3f} nats a code, {share:.1%} top-1 accuracy")
+    return averaged.eval()
 
 
 @torch.no_grad()
-def judge(
+def evaluate(
     tts: MiniCPMTTS, lines: Lines, table: CodeTable, shape: DecoderConfig
 ) -> tuple[float, float]:
     total = right = count = 0.0
     for at in range(0, len(lines), 32):
         chosen = torch.arange(at, min(at + 32, len(lines)))
-        logits, labels = logits_of(tts, lines, chosen, table, shape, learns=False)
+        logits, labels = logits_of(tts, lines, chosen, table, shape, is_training=False)
         loss, _ = code_loss(logits, labels, table.n_unused)
         total += float(loss) * len(labels)
         right += float((logits[:, :-1].argmax(1) == labels).sum())

@@ -1,4 +1,4 @@
-"""Pictures encoded ahead of their unit: the model computes the same, and nothing else changes."""
+"""Prefetched pictures: the same results, and no other change."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ def view(loaded: UnifiedProcessor) -> Iterator[DuplexView]:
 
 
 def prepare(view: DuplexView) -> None:
-    """Begin a conversation that draws as all others do."""
     view.prepare(config=DuplexConfig(max_slice_nums=LIMIT, force_listen_count=0))
 
 
 def state_after_prefill(
     view: DuplexView, frames: Sequence[Image.Image | EncodedPicture]
 ) -> tuple[torch.Tensor, int, int]:
-    """Logits, cache length and number of slices after a unit's input in a fresh conversation."""
+    """Return logits, cache length and number of slices after the input of a first unit."""
     prepare(view)
     session, model = view.session, view.context.model
     sliced = run_inline(view._sliced(frames, LIMIT))
@@ -51,7 +50,7 @@ def state_after_prefill(
 
 
 @pytest.mark.parametrize("ahead", [(True,), (True, True), (False, True), (True, False)])
-def test_a_unit_is_the_same_whoever_encoded_its_pictures(
+def test_a_unit_is_the_same_with_prefetched_pictures(
     view: DuplexView, ahead: tuple[bool, ...]
 ) -> None:
     pictures = (LARGE, SMALL)[: len(ahead)]
@@ -63,13 +62,13 @@ def test_a_unit_is_the_same_whoever_encoded_its_pictures(
     expected, usual_length, usual_slices = state_after_prefill(view, pictures)
     assert (length, slices) == (usual_length, usual_slices)
     assert slices > len(pictures), "one of them has parts"
-    # Pictures of different sizes share a padded pass: the last bits of a row depend on company.
+    # Pictures of different sizes share a padded pass: the last bits of a row depend on the batch.
     is_same_pass = len(pictures) == 1
     torch.testing.assert_close(logits, expected, rtol=0, atol=0 if is_same_pass else 1e-5)
 
 
-def facts(session: Session) -> list[object]:
-    """What a look must not change."""
+def state_of(session: Session) -> list[object]:
+    """Return the state that prefetching must not change."""
     audio_input, random = session.audio_input, session.sampler.generator.get_state().tolist()
     return [
         session.cached_tokens,
@@ -81,26 +80,26 @@ def facts(session: Session) -> list[object]:
     ]
 
 
-def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
+def test_prefetching_does_not_change_the_conversation(view: DuplexView) -> None:
     assert view.prefill(SECOND).success
-    before = facts(view.session)
-    seen = run_inline(view.encode_ahead(SMALL, LIMIT))
-    assert facts(view.session) == before, "in the middle of a unit"
-    assert seen.max_slices == LIMIT
+    before = state_of(view.session)
+    encoded = run_inline(view.encode_ahead(SMALL, LIMIT))
+    assert state_of(view.session) == before, "in the middle of a unit"
+    assert encoded.max_slices == LIMIT
     view.generate()
     view.finalize()
-    fed, _ = run(view, [seen])
+    fed, _ = run(view, [encoded])
     assert fed == 1
 
 
 def run(view: DuplexView, frames: Sequence[Image.Image | EncodedPicture]) -> tuple[int, bool]:
-    """A whole unit; its slices, and whether the model listened."""
+    """Run a unit; return its slices, and whether the model listened."""
     done = run_inline(view.unit(SECOND, frames))
     assert done is not None
     return done.vision_slices, done.is_listen
 
 
-def test_what_was_seen_is_not_encoded_again(
+def test_prefetched_pictures_are_not_encoded_again(
     view: DuplexView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = view.context.model.executor
@@ -112,11 +111,11 @@ def test_what_was_seen_is_not_encoded_again(
         return list(encode(requests))
 
     monkeypatch.setitem(executor._handlers, EncodeImages, count)
-    seen = run_inline(view.encode_ahead(LARGE, LIMIT))
-    slices, _ = run(view, [seen])
-    assert asked == slices == len(seen.rows) > 1
+    encoded = run_inline(view.encode_ahead(LARGE, LIMIT))
+    slices, _ = run(view, [encoded])
+    assert asked == slices == len(encoded.rows) > 1
 
 
-def test_a_look_may_be_cut_otherwise_than_the_conversation_says(view: DuplexView) -> None:
-    seen = run_inline(view.encode_ahead(LARGE, 1))
-    assert (seen.max_slices, len(seen.rows)) == (1, 1)
+def test_a_picture_can_be_prefetched_with_another_slice_limit(view: DuplexView) -> None:
+    encoded = run_inline(view.encode_ahead(LARGE, 1))
+    assert (encoded.max_slices, len(encoded.rows)) == (1, 1)

@@ -146,6 +146,7 @@ def _launch_branch(
 
 SMALLEST_BLOCK = 16  # channels; what a tensor core takes at once
 CHANNEL_STEP = 32  # the kernels' smallest block of outputs; missing channels are zeros
+MOST_ADDED = 3  # signals that a convolution adds to its result
 UPSAMPLING_TAPS = 3  # inputs one output of an upsampling convolution can see
 # Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.
 MANY_PROGRAMS = 264  # twice the processors of the largest card: then blocks may be large
@@ -257,7 +258,7 @@ def convolve(
 ) -> tuple[Tensor, Tensor]:
     """Convolve, add what runs beside, and activate for the next convolution.
 
-    `x` is [S, T, C], zero behind a stream's end; up to two float32 tensors [S, T, C_out] are
+    `x` is [S, T, C], zero behind a stream's end; up to three float32 tensors [S, T, C_out] are
     `added`, and the sum is multiplied with `factor`.
 
     Returns:
@@ -328,6 +329,7 @@ def _convolve_blocks(
     bias,
     first,
     second,
+    third,
     total,
     active,
     alpha,
@@ -366,6 +368,8 @@ def _convolve_blocks(
         result += tl.load(first + at, mask=is_frame, other=0.0)
     if N_ADDED > 1:
         result += tl.load(second + at, mask=is_frame, other=0.0)
+    if N_ADDED > 2:
+        result += tl.load(third + at, mask=is_frame, other=0.0)
     result *= factor
     if HAS_SUM:
         tl.store(total + at, result, mask=is_frame)
@@ -397,12 +401,13 @@ def _launch_convolve(
     frames, channels = _blocks(n_streams * n_frames, n_out)
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
+    assert len(added) <= MOST_ADDED
     _convolve_blocks[(triton.cdiv(n_frames, frames), n_out // channels, n_streams)](
         x,
         layer.weight,
         layer.bias,
-        added[0] if added else x,
-        added[1] if len(added) > 1 else x,
+        *added,
+        *(x,) * (MOST_ADDED - len(added)),
         total,
         active,
         layer.bias if activation is None or activation.alpha is None else activation.alpha,

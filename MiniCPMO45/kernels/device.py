@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, cast
 
@@ -125,6 +125,33 @@ def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def run_concurrently(works: Sequence[Callable[[], T]], device: torch.device) -> list[T]:
+    """Run independent pieces of work on a stream each: parallel branches of a captured graph.
+
+    What they read must be written before the call and outlive it, since the allocator reuses
+    memory in the order of one stream.
+    """
+    if device.type != "cuda":
+        return [work() for work in works]
+    current = torch.cuda.current_stream(device)
+    start, results = current.record_event(), []
+    streams = (current, *_side_streams(device, len(works) - 1))
+    for stream, work in zip(streams, works, strict=True):
+        stream.wait_event(start)
+        with torch.cuda.stream(stream):
+            results.append(work())
+    for stream in streams[1:]:
+        current.wait_stream(stream)
+    return results
+
+
+@lru_cache
+def _side_streams(device: torch.device, count: int) -> tuple[torch.cuda.Stream, ...]:
+    return tuple(torch.cuda.Stream(device) for _ in range(count))
+
+
 SLOW_WARM_UP_S = 1.0  # worth a line in the log: kernels were compiled, as on a first start
 
 

@@ -218,47 +218,6 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> 
 
 
 @triton.jit
-def _absorb(
-    query,
-    keys,
-    stride,
-    to_value,
-    count,
-    scores,
-    so_far,
-    HAS_BIAS: tl.constexpr,
-    IS_NEW: tl.constexpr,
-    D: tl.constexpr,
-    KEYS: tl.constexpr,
-):
-    """Add `count` keys and values to a running softmax, block by block."""
-    of_row, ages, frames, n_frames, scale = scores
-    highest, total, mixed = so_far
-    channel = tl.arange(0, D)
-    for start in range(0, count, KEYS):
-        column = start + tl.arange(0, KEYS)
-        is_seen = column < count
-        at = keys + column[:, None] * stride + channel[None, :]
-        key = tl.load(at, mask=is_seen[:, None], other=0.0)
-        value = tl.load(at + to_value, mask=is_seen[:, None], other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision="ieee")
-        if HAS_BIAS:
-            age = -column if IS_NEW else tl.load(ages + column, mask=is_seen, other=0).to(tl.int32)
-            distance = frames[:, None] + age[None, :] + n_frames - 1
-            is_pair = (frames < n_frames)[:, None] & is_seen[None, :]
-            score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
-        score = tl.where(is_seen[None, :], score * scale, float("-inf"))
-        risen = tl.maximum(highest, tl.max(score, 1))
-        weight = tl.exp(score - risen[:, None])
-        shrink = tl.exp(highest - risen)
-        total = total * shrink + tl.sum(weight, 1)
-        mixed = mixed * shrink[:, None]
-        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
-        highest = risen
-    return highest, total, mixed
-
-
-@triton.jit
 def _memory_of(
     described,
     layer,
@@ -322,16 +281,35 @@ def _attend_blocks(
     at = new + frames[:, None] * (3 * HEADS * D) + channel[None, :]
     query = tl.load(at, mask=is_query[:, None], other=0.0)
     of_row = bias + head * bias_head + (row * n_frames + frames).to(tl.int64) * bias_row
-    scores = (of_row, mine + ages_at, frames, n_frames, scale)
-    lowest = tl.full((QUERIES,), float("-inf"), tl.float32)
-    so_far = (lowest, tl.zeros((QUERIES,), tl.float32), tl.zeros((QUERIES, D), tl.float32))
-    # What is remembered, then the chunk itself.
-    so_far = _absorb(query, cache, 2 * D, D, length, scores, so_far, HAS_BIAS, False, D, KEYS)
+    ages = mine + ages_at
+    highest = tl.full((QUERIES,), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    mixed = tl.zeros((QUERIES, D), tl.float32)
     new += HEADS * D
-    ROW: tl.constexpr = 3 * HEADS * D
-    _, total, mixed = _absorb(
-        query, new, ROW, HEADS * D, n_new, scores, so_far, HAS_BIAS, True, D, KEYS
-    )
+    for start in range(0, length + n_new, KEYS):  # the cache, then the chunk itself
+        column = start + tl.arange(0, KEYS)
+        is_seen = column < length + n_new
+        is_new = column >= length
+        of_new = new + (column - length) * (3 * HEADS * D)
+        key_at = tl.multiple_of(tl.where(is_new, of_new, cache + column * (2 * D)), 16)
+        value_at = tl.multiple_of(key_at + tl.where(is_new, HEADS * D, D), 16)
+        key = tl.load(key_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
+        value = tl.load(value_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee")
+        if HAS_BIAS:
+            age = tl.load(ages + column, mask=is_seen & ~is_new, other=0).to(tl.int32)
+            age = tl.where(is_new, length - column, age)
+            distance = frames[:, None] + age[None, :] + n_frames - 1
+            is_pair = is_query[:, None] & is_seen[None, :]
+            score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
+        score = tl.where(is_seen[None, :], score * scale, float("-inf"))
+        risen = tl.maximum(highest, tl.max(score, 1))
+        weight = tl.exp(score - risen[:, None])
+        shrink = tl.exp(highest - risen)
+        total = total * shrink + tl.sum(weight, 1)
+        mixed = mixed * shrink[:, None]
+        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
+        highest = risen
     at = out + (row * n_frames + frames).to(tl.int64)[:, None] * (HEADS * D)
     mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
     tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])

@@ -1,10 +1,9 @@
-"""The memory of streams: the table that names it, attention over it, and writing to it.
+"""State of the vocoder's streams: its table, attention over the caches, and writes to them.
 
-A row of a `StreamTable` says where a stream's memory lies, how much of it counts and where new
-columns go. A replayed graph reads the same place every time, so one copy to the device is all that
-a step is told. Kernels reach the memory by raw addresses, which nothing keeps alive: this is safe
-because the allocator reuses freed memory in the order of one CUDA stream, and because one thread
-uploads.
+A row of a `StreamTable` holds the addresses of a stream's state, the lengths of its caches and the
+slots of new entries; it is the only input of a replayed graph that changes. Kernels use raw
+addresses, which do not keep memory alive: this is safe because the allocator reuses freed memory in
+the order of one CUDA stream, and because one thread uploads.
 """
 
 from __future__ import annotations
@@ -22,27 +21,26 @@ from torch.nn import functional as F
 
 from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 
-COPY_BLOCK = 1024  # values one program copies
-# Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.
-FEW_QUERIES, MANY_QUERIES = 16, 64  # frames per program: small ones while programs are few
-MANY_PROGRAMS = 128  # about the processors of a large card
-KEY_BLOCK = 64
-CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # places behind a cache's address in a row
-DROPPED = -1  # target of a new column that is not kept
+COPY_BLOCK = 1024  # values per program
+# Sizes that vary between batches are runtime arguments: every variant costs seconds at start.
+# Frames and keys of a program's tiles, with few programs and with many.
+FEW_TILES, MANY_TILES = (16, 128), (64, 64)
+MANY_PROGRAMS = 128  # about the multiprocessors of a large card
+CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # offsets from a cache's address in a row
+DROPPED = -1  # target of a new entry that is not retained
 
 
 class StreamTable:
-    """Named columns of integers for S streams.
+    """Named integer fields of S streams.
 
     Attributes:
         rows: int64 [S, width] on the device.
-        memory: the tensors whose addresses are in the rows, by the name of that column, from
-            `upload` to `release`. The plain operations reach the streams through them, kernels
-            through the addresses.
+        memory: the tensors whose addresses are in the rows, by field name, from `upload` to
+            `release`. The plain operations use the tensors, kernels the addresses.
     """
 
     def __init__(self, n_rows: int, sizes: Mapping[str, int], device: torch.device) -> None:
-        """Allocate the table, with so many integers per row under each name."""
+        """Allocate the table; `sizes` gives the integers per row of each field."""
         edges = pairwise(accumulate(sizes.values(), initial=0))
         self._places = {name: slice(*edge) for name, edge in zip(sizes, edges, strict=True)}
         shape = (n_rows, sum(sizes.values()))
@@ -51,31 +49,31 @@ class StreamTable:
             self.rows = torch.zeros(shape, dtype=torch.int64, device=device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
         self.memory: dict[str, Sequence[Tensor]] = {}
-        self._owner: tuple[int, int] | None = None  # the thread and CUDA stream that upload
+        self._owner: tuple[int, int] | None = None  # thread and CUDA stream that upload
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return a named part of the rows, int64 [S, n] on the device."""
+        """Return a field, int64 [S, n] on the device."""
         return self.rows[:, self._places[name]]
 
     def place(self, name: str) -> int:
-        """Return where in a row a named part begins."""
+        """Return the first index of a field in a row."""
         return self._places[name].start
 
     def value(self, name: str, row: int) -> int:
-        """Return a single integer of a row as it was filled in, without asking the device."""
+        """Return the first integer of a field from the host's copy."""
         return int(self._host[row, self._places[name].start])
 
     def on_host(self) -> dict[str, NDArray[np.int64]]:
-        """Return the parts by name, to be filled before `upload` [S, n]."""
+        """Return the host's fields by name [S, n], to be filled before `upload`."""
         if self._uploaded is not None:
             self._uploaded.synchronize()  # the last copy may still read them
         rows = self._host.numpy()
         return {name: rows[:, place] for name, place in self._places.items()}
 
     def upload(self, memory: Mapping[str, Sequence[Tensor]]) -> None:
-        """Send what was filled to the device, addresses included, without waiting.
+        """Enqueue the copy to the device.
 
-        `memory` holds tensors, one per row, whose addresses belong under each name.
+        `memory` holds one tensor per row for each field that takes addresses.
         """
         self._check_owner()
         self.memory = dict(memory)
@@ -87,7 +85,7 @@ class StreamTable:
             self._uploaded.record()
 
     def release(self) -> None:
-        """Drop the tensors once the step is launched, so that a closed stream's memory is freed."""
+        """Drop the tensors after the launch, so that a closed stream's memory is freed."""
         self.memory = {}
 
     def _check_owner(self) -> None:
@@ -100,14 +98,13 @@ class StreamTable:
 
 @dataclass(frozen=True)
 class ColumnCache:
-    """The attention caches of a table's streams, all of one kind.
+    """One kind of attention cache of a table's streams.
 
-    A stream's memory is [layers, group, heads, capacity, 2 * d], keys and values of a column side
-    by side.
+    A stream's cache is [layers, group, heads, capacity, 2 * d]; an entry is a key and its value.
 
     Attributes:
-        name: prefix of its columns `address`, `capacity`, `length`, `targets` and `ages`.
-        n_new: name of the number of new columns.
+        name: prefix of its fields `address`, `capacity`, `length`, `targets` and `ages`.
+        n_new: name of the field with the number of new entries.
     """
 
     table: StreamTable
@@ -117,9 +114,9 @@ class ColumnCache:
 
     @staticmethod
     def sizes(name: str, n_new: int, n_ages: int = 0) -> dict[str, int]:
-        """Columns a table needs for such a cache; kernels count on the order of the first three.
+        """Fields a table needs for such a cache; kernels rely on the order of the first three.
 
-        A step may add `n_new` columns. The distance of `n_ages` counts; 0 where positions do not.
+        A step adds at most `n_new` entries. `n_ages` entries have an age, 0 without positions.
         """
         return {
             f"{name} address": 1,
@@ -133,7 +130,7 @@ class ColumnCache:
         return f"{self.name} {part}"
 
     def place(self, part: str) -> int:
-        """Where in a row one of its columns begins."""
+        """First index of one of its fields in a row."""
         return self.table.place(self.column(part))
 
     def memory_of(self, stream: int) -> Tensor:
@@ -156,7 +153,7 @@ def load_tails(table: StreamTable, size: int) -> Tensor:
 
 
 def store_tails(tails: Tensor, table: StreamTable) -> None:
-    """Put tails [S, size] back into the streams."""
+    """Copy tails [S, size] back to the streams."""
     if runs_kernels(tails):
         _launch_copy(table, tails, is_stored=True)
         return
@@ -184,11 +181,11 @@ def _launch_copy(table: StreamTable, tails: Tensor, *, is_stored: bool) -> None:
 
 
 def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
-    """Attend from the new frames of every stream to what it remembers and to themselves.
+    """Attend from the new frames of every stream to its cache and to themselves.
 
     `qkv` holds queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
-    stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, not yet
-    divided by sqrt(d); None where positions do not count.
+    stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, before
+    the division by sqrt(d); None without positions.
 
     Returns:
         [S * group, T, heads * d] in the dtype of `qkv`.
@@ -228,7 +225,7 @@ def _memory_of(
     HEADS: tl.constexpr,
     D: tl.constexpr,
 ):
-    """Where the columns of a stream's head begin."""
+    """Pointer to the first entry of a stream's head."""
     capacity = tl.load(described + CAPACITY)
     cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
     return cache + ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
@@ -319,7 +316,7 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
     n_rows, n_frames, width = qkv.shape
     rows, head_dim = cache.table.rows, width // (3 * cache.heads)
     out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
-    queries = MANY_QUERIES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_QUERIES
+    queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
     _attend_blocks[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
         qkv,
         qkv if bias is None else bias,
@@ -339,15 +336,15 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
         D=head_dim,
         HAS_BIAS=bias is not None,
         QUERIES=queries,
-        KEYS=KEY_BLOCK,
+        KEYS=keys,
     )
     return out
 
 
 def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
-    """Write the keys and values of a chunk into the columns the table names.
+    """Write the keys and values of a chunk to the table's targets.
 
-    `new` is what `attend` was given, layer by layer [layers, S * group, T, 3 * heads * d].
+    `new` holds the `qkv` of each layer's `attend`, [layers, S * group, T, 3 * heads * d].
     """
     if runs_kernels(new):
         _launch_store_columns(new, cache, first_layer)

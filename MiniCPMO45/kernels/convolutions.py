@@ -1,7 +1,7 @@
 """Convolutions and Snake activations of the waveform generator.
 
-Signals lie channel by channel in each sample, [S, T, C], and are zero behind a stream's end; with
-no lengths every frame counts. Without a kernel the memory lies as convolutions of PyTorch leave it.
+Signals are [S, T, C] and zero beyond a stream's end; without lengths every frame is valid. The
+plain version keeps the memory layout of PyTorch's convolutions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Activation:
 
 
 def inside(x: Tensor, lengths: Tensor) -> Tensor:
-    """Ones before a stream's end, zeros behind it, for x [S, T, C]: [S, T, 1]."""
+    """Mask of the valid frames of x [S, T, C]: ones and zeros [S, T, 1]."""
     return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[:, :, None].to(x.dtype)
 
 
@@ -40,8 +40,8 @@ def snake(x: Tensor, alpha: Tensor) -> Tensor:
 
 @triton.jit
 def snake_of(x, alpha, eps):
-    # The general sine is long code for huge arguments; a square repeats after half a turn, and
-    # what is left of it is a short polynomial. Source: Cephes, sinf, for pi in three parts.
+    # The general sine handles huge arguments at great length. The square has a period of pi, and
+    # after the reduction a short polynomial suffices. Source: Cephes, sinf, for pi in three parts.
     turn = x * alpha
     halves = tl.floor(turn * 0.3183098861837907 + 0.5)
     turn = turn - halves * 3.140625
@@ -65,7 +65,7 @@ def branch(
     one frame too few is mirrored in front. `alphas` are those of each block, float32 [n, C].
 
     Returns:
-        The sum; and the activated signal of each block [S, T, C], zero behind a stream's end.
+        The sum; and the activated signal of each block [S, T, C], zero beyond a stream's end.
     """
     if runs_kernels(x):
         assert lengths is not None
@@ -144,16 +144,17 @@ def _launch_branch(
     return out
 
 
-SMALLEST_BLOCK = 16  # channels; what a tensor core takes at once
+SMALLEST_BLOCK = 16  # channels of a tensor core operation
 CHANNEL_STEP = 32  # the kernels' smallest block of outputs; missing channels are zeros
+MOST_ADDED = 3  # signals that a convolution adds to its result
 UPSAMPLING_TAPS = 3  # inputs one output of an upsampling convolution can see
-# Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.
-MANY_PROGRAMS = 264  # twice the processors of the largest card: then blocks may be large
+# Sizes that vary between batches are runtime arguments: every variant costs seconds at start.
+MANY_PROGRAMS = 264  # twice the multiprocessors of the largest card; enough for large blocks
 
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """A convolution as the kernel takes it: weight [taps * C_in, C_out], bias [C_out], odd taps."""
+    """Weights in the layout of the kernel: weight [taps * C_in, C_out], bias [C_out], odd taps."""
 
     weight: Tensor
     bias: Tensor
@@ -164,7 +165,7 @@ class PackedWeights:
     def of(
         cls, weight: Tensor, bias: Tensor, dilation: int, dtype: torch.dtype
     ) -> PackedWeights | None:
-        """Pack a weight [taps, C_in, C_out]; None if the kernel's blocks do not fit it."""
+        """Pack a weight [taps, C_in, C_out]; None if the kernel does not support its size."""
         n_in, n_out = weight.shape[1:]
         if n_in % SMALLEST_BLOCK:
             return None
@@ -178,7 +179,7 @@ class PackedWeights:
 
 
 class Convolution(nn.Conv1d):
-    """A convolution that gives as many frames as it takes, with zeros around the signal."""
+    """A convolution that keeps the number of frames, with zero padding."""
 
     packed: PackedWeights | None = None
 
@@ -187,14 +188,14 @@ class Convolution(nn.Conv1d):
         super().__init__(n_in, n_out, taps, dilation=dilation, padding=reach)
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Lay the weights out for the kernel; outputs are padded to a whole block."""
+        """Pack the weights for the kernel; outputs are padded to a whole block."""
         assert self.bias is not None
         weight = self.weight.detach().permute(2, 1, 0)
         self.packed = PackedWeights.of(weight, self.bias.detach(), self.dilation[0], dtype)
 
 
 class Upsampling(nn.ConvTranspose1d):
-    """A transposed convolution that gives `rate` frames for each it takes."""
+    """A transposed convolution that multiplies the number of frames by `rate`."""
 
     packed: PackedWeights | None = None
 
@@ -206,9 +207,9 @@ class Upsampling(nn.ConvTranspose1d):
         return self.stride[0]
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Lay the weights out for the kernel: the outputs of one input stand side by side.
+        """Pack the weights for the kernel: the outputs of one input are adjacent.
 
-        Output `rate * i + r` sees inputs i - 1, i and i + 1 at most, at kernel places
+        Output `rate * i + r` depends on inputs i - 1, i and i + 1 at most, at kernel indices
         `r + padding - rate * d` for input i + d.
         """
         weight = self.weight.detach()  # [C_in, C_out, kernel]
@@ -226,12 +227,12 @@ class Upsampling(nn.ConvTranspose1d):
 
 
 class ExactConvolution(nn.Conv1d):
-    """A float32 convolution, as one product on a card, where cuDNN would take TF32 unasked."""
+    """A float32 convolution; one product on a card, where cuDNN would use TF32 by default."""
 
     packed: Tensor | None = None
 
     def pack(self) -> None:
-        """Lay the weights out tap by tap [taps * C_in, C_out]."""
+        """Pack the weights tap by tap [taps * C_in, C_out]."""
         self.packed = self.weight.detach().permute(2, 1, 0).flatten(0, 1).contiguous()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -255,14 +256,14 @@ def convolve(
     activation: Activation | None = None,
     wants_sum: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Convolve, add what runs beside, and activate for the next convolution.
+    """Convolve, add other signals, and activate for the next convolution.
 
-    `x` is [S, T, C], zero behind a stream's end; up to two float32 tensors [S, T, C_out] are
+    `x` is [S, T, C], zero beyond a stream's end; up to three float32 tensors [S, T, C_out] are
     `added`, and the sum is multiplied with `factor`.
 
     Returns:
-        The sum, float32 [S, T, C_out], behind a stream's end anything; and the activated sum in
-        the dtype of `x`, zero there. What was not asked for is empty.
+        The sum, float32 [S, T, C_out], undefined beyond a stream's end; and the activated
+        sum in the dtype of `x`, zero there. A result that was not requested is empty.
     """
     if layer.packed is not None and runs_kernels(x):
         assert lengths is not None
@@ -328,6 +329,7 @@ def _convolve_blocks(
     bias,
     first,
     second,
+    third,
     total,
     active,
     alpha,
@@ -366,6 +368,8 @@ def _convolve_blocks(
         result += tl.load(first + at, mask=is_frame, other=0.0)
     if N_ADDED > 1:
         result += tl.load(second + at, mask=is_frame, other=0.0)
+    if N_ADDED > 2:
+        result += tl.load(third + at, mask=is_frame, other=0.0)
     result *= factor
     if HAS_SUM:
         tl.store(total + at, result, mask=is_frame)
@@ -397,12 +401,13 @@ def _launch_convolve(
     frames, channels = _blocks(n_streams * n_frames, n_out)
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
+    assert len(added) <= MOST_ADDED
     _convolve_blocks[(triton.cdiv(n_frames, frames), n_out // channels, n_streams)](
         x,
         layer.weight,
         layer.bias,
-        added[0] if added else x,
-        added[1] if len(added) > 1 else x,
+        *added,
+        *(x,) * (MOST_ADDED - len(added)),
         total,
         active,
         layer.bias if activation is None or activation.alpha is None else activation.alpha,
@@ -431,7 +436,7 @@ def _launch_convolve(
 
 
 def _blocks(n_rows: int, n_out: int) -> tuple[int, int]:
-    """Frames and channels of one program: large blocks where there are enough of them."""
+    """Frames and channels of one program: large blocks if there are enough of them."""
     channels = math.gcd(n_out, 128)
     for frames in (128, 64):
         if n_rows // frames * (n_out // channels) >= MANY_PROGRAMS:
@@ -440,7 +445,7 @@ def _blocks(n_rows: int, n_out: int) -> tuple[int, int]:
 
 
 def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
-    """Upsample a signal [S, T, C], zero behind a stream's end, to float32 [S, T * rate, C_out]."""
+    """Upsample a signal [S, T, C], zero beyond a stream's end, to float32 [S, T * rate, C_out]."""
     if layer.packed is not None and runs_kernels(x):
         assert lengths is not None
         wide, _ = _launch_convolve(x, layer.packed, lengths, (), 1.0, None, True)
@@ -459,6 +464,6 @@ def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
 
 
 def _in_order(y: Tensor) -> Tensor:
-    """Return [S, C, T] as float32 [S, T, C], laid out so where kernels read it."""
+    """Return [S, C, T] as float32 [S, T, C], contiguous where kernels read it."""
     signal = y.transpose(1, 2).float()
     return signal.contiguous() if runs_kernels(signal) else signal

@@ -1,4 +1,4 @@
-"""Attention among the rows of one item, with heads of any size: the pictures' have 72 values.
+"""Dense attention with heads of any size; those of the vision encoder have 72 values.
 
 PyTorch's kernels compute such heads as if they had 128 values. Here a head is cut in a power of
 two and a rest, which is rounded up to 16.
@@ -15,7 +15,7 @@ from torch import Tensor
 from MiniCPMO45.kernels.device import fitting_stages, runs_kernels, tl, triton
 
 KEYS, STAGES = 64, 3
-FEW_QUERIES, MANY_QUERIES = 64, 128  # of a program: small ones while programs are few
+FEW_QUERIES, MANY_QUERIES = 64, 128  # of a program: small tiles when there are few programs
 MANY_PROGRAMS = 1024
 QUERIES_PER_WARP = 16
 HALF_BYTES = 2
@@ -30,7 +30,7 @@ def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
     sees one at least.
     """
     n_items, n_rows, _ = qkv.shape
-    # Whole tiles without a mask are what the library is faster at, in spite of its heads.
+    # The library is faster on whole tiles without a mask, in spite of the padding.
     is_of_keys = mask.shape == (n_items, 1, 1, n_rows) if mask is not None else n_rows % KEYS > 0
     if runs_kernels(qkv) and is_of_keys and _is_uneven(qkv, heads):
         return _launch_attend(qkv, heads, mask)
@@ -40,7 +40,7 @@ def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
 
 
 def _is_uneven(qkv: Tensor, heads: int) -> bool:
-    """Whether the heads are of a size that the kernel is better at."""
+    """Whether PyTorch would pad the heads."""
     size = qkv.shape[-1] // (3 * heads)
     first = _power_below(size)
     return qkv.dtype.itemsize == HALF_BYTES and 0 < size - first <= first // 2

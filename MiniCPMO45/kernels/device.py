@@ -1,10 +1,9 @@
-"""Host and device: where Triton runs, launches, CUDA graphs, copies, and the memory of a card.
+"""Triton, dependent launches, CUDA graphs, copies between host and device, and device memory.
 
-An operation stands in one file: its plain form in PyTorch, which says what it does, and its kernel.
-A kernel launched dependently may start while the one before it runs. Its programs call
-`await_rows` before they read what that one wrote, and before they write; so every kernel ends
-after the one before it. All graphs share one memory pool, so they are replayed one after the
-other, on one stream. Only `read_back` waits for a device."""
+One file holds an operation's plain PyTorch version, which defines it, and its kernel. A dependent
+launch may start while its predecessor runs. Its programs call `await_rows` before they read the
+predecessor's results and before they write, so kernels complete in order. All graphs share one
+memory pool and are replayed in order on one stream. Only `read_back` waits for a device."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, cast
 
@@ -25,14 +24,14 @@ from tqdm import tqdm
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 
-# Without a card only Triton's interpreter runs kernels; importing the compiler would take memory.
+# Without a card only Triton's interpreter runs kernels; importing the compiler wastes memory.
 HAS_TRITON = find_spec("triton") is not None and (
     torch.cuda.is_available() or "TRITON_INTERPRET" in os.environ
 )
 
 
 class _Absent:
-    """Takes the place of a missing module; its functions are never called."""
+    """Placeholder for a missing module; its functions are never called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *arguments, **options: lambda function: function
@@ -51,9 +50,9 @@ else:
 
 
 def runs_kernels(x: Tensor) -> bool:
-    """Whether an operation on x launches kernels; else it is computed in plain PyTorch.
+    """Whether operations on x launch kernels rather than plain PyTorch.
 
-    Kernels record no gradients and know no autocast.
+    Kernels support neither gradients nor autocast.
     """
     is_plain = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
     return x.is_cuda and HAS_TRITON and not is_plain
@@ -65,10 +64,10 @@ LINE = tl.constexpr(64)  # bfloat16 values in a line of the L2 cache
 
 @triton.jit
 def let_next_start(OVERLAPS: tl.constexpr):
-    """Let the next kernel start beside this one.
+    """Allow the next kernel to start before this one ends.
 
-    Called before `await_rows`, it saves time, but the next kernel may then start before the one
-    before this has ended: its part before its own `await_rows` may read constants only.
+    If called before `await_rows`, the next kernel may even start before this kernel's predecessor
+    ends, so that it may only read constants before its own `await_rows`.
     """
     if OVERLAPS:
         cuda.gdc_launch_dependents()
@@ -76,14 +75,14 @@ def let_next_start(OVERLAPS: tl.constexpr):
 
 @triton.jit
 def await_rows(OVERLAPS: tl.constexpr):
-    """Wait until the kernel before this one has written everything."""
+    """Wait until the preceding kernel's results are visible."""
     if OVERLAPS:
         cuda.gdc_wait()
 
 
 @triton.jit
 def prefetch_line(pointers, OVERLAPS: tl.constexpr):
-    """Ask for one 128-byte line per pointer to be brought to the L2 cache."""
+    """Prefetch one 128-byte line per pointer into the L2 cache."""
     if OVERLAPS:
         tl.inline_asm_elementwise(
             "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
@@ -96,25 +95,25 @@ def prefetch_line(pointers, OVERLAPS: tl.constexpr):
 
 
 def overlaps_launches(x: Tensor) -> bool:
-    """Whether kernels on this tensor's device may start before the one before them has ended."""
+    """Whether the tensor's device supports dependent launches."""
     return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= HOPPER
 
 
-SPARE_SHARED_BYTES = 12 * 1024  # what a program keeps beside its tiles
+SPARE_SHARED_BYTES = 12 * 1024  # of a program, for everything except its tiles
 
 
 def stages_within(shared_bytes: int, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
-    """Return how many tiles a program may have in flight: fewer on cards with less shared memory.
+    """Return the pipeline stages that fit into shared memory, at most `stages` and at least 1.
 
     A program has 227 KiB with compute capability 9.0, and 99 with 8.6, 8.9 and 12.0. `stage_bytes`
-    are the tiles of one step of the loop, `kept_bytes` what stays through all steps.
+    are the tiles of one iteration, `kept_bytes` the data of all iterations.
     """
-    room = shared_bytes - SPARE_SHARED_BYTES - kept_bytes
-    return max(1, min(stages, room // stage_bytes))
+    available = shared_bytes - SPARE_SHARED_BYTES - kept_bytes
+    return max(1, min(stages, available // stage_bytes))
 
 
 def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
-    """Return `stages_within` for the device of a tensor."""
+    """Return `stages_within` for a tensor's device."""
     if not x.is_cuda:
         return stages
     properties = torch.cuda.get_device_properties(x.device)
@@ -125,17 +124,44 @@ def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def run_concurrently(works: Sequence[Callable[[], T]], device: torch.device) -> list[T]:
+    """Run independent pieces of work on a stream each: parallel branches of a captured graph.
+
+    What they read must be written before the call and outlive it, since the allocator reuses
+    memory in the order of one stream.
+    """
+    if device.type != "cuda":
+        return [work() for work in works]
+    current = torch.cuda.current_stream(device)
+    start, results = current.record_event(), []
+    streams = (current, *_side_streams(device, len(works) - 1))
+    for stream, work in zip(streams, works, strict=True):
+        stream.wait_event(start)
+        with torch.cuda.stream(stream):
+            results.append(work())
+    for stream in streams[1:]:
+        current.wait_stream(stream)
+    return results
+
+
+@lru_cache
+def _side_streams(device: torch.device, count: int) -> tuple[torch.cuda.Stream, ...]:
+    return tuple(torch.cuda.Stream(device) for _ in range(count))
+
+
 SLOW_WARM_UP_S = 1.0  # worth a line in the log: kernels were compiled, as on a first start
 
 
 class Capturable(Generic[T]):
-    """Device work that may be replayed."""
+    """Device work that can be captured in a CUDA graph and replayed."""
 
     def __init__(self, name: str, function: Callable[[], T] | None = None) -> None:
-        """Take the work, unless a subclass does it in `_work`.
+        """Take the work, unless a subclass overrides `_work`.
 
-        It is called as it is until `capture` has captured it, reads and writes static tensors and
-        never waits for the device. Its result, tensors, is valid until the next replay.
+        The work runs eagerly until it is captured, uses static tensors and never waits for the
+        device. Its result, tensors, is valid until the next replay.
         """
         self.name = name
         self._function = function
@@ -143,7 +169,7 @@ class Capturable(Generic[T]):
         self._result: T | None = None
 
     def run(self) -> T:
-        """Do the work, in the order of the current stream."""
+        """Enqueue the work on the current stream."""
         if self._graph is None:
             return self._work()
         self._graph.replay()
@@ -154,15 +180,15 @@ class Capturable(Generic[T]):
         return self._function()
 
     def warm_up(self) -> None:
-        """Do the work once as it is: kernels are compiled and libraries set up."""
+        """Run the work once eagerly, which compiles kernels and initialises libraries."""
         self._work()
 
     def capture(self, pool: Any) -> None:
-        """Capture the work; it must be harmless to run with what its tensors hold now."""
+        """Capture the work, which also runs once with the current inputs."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.warm_up()  # libraries are set up for each thread of its own
+            self.warm_up()  # libraries are initialised per thread
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
@@ -173,10 +199,8 @@ class Capturable(Generic[T]):
 def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress: bool) -> None:
     """Capture pieces into graphs of one pool, on the current device.
 
-    Compiling kernels takes nearly all the time of a first start, so families are warmed up side by
-    side beforehand.
-
-    Pieces come largest first, so that memory is reused; families share no settings of libraries.
+    Compilation dominates a first start, so families are first warmed up in parallel; they must not
+    share library settings. The largest pieces come first, so that memory is reused.
     """
     pieces = [piece for family in families for piece in family]
     with tqdm(total=len(pieces), desc="compiling kernels", disable=not show_progress) as bar:
@@ -191,7 +215,7 @@ def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress:
 
 
 def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> None:
-    """Warm a family up on a thread of its own."""
+    """Warm up a family on its own thread."""
     with torch.inference_mode(), torch.cuda.device(device):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -206,23 +230,23 @@ def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> 
         stream.synchronize()
 
 
-STAGED_BYTES = 2**22  # a camera picture of 1280x720 at once
+STAGED_BYTES = 2**22  # fits a 1280x720 image
 
 
 def upload(values: Sequence[int], into: Tensor) -> None:
-    """Copy n integers into a tensor [n] of any integer dtype, in the order of the current stream.
+    """Enqueue a copy of n integers to a tensor [n] of any integer dtype.
 
-    On a GPU the copy passes through pinned memory, which torch keeps until the copy is done.
+    On a GPU the copy goes through pinned memory, which torch keeps until it has completed.
     """
     staged = torch.tensor(values, dtype=into.dtype, pin_memory=into.is_cuda)
     into.copy_(staged, non_blocking=True)
 
 
 def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
-    """Return an array's copy on the device, there in the order of the current stream.
+    """Enqueue a copy of an array to the device and return it.
 
-    The copy to a GPU passes through pinned memory: in parts, because torch never returns that,
-    unless the values are there already.
+    Unless the values are pinned, the copy to a GPU goes through pinned memory, in parts because
+    torch never frees that.
     """
     if device.type == "cuda" and values.flags.writeable and values.flags.c_contiguous:
         source = torch.from_numpy(values)
@@ -250,17 +274,16 @@ def pin(values: np.ndarray) -> np.ndarray:
 def cached_tensor(
     values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """A tensor fit to outlive the call that asked for it.
+    """Copy an array to a tensor that may be cached.
 
-    Made outside inference mode: a tensor born in it could not serve a later call that records
-    gradients.
+    It is created outside inference mode, whose tensors cannot be used where gradients are recorded.
     """
     with torch.inference_mode(False):
         return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=dtype)
 
 
 class Staging:
-    """Host memory beside a device table of the same shape, int32 [rows, columns] each, zeroed."""
+    """A pinned host table and its device copy, int32 [rows, columns] each, initially zero."""
 
     def __init__(self, rows: int, columns: int, device: torch.device) -> None:
         is_cuda = device.type == "cuda"
@@ -270,20 +293,20 @@ class Staging:
         self._copied = torch.cuda.Event() if is_cuda else None
 
     def begin(self) -> np.ndarray:
-        """Return the host's words, int32 [rows, columns], once the last copy has left them."""
+        """Wait for the last copy and return the host's words, int32 [rows, columns]."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._words
 
     def send(self) -> None:
-        """Copy the words in the order of the current stream."""
+        """Enqueue the copy to the device."""
         self.device_words.copy_(self._host, non_blocking=True)
         if self._copied is not None:
             self._copied.record()
 
 
 def read_back(values: Tensor) -> Tensor:
-    """Return a copy on the host, once everything queued before it is done."""
+    """Wait for all queued work and return a copy on the host."""
     if not values.is_cuda:
         return values.clone()
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -295,15 +318,15 @@ def read_back(values: Tensor) -> Tensor:
 
 
 SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
-TEXT_SHARE = 0.55  # of the memory that is free once the weights are loaded
+TEXT_SHARE = 0.55  # of the memory free after loading the weights
 SPEECH_SHARE = 0.1
-SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer starts are fed in several passes
+SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer prefixes take several passes
 FEWEST_PAGES = 16  # of a pool; that of a CPU grows
 
 
 @dataclass(frozen=True)
 class CardMemory:
-    """Bytes of a card that the driver has left, and that torch holds without using them."""
+    """Free bytes of a card according to the driver, and unused bytes reserved by torch."""
 
     free_bytes: int
     unused_bytes: int
@@ -315,25 +338,25 @@ class CardMemory:
         return cls(free, held - torch.cuda.memory_allocated(device))
 
     def share_left(self, now: CardMemory) -> float:
-        """Return how much of what the driver had left then is left `now`, 0 to 1.
+        """Return the share, 0 to 1, of these free bytes that is still free `now`.
 
-        What lay unused then belongs to the graphs for good.
+        The bytes unused at the time belong to the graphs permanently.
         """
         left = now.free_bytes + now.unused_bytes - self.unused_bytes
         return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
 
 
 def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:
-    """Return how many tokens caches are made for, so that another worker finds room on the card.
+    """Return the tokens to allocate caches for, leaving memory for other workers on the card.
 
-    A single conversation may always use every position; the others share the pool at `tokens_each`.
+    A single conversation may use every position; beyond that each counts `tokens_each`.
     """
     positions = shape.max_position_embeddings
     return max(conversations * min(tokens_each, positions), positions)
 
 
 def use_device(device: torch.device) -> int:
-    """Make this thread's kernels run on the device, and return how much of its memory is free."""
+    """Make the device current for this thread and return its free bytes."""
     if device.type != "cuda":
         return 0
     torch.cuda.set_device(device)

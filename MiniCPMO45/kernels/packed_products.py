@@ -1,8 +1,8 @@
-"""Matrix products with a weight of 4 bits, of one row and of some rows.
+"""Matrix products with 4-bit weights, for one row and for a few rows.
 
-Eight numbers share a word. Each is taken apart by a shift and a mask that leave 1 + q / 16 as a
-float32, which costs no conversion; the difference to what it stands for, 16 times a constant, is
-subtracted from sums over the row alone (one row) or from the number (some rows).
+Eight numbers share a word. A shift and a mask unpack each as 1 + q / 16, a float32, without a
+conversion; the constant difference to the value is subtracted from sums over the row alone (one
+row) or from the number (few rows).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, value_of
 
 @dataclass(frozen=True)
 class OneRowPlan:
-    """How the product is cut into programs.
+    """Tile sizes of the kernel.
 
     A program takes `block_k` inputs at a time for `block_n` output columns.
     """
@@ -29,7 +29,7 @@ class OneRowPlan:
 
 @dataclass(frozen=True)
 class FewRowsPlan:
-    """How the product is cut into programs.
+    """Tile sizes of the kernel.
 
     A program takes `block_k` inputs at a time, which divide them all, for `block_n` output columns;
     `stages` weight tiles are in flight. Each of its rows, `most_rows` at most, takes accumulators.
@@ -44,13 +44,13 @@ class FewRowsPlan:
 
 @triton.jit
 def _words(weight, line, at, W: tl.constexpr):
-    """Load the words `at` of lines [N, 1], zero where there are none."""
+    """Load the words `at` of lines [N, 1]; zero out of range."""
     return tl.load(weight + line * W + at[None, :], mask=(at < W)[None, :], other=0)
 
 
 @triton.jit
 def _scales(scales, line, at, W: tl.constexpr, GROUP: tl.constexpr):
-    """Load the scale of each of these words, zero where there are none."""
+    """Load the scale of each word; zero out of range."""
     own = scales + line * (W // GROUP) + (at // GROUP)[None, :]
     return tl.load(own, mask=(at < W)[None, :], other=0.0).to(tl.float32)
 
@@ -62,7 +62,7 @@ def _multiply_row(
     BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Row [8 W] times words [N, W] with scales [N, W / GROUP]; HAS_GATE doubles N."""
-    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # which reads early
+    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # attention prefetches
     if not IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -160,7 +160,7 @@ def _multiply_rows(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Rows [M, 8 W] times words [N, W] with scales [N, W / GROUP]; HAS_GATE doubles N."""
-    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # which reads early
+    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # attention prefetches
     if not IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)

@@ -1,4 +1,4 @@
-"""Slices of pictures to patch vectors on a card, byte for byte as Pillow resizes them.
+"""Patch vectors of image slices on a card, resized to the same bytes as by Pillow.
 
 On the CPU Pillow itself does the same (`pictures.patches_of`). Bicubic weights of one axis
 are the integers Pillow multiplies bytes with; a pixel of the result is a sum over a window of
@@ -29,18 +29,18 @@ from MiniCPMO45.processing.pictures import (
 )
 
 WEIGHT_BITS = 22  # of a weight's fraction: a sum of bytes times weights fits into 32 bits
-REACH = 2.0  # source pixels to either side, where the picture is not reduced
+REACH = 2.0  # source pixels on either side if the image is not reduced
 SHARPNESS = -0.5  # Keys' a
-CACHED_AXES = 128  # cameras repeat a few sizes
-# Sizes are not compiled in: a picture of a new size must not wait for a compiler.
+CACHED_AXES = 128  # a camera uses few sizes
+# Sizes are runtime arguments: a new image size must not trigger a compilation.
 BLOCK = 1024  # values of one program
 
 
 def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
-    """Resize a picture as far as a slice needs it, and write the slice's patch vectors.
+    """Resize the part of an image that a slice covers, and write the slice's patch vectors.
 
     `pixels` are uint8 [height, width, 3] and contiguous, `out` float32 [at least the slice's
-    patches, 3 * 14 * 14] and contiguous; further rows are left alone.
+    patches, 3 * 14 * 14] and contiguous; further rows are unchanged.
     """
     (width, height), (left, top) = part.resized, part.corner
     across = axis_weights(pixels.shape[1], width, pixels.device)
@@ -52,7 +52,7 @@ def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class AxisWeights:
-    """How one axis is resized.
+    """Resampling windows of one axis.
 
     Attributes:
         first: int32 [result], first source pixel of each window.
@@ -64,13 +64,13 @@ class AxisWeights:
     bounds: np.ndarray
 
     def window(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the source pixels [first, end) that results [start, stop) are made of."""
+        """Return the source pixels [first, end) that results [start, stop) depend on."""
         return int(self.bounds[start, 0]), int(self.bounds[stop - 1, 1])
 
 
 @lru_cache(maxsize=CACHED_AXES)
 def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
-    """Make the table that resizes `length` pixels to `result` pixels."""
+    """Return the windows that resize `length` pixels to `result` pixels."""
     bounds, weights = _tables(length, result)
     first = cached_tensor(bounds[:, 0].astype(np.int32), device)
     return AxisWeights(first, cached_tensor(weights, device), bounds)

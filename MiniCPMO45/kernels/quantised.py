@@ -1,4 +1,4 @@
-"""Weights of fewer bits: how a matrix is quantised, and how it is read again.
+"""Quantised weights: quantisation of a matrix and its inverse.
 
 Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated:
 a weight depends on the published values alone. Products read the stored form themselves where
@@ -30,7 +30,7 @@ class Scheme(StrEnum):
 
 GROUP = 128  # inputs that share a scale of INT4
 PLACES = 8  # values in an int32 word
-ZERO = 8  # what a stored 4-bit number of 0 ... 15 stands for is less by this
+ZERO = 8  # subtracted from a stored 4-bit number, 0 ... 15
 LARGEST = {Scheme.FP8: 448.0, Scheme.INT8: 127.0}  # the value farthest from zero is stored as
 DTYPES = {Scheme.FP8: torch.float8_e4m3fn, Scheme.INT8: torch.int8, Scheme.INT4: torch.int32}
 SHRINKINGS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's scale; the best one is taken
@@ -39,7 +39,7 @@ ELEMENTS_AT_ONCE = 2**24  # quantised at a time, which bounds the memory beside 
 
 @dataclass(frozen=True, eq=False)
 class QuantisedWeight:
-    """A matrix [outputs, inputs] of fewer bits.
+    """A quantised matrix [outputs, inputs].
 
     Attributes:
         values: float8_e4m3fn or int8 [outputs, inputs]; or int32 [outputs, inputs / 8]: the words
@@ -69,7 +69,7 @@ class QuantisedWeight:
 
     @property
     def group_words(self) -> int:
-        """Words, or values of 8 bits, that share a scale."""
+        """Words, or 8-bit values, that share a scale."""
         return self.values.numel() // self.scales.numel()
 
 
@@ -77,7 +77,7 @@ Weight = Tensor | QuantisedWeight
 
 
 def stored_shapes(scheme: Scheme, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
-    """Return values and scales of a matrix on the meta device.
+    """Return empty values and scales for a matrix, on the meta device.
 
     Raises:
         ValueError: the number of inputs does not fill whole words.
@@ -98,7 +98,7 @@ def _group(inputs: int) -> int:
 
 
 def quantise(weight: Tensor, scheme: Scheme, device: torch.device | str) -> QuantisedWeight:
-    """Store a matrix [outputs, inputs] in fewer bits on a device, some rows at a time."""
+    """Quantise a matrix [outputs, inputs] on a device, some rows at a time."""
     store = _pack if scheme is Scheme.INT4 else scale_each_row
     rows = max(1, ELEMENTS_AT_ONCE // weight.shape[1])
     parts = [store(part.to(device, torch.float32), scheme) for part in weight.split(rows)]
@@ -117,7 +117,7 @@ def scale_each_row(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
 
 
 def _pack(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
-    """Give each group the scale, of a few, that leaves the least squared error.
+    """Choose for each group the candidate scale with the least squared error.
 
     The value farthest from zero is stored as -8, whatever its sign, so that all sixteen are used.
     """
@@ -141,7 +141,7 @@ def _pack(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
 
 
 def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
-    """Return a matrix as [outputs, inputs] of a floating dtype."""
+    """Return the dequantised matrix [outputs, inputs]."""
     if runs_kernels(weight.values):
         return _launch_unpack(weight, dtype)
     if not weight.is_packed:
@@ -154,7 +154,7 @@ def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
 
 
 def take_rows(weight: QuantisedWeight, ids: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return rows of a matrix of 8 bits, [*ids, inputs] of a floating dtype."""
+    """Return dequantised rows of an 8-bit matrix, [*ids, inputs]."""
     flat = ids.flatten()
     values = weight.values.index_select(0, flat).float()
     rows = values * weight.scales.index_select(0, flat)[:, None]

@@ -1,4 +1,4 @@
-"""Products of e4m3 rows with e4m3 weights: what `model.weights: fp8` computes.
+"""Products of e4m3 rows with e4m3 weights, for `model.weights: fp8`.
 
 Each row of the input is rounded to e4m3 with a scale of its own, whatever else is in the pass, so a
 conversation's numbers do not depend on those beside it. The tensor cores then read both operands as
@@ -20,19 +20,19 @@ from MiniCPMO45.kernels.quantised import QuantisedWeight, unpacked
 from MiniCPMO45.kernels.row_products import FEW_ROWS, multiply_rows, silu_gate
 
 SOME_ROWS, MOST_ROWS = 64, 128  # beyond them PyTorch's product was faster
-ALIGNMENT = 16  # of both sides of a weight, for PyTorch's product
+ALIGNMENT = 16  # both sizes of a weight are multiples of it for PyTorch's product
 
 
 @dataclass(frozen=True)
 class ScaledPlans:
-    """How a shape is multiplied with up to 16, 64 and 128 rows."""
+    """Tile sizes of a shape for up to 16, 64 and 128 rows."""
 
     few: FewRowsPlan
     some: FewRowsPlan
     many: FewRowsPlan
 
 
-# (columns, inputs) of the language model: the fastest of some thirty on one H200.
+# (columns, inputs) of the language model: the fastest of about thirty on one H200.
 SCALED_PRODUCTS: dict[tuple[int, int], ScaledPlans] = {
     (6144, 4096): ScaledPlans(
         FewRowsPlan(64, 256, 4, 6), FewRowsPlan(64, 256, 4, 6), FewRowsPlan(64, 128, 4, 6, 128)
@@ -92,13 +92,13 @@ def multiply_scaled(
 
 
 def can_use_library(weight: QuantisedWeight, dtype: torch.dtype) -> bool:
-    """PyTorch multiplies rows with scales of their own into bfloat16 alone, and on a card alone."""
+    """PyTorch supports row scales on CUDA with bfloat16 results only."""
     is_aligned = all(side % ALIGNMENT == 0 for side in weight.shape)
     return runs_kernels(weight.values) and dtype == torch.bfloat16 and is_aligned
 
 
 def scaled_plan(rows: int, weight: QuantisedWeight, *, is_gated: bool) -> FewRowsPlan | None:
-    """Choose how our kernel multiplies; None if it does not."""
+    """Return the tile sizes of our kernel, or None for PyTorch's."""
     outputs, inputs = weight.shape
     plans = SCALED_PRODUCTS.get((outputs // 2 if is_gated else outputs, inputs), OTHER_PRODUCTS)
     plan = plans.few if rows <= FEW_ROWS else plans.some if rows <= SOME_ROWS else plans.many

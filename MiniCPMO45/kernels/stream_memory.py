@@ -1,10 +1,9 @@
-"""The memory of streams: the table that names it, attention over it, and writing to it.
+"""State of the vocoder's streams: its table, attention over the caches, and writes to them.
 
-A row of a `StreamTable` says where a stream's memory lies, how much of it counts and where new
-columns go. A replayed graph reads the same place every time, so one copy to the device is all that
-a step is told. Kernels reach the memory by raw addresses, which nothing keeps alive: this is safe
-because the allocator reuses freed memory in the order of one CUDA stream, and because one thread
-uploads.
+A row of a `StreamTable` holds the addresses of a stream's state, the lengths of its caches and the
+slots of new entries; it is the only input of a replayed graph that changes. Kernels use raw
+addresses, which do not keep memory alive: this is safe because the allocator reuses freed memory in
+the order of one CUDA stream, and because one thread uploads.
 """
 
 from __future__ import annotations
@@ -22,27 +21,26 @@ from torch.nn import functional as F
 
 from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 
-COPY_BLOCK = 1024  # values one program copies
-# Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.
-FEW_QUERIES, MANY_QUERIES = 16, 64  # frames per program: small ones while programs are few
-MANY_PROGRAMS = 128  # about the processors of a large card
-KEY_BLOCK = 64
-CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # places behind a cache's address in a row
-DROPPED = -1  # target of a new column that is not kept
+COPY_BLOCK = 1024  # values per program
+# Sizes that vary between batches are runtime arguments: every variant costs seconds at start.
+# Frames and keys of a program's tiles, with few programs and with many.
+FEW_TILES, MANY_TILES = (16, 128), (64, 64)
+MANY_PROGRAMS = 128  # about the multiprocessors of a large card
+CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # offsets from a cache's address in a row
+DROPPED = -1  # target of a new entry that is not retained
 
 
 class StreamTable:
-    """Named columns of integers for S streams.
+    """Named integer fields of S streams.
 
     Attributes:
         rows: int64 [S, width] on the device.
-        memory: the tensors whose addresses are in the rows, by the name of that column, from
-            `upload` to `release`. The plain operations reach the streams through them, kernels
-            through the addresses.
+        memory: the tensors whose addresses are in the rows, by field name, from `upload` to
+            `release`. The plain operations use the tensors, kernels the addresses.
     """
 
     def __init__(self, n_rows: int, sizes: Mapping[str, int], device: torch.device) -> None:
-        """Allocate the table, with so many integers per row under each name."""
+        """Allocate the table; `sizes` gives the integers per row of each field."""
         edges = pairwise(accumulate(sizes.values(), initial=0))
         self._places = {name: slice(*edge) for name, edge in zip(sizes, edges, strict=True)}
         shape = (n_rows, sum(sizes.values()))
@@ -51,31 +49,31 @@ class StreamTable:
             self.rows = torch.zeros(shape, dtype=torch.int64, device=device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
         self.memory: dict[str, Sequence[Tensor]] = {}
-        self._owner: tuple[int, int] | None = None  # the thread and CUDA stream that upload
+        self._owner: tuple[int, int] | None = None  # thread and CUDA stream that upload
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return a named part of the rows, int64 [S, n] on the device."""
+        """Return a field, int64 [S, n] on the device."""
         return self.rows[:, self._places[name]]
 
     def place(self, name: str) -> int:
-        """Return where in a row a named part begins."""
+        """Return the first index of a field in a row."""
         return self._places[name].start
 
     def value(self, name: str, row: int) -> int:
-        """Return a single integer of a row as it was filled in, without asking the device."""
+        """Return the first integer of a field from the host's copy."""
         return int(self._host[row, self._places[name].start])
 
     def on_host(self) -> dict[str, NDArray[np.int64]]:
-        """Return the parts by name, to be filled before `upload` [S, n]."""
+        """Return the host's fields by name [S, n], to be filled before `upload`."""
         if self._uploaded is not None:
             self._uploaded.synchronize()  # the last copy may still read them
         rows = self._host.numpy()
         return {name: rows[:, place] for name, place in self._places.items()}
 
     def upload(self, memory: Mapping[str, Sequence[Tensor]]) -> None:
-        """Send what was filled to the device, addresses included, without waiting.
+        """Enqueue the copy to the device.
 
-        `memory` holds tensors, one per row, whose addresses belong under each name.
+        `memory` holds one tensor per row for each field that takes addresses.
         """
         self._check_owner()
         self.memory = dict(memory)
@@ -87,7 +85,7 @@ class StreamTable:
             self._uploaded.record()
 
     def release(self) -> None:
-        """Drop the tensors once the step is launched, so that a closed stream's memory is freed."""
+        """Drop the tensors after the launch, so that a closed stream's memory is freed."""
         self.memory = {}
 
     def _check_owner(self) -> None:
@@ -100,14 +98,13 @@ class StreamTable:
 
 @dataclass(frozen=True)
 class ColumnCache:
-    """The attention caches of a table's streams, all of one kind.
+    """One kind of attention cache of a table's streams.
 
-    A stream's memory is [layers, group, heads, capacity, 2 * d], keys and values of a column side
-    by side.
+    A stream's cache is [layers, group, heads, capacity, 2 * d]; an entry is a key and its value.
 
     Attributes:
-        name: prefix of its columns `address`, `capacity`, `length`, `targets` and `ages`.
-        n_new: name of the number of new columns.
+        name: prefix of its fields `address`, `capacity`, `length`, `targets` and `ages`.
+        n_new: name of the field with the number of new entries.
     """
 
     table: StreamTable
@@ -117,9 +114,9 @@ class ColumnCache:
 
     @staticmethod
     def sizes(name: str, n_new: int, n_ages: int = 0) -> dict[str, int]:
-        """Columns a table needs for such a cache; kernels count on the order of the first three.
+        """Fields a table needs for such a cache; kernels rely on the order of the first three.
 
-        A step may add `n_new` columns. The distance of `n_ages` counts; 0 where positions do not.
+        A step adds at most `n_new` entries. `n_ages` entries have an age, 0 without positions.
         """
         return {
             f"{name} address": 1,
@@ -133,7 +130,7 @@ class ColumnCache:
         return f"{self.name} {part}"
 
     def place(self, part: str) -> int:
-        """Where in a row one of its columns begins."""
+        """First index of one of its fields in a row."""
         return self.table.place(self.column(part))
 
     def memory_of(self, stream: int) -> Tensor:
@@ -156,7 +153,7 @@ def load_tails(table: StreamTable, size: int) -> Tensor:
 
 
 def store_tails(tails: Tensor, table: StreamTable) -> None:
-    """Put tails [S, size] back into the streams."""
+    """Copy tails [S, size] back to the streams."""
     if runs_kernels(tails):
         _launch_copy(table, tails, is_stored=True)
         return
@@ -184,11 +181,11 @@ def _launch_copy(table: StreamTable, tails: Tensor, *, is_stored: bool) -> None:
 
 
 def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
-    """Attend from the new frames of every stream to what it remembers and to themselves.
+    """Attend from the new frames of every stream to its cache and to themselves.
 
     `qkv` holds queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
-    stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, not yet
-    divided by sqrt(d); None where positions do not count.
+    stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, before
+    the division by sqrt(d); None without positions.
 
     Returns:
         [S * group, T, heads * d] in the dtype of `qkv`.
@@ -218,47 +215,6 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> 
 
 
 @triton.jit
-def _absorb(
-    query,
-    keys,
-    stride,
-    to_value,
-    count,
-    scores,
-    so_far,
-    HAS_BIAS: tl.constexpr,
-    IS_NEW: tl.constexpr,
-    D: tl.constexpr,
-    KEYS: tl.constexpr,
-):
-    """Add `count` keys and values to a running softmax, block by block."""
-    of_row, ages, frames, n_frames, scale = scores
-    highest, total, mixed = so_far
-    channel = tl.arange(0, D)
-    for start in range(0, count, KEYS):
-        column = start + tl.arange(0, KEYS)
-        is_seen = column < count
-        at = keys + column[:, None] * stride + channel[None, :]
-        key = tl.load(at, mask=is_seen[:, None], other=0.0)
-        value = tl.load(at + to_value, mask=is_seen[:, None], other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision="ieee")
-        if HAS_BIAS:
-            age = -column if IS_NEW else tl.load(ages + column, mask=is_seen, other=0).to(tl.int32)
-            distance = frames[:, None] + age[None, :] + n_frames - 1
-            is_pair = (frames < n_frames)[:, None] & is_seen[None, :]
-            score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
-        score = tl.where(is_seen[None, :], score * scale, float("-inf"))
-        risen = tl.maximum(highest, tl.max(score, 1))
-        weight = tl.exp(score - risen[:, None])
-        shrink = tl.exp(highest - risen)
-        total = total * shrink + tl.sum(weight, 1)
-        mixed = mixed * shrink[:, None]
-        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
-        highest = risen
-    return highest, total, mixed
-
-
-@triton.jit
 def _memory_of(
     described,
     layer,
@@ -269,7 +225,7 @@ def _memory_of(
     HEADS: tl.constexpr,
     D: tl.constexpr,
 ):
-    """Where the columns of a stream's head begin."""
+    """Pointer to the first entry of a stream's head."""
     capacity = tl.load(described + CAPACITY)
     cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
     return cache + ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
@@ -322,16 +278,35 @@ def _attend_blocks(
     at = new + frames[:, None] * (3 * HEADS * D) + channel[None, :]
     query = tl.load(at, mask=is_query[:, None], other=0.0)
     of_row = bias + head * bias_head + (row * n_frames + frames).to(tl.int64) * bias_row
-    scores = (of_row, mine + ages_at, frames, n_frames, scale)
-    lowest = tl.full((QUERIES,), float("-inf"), tl.float32)
-    so_far = (lowest, tl.zeros((QUERIES,), tl.float32), tl.zeros((QUERIES, D), tl.float32))
-    # What is remembered, then the chunk itself.
-    so_far = _absorb(query, cache, 2 * D, D, length, scores, so_far, HAS_BIAS, False, D, KEYS)
+    ages = mine + ages_at
+    highest = tl.full((QUERIES,), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    mixed = tl.zeros((QUERIES, D), tl.float32)
     new += HEADS * D
-    ROW: tl.constexpr = 3 * HEADS * D
-    _, total, mixed = _absorb(
-        query, new, ROW, HEADS * D, n_new, scores, so_far, HAS_BIAS, True, D, KEYS
-    )
+    for start in range(0, length + n_new, KEYS):  # the cache, then the chunk itself
+        column = start + tl.arange(0, KEYS)
+        is_seen = column < length + n_new
+        is_new = column >= length
+        of_new = new + (column - length) * (3 * HEADS * D)
+        key_at = tl.multiple_of(tl.where(is_new, of_new, cache + column * (2 * D)), 16)
+        value_at = tl.multiple_of(key_at + tl.where(is_new, HEADS * D, D), 16)
+        key = tl.load(key_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
+        value = tl.load(value_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee")
+        if HAS_BIAS:
+            age = tl.load(ages + column, mask=is_seen & ~is_new, other=0).to(tl.int32)
+            age = tl.where(is_new, length - column, age)
+            distance = frames[:, None] + age[None, :] + n_frames - 1
+            is_pair = is_query[:, None] & is_seen[None, :]
+            score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
+        score = tl.where(is_seen[None, :], score * scale, float("-inf"))
+        risen = tl.maximum(highest, tl.max(score, 1))
+        weight = tl.exp(score - risen[:, None])
+        shrink = tl.exp(highest - risen)
+        total = total * shrink + tl.sum(weight, 1)
+        mixed = mixed * shrink[:, None]
+        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
+        highest = risen
     at = out + (row * n_frames + frames).to(tl.int64)[:, None] * (HEADS * D)
     mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
     tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
@@ -341,7 +316,7 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
     n_rows, n_frames, width = qkv.shape
     rows, head_dim = cache.table.rows, width // (3 * cache.heads)
     out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
-    queries = MANY_QUERIES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_QUERIES
+    queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
     _attend_blocks[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
         qkv,
         qkv if bias is None else bias,
@@ -361,15 +336,15 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
         D=head_dim,
         HAS_BIAS=bias is not None,
         QUERIES=queries,
-        KEYS=KEY_BLOCK,
+        KEYS=keys,
     )
     return out
 
 
 def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
-    """Write the keys and values of a chunk into the columns the table names.
+    """Write the keys and values of a chunk to the table's targets.
 
-    `new` is what `attend` was given, layer by layer [layers, S * group, T, 3 * heads * d].
+    `new` holds the `qkv` of each layer's `attend`, [layers, S * group, T, 3 * heads * d].
     """
     if runs_kernels(new):
         _launch_store_columns(new, cache, first_layer)

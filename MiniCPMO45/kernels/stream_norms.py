@@ -1,4 +1,4 @@
-"""Norms with what stands around them: gated sums, activations, rows of causal convolutions."""
+"""Norms fused with gated sums, activations and the input layout of causal convolutions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gated_norm(
     """Add a branch to the residual stream, in place, and normalise the sum.
 
     `x` is float32 [..., C], contiguous, and becomes `x + gate * change`; `change` has any float
-    dtype, gate, scale and shift are float32 [C], and no gate is one.
+    dtype, gate, scale and shift are float32 [C], and a missing gate is one.
 
     Returns:
         The normalised sum [..., C].
@@ -46,11 +46,11 @@ def gated_norm_unfold(
     n_frames: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Like `gated_norm`, laid out as the rows of a causal convolution with three taps.
+    """Like `gated_norm`, with the result unfolded for a causal convolution of three taps.
 
-    `x` is [S * group, T, C]. `tails` are the last two frames before the chunk, and where those at
-    its end go, both float32 [S, group, 2, C]. `n_frames` count in each stream, int64 [S], at least
-    2.
+    `x` is [S * group, T, C]. `tails` are the last two frames before the chunk, and the output
+    for those at its end, float32 [S, group, 2, C] each. `n_frames` of each stream are valid, int64
+    [S], at least 2.
 
     Returns:
         [S * group, T, 3 * C], the oldest tap first.
@@ -63,7 +63,7 @@ def gated_norm_unfold(
 def norm_mish_unfold(
     x: Tensor, norm: Affine, eps: float, tails: tuple[Tensor, Tensor], n_frames: Tensor | None
 ) -> Tensor:
-    """Normalise x [S * group, T, C], apply Mish and lay out as `gated_norm_unfold` does."""
+    """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm_unfold` does."""
     if runs_kernels(x):
         return _launch_unfold(x, None, None, norm, eps, tails, n_frames, x.dtype)
     y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
@@ -71,7 +71,7 @@ def norm_mish_unfold(
 
 
 def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor | None) -> Tensor:
-    """Lay y [rows, T, C] behind its past and side by side [rows, T, 3 * C]."""
+    """Unfold y [rows, T, C], preceded by its tail, to [rows, T, 3 * C]."""
     n_rows, length, width = y.shape
     joined = torch.cat((tail.flatten(0, 1).to(y.dtype), y), dim=1)  # [rows, T + 2, C]
     if n_frames is None:
@@ -93,7 +93,7 @@ def _mish(y):
 
 @triton.jit
 def _spread(y, at, tail, frame, n_frames, inside, C: tl.constexpr):
-    """Write a frame to the three rows whose convolution sees it, and the past to the first two."""
+    """Write a frame to the three rows whose taps include it, and the tail to the first two."""
     tl.store(at + 2 * C, y, mask=inside)
     if frame + 1 < n_frames:
         tl.store(at + 3 * C + C, y, mask=inside)

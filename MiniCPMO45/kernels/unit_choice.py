@@ -1,4 +1,4 @@
-"""One text token per row: how a row of the table reads, and the decision.
+"""Sampling of one text token per row, from parameters in a table of words.
 
 In plain PyTorch it decides as `UnitPolicy.decide` does, in fixed shapes. On a card the scan masks
 and penalises, and leaves the largest value of every group of neighbours. As many values as the
@@ -40,18 +40,18 @@ N_COLUMNS = N_WORDS + MOST_RECENT
 
 
 def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor:
-    """Decide a token per row; `UnitPolicy.settle` has to follow.
+    """Choose a token per row; `UnitPolicy.settle` must follow.
 
     Args:
         words: int32 [rows, N_COLUMNS], integers, reals as their bits, recent ids.
         is_forbidden: bool [vocabulary].
-        logits: [rows, vocabulary], any floating dtype; left alone.
+        logits: [rows, vocabulary], any floating dtype; unchanged.
 
     Returns:
         int64 [rows]; NO_TOKEN where logits are not numbers.
 
     Source: docs/specification/model.md#6.5. The probe's draw from all tokens matters only for
-        whether it is the chunk's end, so that one uniform number stands for it.
+        whether it is the chunk's end, so one uniform number is enough.
     """
     if runs_kernels(logits):
         return _launch_choose_tokens(words, is_forbidden, logits)
@@ -93,16 +93,16 @@ def _recent(words: Tensor, n_recent: Tensor) -> Tensor:
 
 
 def _scale(logits: Tensor, ids: Tensor, penalty: Tensor) -> None:
-    """Make ids [rows, n] less likely in place, each once however often it is named."""
+    """Penalise ids [rows, n] in place, repeated ids once."""
     found = logits.gather(1, ids)
     logits.scatter_(1, ids, torch.where(found > 0, found / penalty, found * penalty))
 
 
 BLOCK = 1024  # logits of one program of the scan
-GROUP = 32  # neighbours of which the scan leaves the largest
+GROUP = 32  # adjacent tokens of which the scan keeps the largest
 SCAN_WARPS = 4
 CHOICE_WARPS = 16
-FEW_GROUPS = 32  # a usual top-k needs no more, and fewer are read faster
+FEW_GROUPS = 32  # enough for a usual top-k; fewer are read faster
 
 
 @triton.jit
@@ -165,7 +165,7 @@ def _scan(
     inside = recent - block * BLOCK
     is_inside = (recent >= 0) & (inside >= 0) & (inside < BLOCK)
     is_recent = token < 0
-    if tl.max(is_inside.to(tl.int32), 0) > 0:  # few blocks hold one, and counting takes long
+    if tl.max(is_inside.to(tl.int32), 0) > 0:  # few blocks hold one, and counting is slow
         is_recent = tl.histogram(inside, BLOCK, mask=is_inside) > 0
     value = _adjusted(raw, token, is_barred, is_recent, word, N_INTEGERS)
     tl.store(adjusted + at * BLOCK + tl.arange(0, BLOCK), value)
@@ -185,7 +185,7 @@ def _ends_unit(
     logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary,
     N_INTEGERS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Whether the probe is the chunk's end, the likeliest or drawn; and if logits are numbers."""
+    """Whether the probe, greedy or drawn, is the chunk's end. Also whether logits are finite."""
     block = tl.arange(0, BLOCKS)
     is_block = block < blocks
     tops = tl.load(raw_largest + block, mask=is_block, other=float("-inf"))
@@ -202,7 +202,7 @@ def _ends_unit(
 
 @triton.jit
 def _chosen_groups(largest, mine, top_k, n_groups, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr):
-    """Note in `mine` the groups that may hold one of the top-k, in order; return their number."""
+    """Write the groups that may hold one of the top-k to `mine`, in order; return their number."""
     group = tl.arange(0, GROUPS)
     tops = tl.load(largest + group, mask=group < n_groups, other=float("-inf"))
     order = ordered_bits(tops)
@@ -215,7 +215,7 @@ def _chosen_groups(largest, mine, top_k, n_groups, GROUPS: tl.constexpr, CANDIDA
 
 @triton.jit
 def _draw(value, token, top_k, top_p, uniform, vocabulary):
-    """Draw among the candidates the filters leave; `vocabulary` if there is none."""
+    """Draw from the candidates that pass the filters; `vocabulary` if there is none."""
     order = ordered_bits(value)
     kept = (order >= largest_with_count(order, top_k)) & (value > float("-inf"))
     weight = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
@@ -235,7 +235,7 @@ def _pick_among(
     values, groups, n_groups, word, vocabulary,
     N_INTEGERS: tl.constexpr, MOST: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Take the likeliest token of some groups, or draw one."""
+    """Return the likeliest token of the groups, or a drawn one."""
     lane = tl.arange(0, MOST * GROUP)
     is_lane = lane // GROUP < n_groups
     token = tl.load(groups + lane // GROUP, mask=is_lane, other=0) * GROUP + lane % GROUP

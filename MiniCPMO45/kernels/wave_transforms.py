@@ -20,15 +20,15 @@ from MiniCPMO45.token2wav.config import HiFTConfig
 BLOCK = 512  # values of one program
 UNVOICED_NOISE_SHARE = 3.0  # unvoiced noise is the sine amplitude divided by this
 LARGEST_MAGNITUDE = 100.0  # limit of the spectrum
-SMALLEST_ENVELOPE = 1e-11  # below it no window has reached a sample, as in torch.istft
+SMALLEST_ENVELOPE = 1e-11  # below it no window covers a sample, as in torch.istft
 
 
 @dataclass(frozen=True)
 class Fourier:
-    """The short transforms as products with small matrices.
+    """The short-time Fourier transforms as matrix products.
 
-    `forward` takes samples to real and imaginary parts, window included [n_fft, n_fft + 2];
-    `inverse` takes these to windowed samples.
+    `forward` [n_fft, n_fft + 2] maps samples to real and imaginary parts, window included;
+    `inverse` maps these to windowed samples.
     """
 
     forward: Tensor
@@ -37,7 +37,7 @@ class Fourier:
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # training may ask for what serving has made
+@torch.inference_mode(False)  # training may use the cached matrices
 def fourier(n_fft: int, device: torch.device) -> Fourier:
     """Return the matrices for a periodic Hann window, float32 on the device."""
     window = torch.hann_window(n_fft, periodic=True, dtype=torch.float64)
@@ -45,7 +45,7 @@ def fourier(n_fft: int, device: torch.device) -> Fourier:
     turns = torch.outer(torch.arange(n_fft), torch.arange(n_bins)).double() / n_fft
     cos, sin = (2 * math.pi * turns).cos(), (2 * math.pi * turns).sin()
     forward = torch.cat((cos, -sin), dim=1) * window[:, None]
-    # Bins other than the first and the last stand for their mirror images as well.
+    # All bins but the first and the last also represent their mirror images.
     weight = torch.full((n_bins,), 2.0 / n_fft, dtype=torch.float64)
     weight[0] = weight[-1] = 1.0 / n_fft
     inverse = torch.cat((cos * weight, -sin * weight), dim=1).T * window
@@ -63,8 +63,8 @@ def cross_fade(held: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tensor:
     """Sines of the fundamental and its harmonics, silenced and noisy where unvoiced.
 
-    The phase is summed per frame and interpolated between frame centres; a random phase at the
-    first sample would fall out of that, so there is none.
+    The phase is accumulated per frame and interpolated between frame centres. A random initial
+    phase would have no effect, so there is none.
 
     `noise` holds standard normal draws [B, L, harmonics + 1]; `f0` is in Hz, float32 [B, F].
 
@@ -128,7 +128,7 @@ def _excite_samples(
     harmonic = tl.arange(0, PADDED)
     is_harmonic = harmonic < H
     both = inside[:, None] & is_harmonic[None, :]
-    # Between the middles of two mel frames, as a linear resize that keeps the corners apart.
+    # Interpolates between frame centres, as F.interpolate with align_corners=False.
     place = tl.maximum((sample.to(tl.float32) + 0.5) * (1.0 / HOP) - 0.5, 0.0)
     before = tl.minimum(place.to(tl.int32), n_frames - 1)
     after = tl.minimum(before + 1, n_frames - 1)
@@ -179,10 +179,10 @@ def _launch_excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTCon
 def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
     """Turn log magnitudes and phases into real and imaginary parts.
 
-    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` count, int64 [S], or all.
+    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` are valid, int64 [S], or all.
 
     Returns:
-        float32 [S, columns, 2 * n_bins], zero behind a stream's end.
+        float32 [S, columns, 2 * n_bins], zero beyond a stream's end.
     """
     if runs_kernels(x):
         assert n_columns is not None
@@ -247,11 +247,11 @@ def overlap_add(
 ) -> Tensor:
     """Sum windowed pieces one hop apart and divide by the windows that reach each sample.
 
-    `pieces` are float32 [S, columns, n_fft], of which `n_columns` count, int64 [S]; the hop divides
-    n_fft.
+    `pieces` are float32 [S, columns, n_fft], of which `n_columns` are valid, int64 [S]; the hop
+    divides n_fft.
 
     Returns:
-        float32 [S, hop * (columns - 1)]: half a window is left out at either end.
+        float32 [S, hop * (columns - 1)]: half a window is cut at either end.
     """
     if runs_kernels(pieces):
         assert n_columns is not None

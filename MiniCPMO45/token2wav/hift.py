@@ -7,9 +7,10 @@ Source: docs/specification/model.md#7.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from MiniCPMO45.kernels.convolutions import (
     convolve,
     upsample,
 )
+from MiniCPMO45.kernels.device import run_concurrently
 from MiniCPMO45.kernels.wave_transforms import cross_fade, excite, fourier, overlap_add, polar
 from MiniCPMO45.token2wav.config import OVERLAP_FRAMES, F0Config, HiFTConfig
 
@@ -88,17 +90,13 @@ class ResBlock(nn.Module):
     def alpha(self) -> Tensor:
         return cast(Snake, self.activations1[0]).alpha
 
-    def forward(
-        self,
-        x: Tensor,
-        y: Tensor,
-        lengths: Tensor | None,
-        *,
-        added: tuple[Tensor, ...] = (),
-        factor: float = 1.0,
-        activation: Activation | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Run the block over x [S, T, C], whose first Snake has given y; see `convolve`."""
+    def forward(self, x: Tensor, y: Tensor, lengths: Tensor | None) -> Tensor:
+        """Run the block over x [S, T, C], whose first Snake gave y [S, T, C]: float32 [S, T, C]."""
+        x, y = self.run_front(x, y, lengths)
+        return convolve(y, self.last, lengths, added=(x,))[0]
+
+    def run_front(self, x: Tensor, y: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Run all but the last convolution; return its residual and its input."""
         pairs = list(zip(self.convs1, self.activations2, self.convs2, strict=True))
         for index, (first, inner, second) in enumerate(pairs):
             between = Activation(alpha=cast(Snake, inner).alpha)
@@ -110,15 +108,11 @@ class ResBlock(nn.Module):
                 x, y = convolve(
                     y, cast(Convolution, second), lengths, added=(x,), activation=following
                 )
-        return convolve(
-            y,
-            cast(Convolution, pairs[-1][2]),
-            lengths,
-            added=(x, *added),
-            factor=factor,
-            activation=activation,
-            wants_sum=activation is None,
-        )
+        return x, y
+
+    @property
+    def last(self) -> Convolution:
+        return cast(Convolution, self.convs2[-1])
 
 
 class F0Predictor(nn.Module):
@@ -128,7 +122,7 @@ class F0Predictor(nn.Module):
         layers: list[nn.Module] = []
         for index in range(F0_LAYERS):
             n_in = width if index else config.in_channels
-            layers += [weight_norm(nn.Conv1d(n_in, width, kernel_size=3, padding=1)), nn.ELU()]
+            layers += [weight_norm(ExactConvolution(n_in, width, 3, padding=1)), nn.ELU()]
         self.condnet = nn.Sequential(*layers)
         self.classifier = nn.Linear(width, config.num_class)
 
@@ -137,14 +131,12 @@ class F0Predictor(nn.Module):
 
         Both are zero behind a stream's end, where `counts`, bool [S, F], are False.
         """
-        x = mel.transpose(1, 2)
-        # The phase adds up every error made here, and torch would take TF32 unasked.
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
-            for layer in self.condnet:
-                x = layer(x)
-                if counts is not None and isinstance(layer, nn.ELU):
-                    x = x * counts[:, None]
-        f0 = self.classifier(x.transpose(1, 2)).squeeze(2).abs().float()
+        x = mel
+        for layer in self.condnet:
+            x = layer(x)
+            if counts is not None and isinstance(layer, nn.ELU):
+                x = x * counts[:, :, None]
+        f0 = self.classifier(x).squeeze(2).abs().float()
         return f0 if counts is None else f0 * counts
 
 
@@ -262,41 +254,56 @@ class HiFT(nn.Module):
         if lengths is not None:
             y = y * (torch.arange(y.shape[1], device=y.device) < lengths[:, None])[:, :, None]
         y = y.to(self.dtype)
-        for stage, up in enumerate(self.ups):
-            upsampled = upsample(y, cast(Upsampling, up), lengths)
-            is_last = stage == len(self.ups) - 1
+        rates, counts = config.upsample_rates, [lengths]
+        for stage, rate in enumerate(rates):
             if lengths is not None:
                 # The last stage has the columns of a centred transform, one more than its frames.
-                lengths = lengths * config.upsample_rates[stage] + int(is_last)
-            y = self._run_stage(stage, upsampled, spectrum, lengths)
-        wide, _ = convolve(y, cast(Convolution, self.conv_post), lengths)
+                lengths = lengths * rate + int(stage == len(rates) - 1)
+            counts.append(lengths)
+        sources = run_concurrently(
+            [partial(self._source, n, spectrum, counts[n + 1]) for n in range(len(rates))], y.device
+        )
+        for stage, up in enumerate(self.ups):
+            upsampled = upsample(y, cast(Upsampling, up), counts[stage])
+            y = self._run_stage(stage, sources[stage], upsampled, counts[stage + 1])
+        wide, _ = convolve(y, cast(Convolution, self.conv_post), counts[-1])
         transform = fourier(config.n_fft, wide.device)
         parts = polar(wide, columns, config.n_fft // 2 + 1) @ transform.inverse
         wave = overlap_add(parts, columns, transform.squared_window, config.hop_len)
         return wave.clamp(-config.audio_limit, config.audio_limit)
 
-    def _run_stage(
-        self, stage: int, upsampled: Tensor, spectrum: Tensor, lengths: Tensor | None
-    ) -> Tensor:
-        """Inject the excitation's spectrum and run the blocks; activated for what follows."""
-        config = self.config
-        injected = cast(ResBlock, self.source_resblocks[stage])
+    def _source(self, stage: int, spectrum: Tensor, lengths: Tensor | None) -> Tensor:
+        """Filter the excitation's spectrum for a stage, float32 [S, T, C]."""
+        block = cast(ResBlock, self.source_resblocks[stage])
         x = self.source_downs[stage](spectrum)
-        x, [y] = branch(x, None, injected.alpha[None], lengths, self.dtype)
-        x, _ = injected(x, y, lengths)
+        x, [y] = branch(x, None, block.alpha[None], lengths, self.dtype)
+        return block(x, y, lengths)
+
+    def _run_stage(
+        self, stage: int, source: Tensor, upsampled: Tensor, lengths: Tensor | None
+    ) -> Tensor:
+        """Add the source and run the blocks; the result is activated for the next convolution."""
+        config = self.config
         alphas = self._stack_alphas(stage) if self._alphas is None else self._alphas[stage]
-        x, branches = branch(x, upsampled, alphas, lengths, self.dtype)
+        x, branches = branch(source, upsampled, alphas, lengths, self.dtype)
         is_last = stage == len(self.ups) - 1
         following = Activation(slope=LAST_LEAKY_SLOPE if is_last else config.lrelu_slope)
-        blocks = self._blocks_of(stage)
-        total: tuple[Tensor, ...] = ()
-        for block, y in zip(blocks[:-1], branches[:-1], strict=True):
-            sum_so_far, _ = block(x, y, lengths, added=total)
-            total = (sum_so_far,)
-        _, activated = blocks[-1](
-            x, branches[-1], lengths, added=total, factor=1.0 / len(blocks), activation=following
+        *blocks, last = self._blocks_of(stage)
+        works: list[Callable[[], Any]] = [
+            partial(block, x, y, lengths) for block, y in zip(blocks, branches, strict=False)
+        ]
+        works.append(partial(last.run_front, x, branches[-1], lengths))
+        *sums, (residual, y) = run_concurrently(works, x.device)
+        _, activated = convolve(
+            y,
+            last.last,
+            lengths,
+            added=(residual, *sums),
+            factor=1.0 / len(works),
+            activation=following,
+            wants_sum=False,
         )
-        return cast(Tensor, activated)
+        return activated
 
     def _blocks_of(self, stage: int) -> list[ResBlock]:
         n_blocks = len(self.config.resblock_kernel_sizes)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from core.engine import WorkCancelledError
-from core.engine.scheduler import Waiting, joined, plan_pass, size_of
+from core.engine.scheduler import (
+    KINDS,
+    Batch,
+    Waiting,
+    full_batch,
+    joined,
+    next_batch,
+    size_of,
+)
 from core.errors import ShuttingDownError
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
@@ -182,13 +190,32 @@ def run_pass(
     if len(pending) == 1 and (request := pending[0].request) is not None:
         pending[0].answer(*_answers(executor, [request]))  # a lone request needs no plan
         return
-    measured = [(task, waiting) for task in pending if (waiting := _measured(task)) is not None]
-    if not measured:
-        return
-    for batch in plan_pass([waiting for _, waiting in measured], began_s):
-        answers = _answers(executor, [chunk.request for chunk in batch])
-        for chunk, answer in zip(batch, answers, strict=True):
-            measured[chunk.index][0].answer(answer, chunk.rest)
+    waiting = {task: found for task in pending if (found := _measured(task)) is not None}
+    has_run = False
+    for kind in KINDS:
+        if batch := next_batch(kind, list(waiting.values()), now_s()):
+            _answer_batch(executor, batch, waiting, now_s)
+            has_run = True
+    if waiting and not has_run:  # the device never idles; the other kinds stay delayed
+        urgent = min(waiting.values(), key=lambda each: each.deadline_s)
+        _answer_batch(executor, full_batch(urgent.kind, list(waiting.values())), waiting, now_s)
+
+
+def _answer_batch(
+    executor: Answers,
+    batch: Batch,
+    waiting: dict[Task[Any], Waiting],
+    now_s: Callable[[], float],
+) -> None:
+    """Answer a batch and replace its requests in `waiting` by those that follow."""
+    tasks = list(waiting)
+    answers = _answers(executor, [chunk.request for chunk in batch])
+    for chunk, answer in zip(batch, answers, strict=True):
+        task = tasks[chunk.index]
+        task.answer(answer, chunk.rest)
+        del waiting[task]
+        if task.advance(now_s()) is not None and (found := _measured(task)) is not None:
+            waiting[task] = found
 
 
 def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:

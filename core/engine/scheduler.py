@@ -14,14 +14,17 @@ from typing import Any, Final
 import torch
 
 from MiniCPMO45.engine.steps import (
+    ChooseToken,
     DrawCodes,
     Embeddings,
     EncodeClips,
     EncodeImages,
     LlmForward,
     LlmOutput,
+    OpenVoice,
     Request,
     TokenIds,
+    Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 
@@ -57,9 +60,23 @@ class Prefill:
     """Kind of an `LlmForward` with several rows, which is not batched with single tokens."""
 
 
-# Nothing on the host reads these answers, so they run last: while the device computes them, the
-# host prepares the next pass.
-ASYNCHRONOUS: Final = (EncodeStream, EncodeClips, Prefill, EncodeImages)
+KINDS: Final[tuple[type, ...]] = (
+    OpenVoice,
+    ChooseToken,
+    LlmForward,
+    DrawCodes,
+    Vocode,
+    EncodeClips,
+    EncodeStream,
+    Prefill,
+    EncodeImages,
+)
+"""Kinds in the order in which a pass answers them.
+
+Each follows what is usually requested before it, so that one pass takes a unit several steps
+further. The host reads no answer of the last four: while the device computes them, the host
+prepares the next pass.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,41 +111,27 @@ Batch = list[Chunk]
 """Requests of one kind, the earliest deadline first."""
 
 
-def plan_pass(waiting: Sequence[Waiting], now_s: float) -> list[Batch]:
-    """Return the batches of the next pass: one per kind, at least one; a lone request is whole."""
-    if len(waiting) == 1:
-        return [[Chunk(0, waiting[0].request)]]
-    by_kind: dict[type, list[int]] = {}
-    for index in sorted(range(len(waiting)), key=lambda index: waiting[index].deadline_s):
-        by_kind.setdefault(waiting[index].kind, []).append(index)
-    delay_s = DELAY_PER_TASK_S * (len(waiting) - UNDELAYED_TASKS)
-    ready = [
-        kind
-        for kind, indices in by_kind.items()
-        if not _is_delayed(kind, [waiting[index] for index in indices], now_s, delay_s)
-    ]
-    if not ready:  # the device never idles; the other kinds stay delayed
-        ready = [next(iter(by_kind))]
-    ready.sort(key=lambda kind: ASYNCHRONOUS.index(kind) if kind in ASYNCHRONOUS else -1)
-    return [_fill(waiting, by_kind[kind]) for kind in ready]
-
-
-def _is_delayed(kind: type, waiting: Sequence[Waiting], now_s: float, delay_s: float) -> bool:
+def next_batch(kind: type, waiting: Sequence[Waiting], now_s: float) -> Batch:
+    """Return the batch of one kind among all pending requests; empty while the kind is delayed."""
+    same = [each for each in waiting if each.kind is kind]
     rule = BATCH_RULES.get(kind)
-    if rule is None or len(waiting) >= rule.size:
-        return False
-    delay_s = min(rule.max_delay_s, delay_s)
-    return all(now_s < each.since_s + delay_s for each in waiting)
+    if same and rule is not None and len(same) < rule.size:
+        delay_s = min(rule.max_delay_s, DELAY_PER_TASK_S * (len(waiting) - UNDELAYED_TASKS))
+        if all(now_s < each.since_s + delay_s for each in same):
+            return []
+    return full_batch(kind, waiting)
 
 
-def _fill(waiting: Sequence[Waiting], indices: Sequence[int]) -> Batch:
-    """Return a batch of these requests; long ones use the capacity that the others leave."""
-    capacity = MAX_PER_PASS.get(type(waiting[indices[0]].request), len(indices))
+def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
+    """Return the batch of one kind; long requests use the capacity that the others leave."""
+    indices = [index for index, each in enumerate(waiting) if each.kind is kind]
+    indices.sort(key=lambda index: waiting[index].deadline_s)
+    capacity = MAX_PER_PASS.get(LlmForward if kind is Prefill else kind, len(indices))
     batch: Batch = []
     long: list[int] = []
     for index in indices:
         size = waiting[index].size
-        if size > max(1, capacity):
+        if size > capacity:
             long.append(index)
             continue
         batch.append(Chunk(index, waiting[index].request))

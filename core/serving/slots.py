@@ -54,6 +54,11 @@ class Capacity:
         """Set the measurement made before the first session; see `UnitCosts.of`."""
         self._costs = UnitCosts.of(unit_s_by_sessions)
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the costs of units were measured at the start."""
+        return self._costs is not None
+
     def sessions(self, ages_s: Sequence[float]) -> int:
         """Return the capacity now, at least 1, given the ages of the running sessions."""
         most = self._in_time(ages_s)
@@ -143,27 +148,28 @@ class UnitCosts:
         return max(1, min(self.measured, int(self.available_s / self.each_s)))
 
 
-WAITING_MAX: Final = 64  # ours: sessions that wait for a slot; one more is refused at once
+WAITING_MAX: Final = 64  # ours: sessions waiting for a slot; one more is refused at once
 POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
+START_SPACING_S: Final = 0.1  # ours: between two starts, which cost 20 ms each, under load
 
 BUSY_STATUS: Final = {
     RequestType.CHAT: WorkerStatus.BUSY_CHAT,
     RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
     RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
 }
-"""What the worker does during a session; one of any other kind is duplex."""
+"""Status of the worker during a session; of any other kind, duplex."""
 
 
 @dataclass(eq=False)
 class Owner:
-    """A session that occupies the worker, or waits to.
+    """A session that holds a slot or waits for one.
 
     Attributes:
-        machine_status: what its machine says the worker is doing.
+        machine_status: status of the worker according to the session's state machine.
         kv_tokens: tokens in its cache.
-        secret: proves that the session is its client's; "" without a gateway.
-        model: the model's name for its client; "" where no client asks.
-        is_beta: its client uses the beta of its protocol.
+        secret: authenticates the session's client; "" without a gateway.
+        model: model name requested by the client; "" if none.
+        is_beta: the client uses the beta of its protocol.
     """
 
     session_id: str
@@ -176,13 +182,13 @@ class Owner:
 
     @property
     def status(self) -> WorkerStatus:
-        """What the worker is doing because of it: busy to the end, cleaning up included."""
+        """Status of the worker during this session, busy until its resources are released."""
         status = self.machine_status()
         return status if status.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
 
 
 class Lease:
-    """One slot, held; released exactly once."""
+    """A slot held by a session; released exactly once."""
 
     def __init__(self, slots: Slots, owner: Owner, since_s: float) -> None:
         self.owner = owner
@@ -190,7 +196,7 @@ class Lease:
         self._slots = slots
 
     def give_back(self) -> None:
-        """Free the slot; harmless when called again."""
+        """Free the slot; idempotent."""
         self._slots.take_back(self)
 
 
@@ -202,16 +208,16 @@ class _Waiting:
 
 
 class Slots:
-    """All slots of a worker.
+    """The slots of a worker.
 
     Overflow: at most `WAITING_MAX` owners wait; one more is refused.
 
     Attributes:
-        count: how many slots there are.
-        measured: how many sessions can be served at once; None: as many as there are slots.
-        total_leases: how many there were since the start.
-        total_ms: how long those lasted that were released.
-        lost: slots whose memory could not be freed; no session gets them any more.
+        count: number of slots.
+        measured: limits the sessions to what is served in time; None for all slots.
+        total_leases: leases since the start.
+        total_ms: total duration of the released leases.
+        lost: slots whose memory could not be freed and which are not used any more.
     """
 
     def __init__(
@@ -235,13 +241,24 @@ class Slots:
 
     @property
     def capacity(self) -> int:
-        """How many sessions there may be now: at least one, at most the slots that are usable."""
+        """Sessions that may run now: at least one, at most the usable slots."""
         usable = self.count - self.lost
         if self.measured is None:
             return usable
         now_s = self._now_s()
         ages_s = [now_s - lease.since_s for lease in self._leases]
         return min(usable, self.measured.sessions(ages_s))
+
+    def _may_start(self, owner: Owner) -> bool:
+        """Whether a session may start now; starts of live ones beside running ones are spaced."""
+        if len(self._leases) >= self.capacity:
+            return False
+        is_spaced = self.measured is not None and self.measured.is_calibrated
+        if not is_spaced or not self._leases or owner.kind in BUSY_STATUS:
+            return True
+        now_s = self._now_s()
+        is_settled = now_s - self._leases[0].since_s >= SETTLE_S
+        return not is_settled or now_s - self._leases[-1].since_s >= START_SPACING_S
 
     @property
     def is_free(self) -> bool:
@@ -256,9 +273,9 @@ class Slots:
         """Take a slot, in order of arrival.
 
         Raises:
-            WorkerBusyError: None became free within `wait_s`, or too many wait.
+            WorkerBusyError: None became free within `wait_s`, or too many are waiting.
         """
-        if not self._queue and len(self._leases) < self.capacity:
+        if not self._queue and self._may_start(owner):
             return self._lease_to(owner)
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
@@ -277,7 +294,7 @@ class Slots:
             self._leave_queue(waiting)
 
     def take_back(self, lease: Lease) -> None:
-        """Free a slot and give it to the next that waits."""
+        """Free a slot and assign it to the next waiting owner."""
         if lease not in self._leases:
             return
         self._leases.remove(lease)
@@ -285,7 +302,7 @@ class Slots:
         self._serve_queue()
 
     def _serve_queue(self) -> None:
-        while self._queue and len(self._leases) < self.capacity:
+        while self._queue and self._may_start(self._queue[0].owner):
             waiting = self._queue.popleft()
             waiting.lease.set_result(self._lease_to(waiting.owner))
 
@@ -296,7 +313,7 @@ class Slots:
         return lease
 
     def _leave_queue(self, waiting: _Waiting) -> None:
-        """Stop waiting; a slot that was assigned at the same moment goes to the next."""
+        """Leave the queue; a slot assigned meanwhile goes to the next owner."""
         if waiting in self._queue:
             self._queue.remove(waiting)
         elif not waiting.is_served:
@@ -305,12 +322,12 @@ class Slots:
 
 @dataclass(eq=False)
 class Conversation:
-    """A turn-based conversation: its view, and the history in the view's cache.
+    """A turn-based conversation: its view and the history in the view's cache.
 
     Attributes:
-        history: in the form that is hashed.
-        options: settings that changed the cache.
-        history_hash: None while a turn is under way.
+        history: in canonical form.
+        options: settings that affect the cache.
+        history_hash: None during a turn.
     """
 
     view: StreamingMode
@@ -323,7 +340,7 @@ class Conversation:
         self._marked = len(self.history)
 
     def add_messages(self, message: WorkerPrefill) -> None:
-        """Add what was fed; hashes media, so not on the event loop."""
+        """Add a prefilled message; hashes media, so not on the event loop."""
         if not self.history:
             self.options = CacheOptions.of(message)
         self.history += canonical_history(message.messages)
@@ -335,16 +352,16 @@ class Conversation:
         del self.history[self._marked :]
 
     def settle(self) -> str:
-        """End the turn and return the hash by which the next one finds the conversation."""
+        """End the turn and return the hash that identifies the conversation for the next one."""
         self.history_hash = compute_history_hash(self.history, self.options)
         return self.history_hash
 
 
 class SessionStore:
-    """Keeps conversations between turns, least recently used first, found by their history.
+    """Conversations between turns, in order of use, identified by their history.
 
-    Overflow: with the sessions that hold a slot there are never more than slots: a session that
-    takes one evicts the conversation used longest ago. The caller frees what is evicted.
+    Overflow: together with the sessions that hold a slot there are at most as many as slots; a new
+    session evicts the least recently used conversation. The caller frees evicted ones.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -352,7 +369,6 @@ class SessionStore:
         self._kept: list[Conversation] = []
 
     def __len__(self) -> int:
-        """How many are kept."""
         return len(self._kept)
 
     @property
@@ -364,10 +380,10 @@ class SessionStore:
         return self._kept[-1] if self._kept else None
 
     def keep(self, conversation: Conversation, active: int) -> list[Conversation]:
-        """Keep a conversation whose turn is over, beside so many other sessions with a slot.
+        """Store a conversation whose turn is over; `active` other sessions hold a slot.
 
         Returns:
-            What is evicted: others of the same history, and the surplus.
+            The evicted conversations: others of the same history, and the surplus.
         """
         same = [other for other in self._kept if other.history_hash == conversation.history_hash]
         self._kept = [other for other in self._kept if other not in same]
@@ -375,7 +391,7 @@ class SessionStore:
         return same + self.make_room(active)
 
     def take(self, history_hash: str) -> Conversation | None:
-        """Remove and return the conversation that contains exactly this history."""
+        """Remove and return the conversation with exactly this history."""
         for conversation in self._kept:
             if conversation.history_hash == history_hash:
                 self._kept.remove(conversation)
@@ -389,7 +405,7 @@ class SessionStore:
         return True
 
     def make_room(self, active: int) -> list[Conversation]:
-        """Evict and return the surplus beside so many active sessions."""
+        """Evict and return the surplus, given the number of active sessions."""
         surplus = max(0, len(self._kept) + active - self._capacity)
         evicted, self._kept = self._kept[:surplus], self._kept[surplus:]
         return evicted

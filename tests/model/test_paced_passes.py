@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from benchmarks.paced_passes import BACKLOG_MAX, Held, PacedPasses
 from core.engine import scheduler
-from core.engine.passes import run_pass
+from core.engine.passes import Task, run_pass
 from MiniCPMO45.engine.steps import (
     DrawCodes,
     DrawnCodes,
     Emit,
+    EncodeImages,
     LlmForward,
     LlmOutput,
     Request,
@@ -126,7 +127,7 @@ def test_few_conversations_are_as_quick_as_one() -> None:
 
 def slowest_s(held: Held) -> float:
     """The 99th percentile."""
-    return sorted(unit.latency_s for unit in held.units)[-len(held.units) // 100]
+    return sorted(unit.latency_s for unit in held.units)[-1 - len(held.units) // 100]
 
 
 def test_under_load_batches_are_larger_because_speech_codes_are_delayed(
@@ -169,3 +170,80 @@ def test_what_a_conversation_fails_with_is_raised() -> None:
     speakers = [Speaker(), Speaker(stalls_in=2)]
     with pytest.raises(RuntimeError, match="broken"):
         PacedPasses(speakers, passes, clock).hold(4)
+
+
+class Host(Card):
+    """A host and a card that work concurrently, until the host reads an answer.
+
+    Host and card each take (fixed, per request) milliseconds, and prefills some per row. Measured
+    on an H200 with `fp8` weights under 96 video calls.
+    """
+
+    COSTS = {
+        EncodeStream: (0.4, 0.06, 0.9, 0.16),
+        EncodeImages: (0.5, 0.75, 0.8, 2.3),
+        LlmForward: (0.3, 0.05, 3.1, 0.09),
+        DrawCodes: (0.6, 0.0, 13.7, 0.18),
+        Vocode: (0.4, 0.04, 5.4, 0.6),
+    }
+    PREFILL_ROW_MS = 0.0145
+    ADVANCE_MS = (0.8, 0.1)  # of the host, per pass and per request
+
+    def __init__(self, clock: ModelClock) -> None:
+        super().__init__(clock)
+        self._done_s = 0.0  # when the card is idle
+
+    def run_pass(self, tasks: Sequence[Task[Any]]) -> None:
+        fixed_ms, each_ms = self.ADVANCE_MS
+        self._clock.now_s += (fixed_ms + each_ms * len(tasks)) / 1e3
+        run_pass(self, tasks, now_s=lambda: self._clock.now_s)
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        kind, count = type(requests[0]), len(requests)
+        rows = sum(scheduler.size_of(request) for request in requests)
+        host_ms, host_each_ms, card_ms, card_each_ms = self.COSTS[kind]
+        is_prefill = kind is LlmForward and rows > count
+        card_ms += rows * self.PREFILL_ROW_MS if is_prefill else count * card_each_ms
+        self._clock.now_s += (host_ms + host_each_ms * count) / 1e3
+        self._done_s = max(self._done_s, self._clock.now_s) + card_ms / 1e3
+        if not is_prefill and kind not in (EncodeStream, EncodeImages):
+            self._clock.now_s = self._done_s
+        return [ANSWERS.get(kind) for _ in requests]
+
+
+class VideoCall(Speaker):
+    """Listens in two units of five, and speaks three to seven tokens in each of the others."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self._index = index
+
+    def next_unit(self) -> Steps[None]:
+        self._units += 1
+        place = (self._units + self._index) % 5
+        kv: Any = Cache()
+        yield EncodeImages((cast(Any, None),))
+        request: Any = EncodeStream(torch.zeros(0), kv, 0, 0)
+        yield request
+        yield LlmForward(kv, (TokenIds((0,) * 80),))
+        if place < 2:
+            return
+        for _ in range(4 + (self._units * 7 + self._index * 3) % 5):
+            yield LlmForward(kv, (TokenIds((0,)),))
+        draw: Any = DrawCodes(kv, (), None, (), 0, None, 25, 0)  # type: ignore[arg-type]
+        yield draw
+        for _ in range(1 + (place == 4)):  # a turn's end has a second call
+            yield Vocode(kv, (), False)
+
+
+def hold_calls(sessions: int, seconds: int = 8) -> Held:
+    clock = ModelClock()
+    host = Host(clock)
+    return PacedPasses([VideoCall(i) for i in range(sessions)], host.run_pass, clock).hold(seconds)
+
+
+@pytest.mark.parametrize("sessions", [1, 32, 64, 96])
+def test_no_unit_of_many_video_calls_is_late(sessions: int) -> None:
+    held = hold_calls(sessions)
+    assert held.late == 0 and not held.is_hopeless
+    assert slowest_s(held) < 0.5

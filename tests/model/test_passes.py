@@ -17,6 +17,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
+    DrawCodes,
     Emit,
     LlmForward,
     Request,
@@ -148,7 +149,8 @@ def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> Non
     def defective() -> Steps[None]:
         session = executor.open_session("defective", seed=1)
         try:
-            yield LlmForward(session.kv, (TokenIds((1,)),))
+            for _ in range(2):
+                yield LlmForward(session.kv, (TokenIds((1,)),))
         finally:
             raise RuntimeError("the clean-up is wrong")
 
@@ -238,7 +240,7 @@ def test_a_long_input_among_others_is_fed_in_chunks_and_gives_the_same(
     assert long.state is TaskState.RETURNED
     torch.testing.assert_close(long.take(), (hidden, logits))
     assert watched.company[:2] == [2, 1], "a chunk follows the single tokens"
-    assert emitted[1] == [30, 40], "the short ones continue meanwhile"
+    assert emitted[:2] == [[30, 40], [31, 41]], "the short ones continue meanwhile"
 
 
 def test_a_lone_long_input_is_fed_at_once(
@@ -267,3 +269,25 @@ def test_a_request_delayed_for_a_larger_batch_can_be_cancelled(executor: Executo
     assert task.advance(2.0) is task.request and task.since_s == 1.0, "it still waits"
     task.close()
     assert task.advance(3.0) is None and task.state is TaskState.CANCELLED
+
+
+def test_requests_that_follow_each_other_share_a_pass(executor: Executor) -> None:
+    """A chosen token is fed at once; the device never idles because of what is delayed."""
+    seen: list[list[str]] = []
+
+    class Kinds:
+        def answer(self, requests: Sequence[Request]) -> list[Any]:
+            seen[-1].append(type(requests[0]).__name__)
+            return [0] * len(requests)
+
+    def steps(*requests: type) -> Steps[None]:
+        for kind in requests:
+            request: Any = object.__new__(kind)
+            yield request
+
+    unit = (EncodeStream, ChooseToken, DrawCodes, Vocode)
+    tasks = [Task(steps(*unit)) for _ in range(2)]
+    while not all(task.has_ended for task in tasks):
+        seen.append([])
+        run_pass(cast(Any, Kinds()), tasks)
+    assert seen == [["EncodeStream"], ["ChooseToken", "DrawCodes", "Vocode"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,12 +11,15 @@ import torch
 
 from core.engine.scheduler import (
     BATCH_RULES,
+    KINDS,
     MAX_PER_PASS,
     UNDELAYED_TASKS,
+    Prefill,
     Waiting,
     first_chunk,
+    full_batch,
     joined,
-    plan_pass,
+    next_batch,
     size_of,
 )
 from MiniCPMO45.engine.steps import (
@@ -100,7 +103,8 @@ def waiting(kind: type, since_s: float, due_s: float | None = None, size: int = 
 
 
 def chosen(requests: list[Waiting], now_s: float) -> list[int]:
-    return [chunk.index for batch in plan_pass(requests, now_s) for chunk in batch]
+    """Indices of the requests that a pass answers, unless others follow them."""
+    return [chunk.index for kind in KINDS for chunk in next_batch(kind, requests, now_s)]
 
 
 DECODING = [waiting(LlmForward, 0.0, 1.0) for _ in range(30)]
@@ -137,12 +141,6 @@ def test_speech_codes_alone_are_delayed_so_that_no_unit_waits_twice() -> None:
     assert longest_s < 0.2, "of all delays of a unit"
 
 
-def test_the_device_never_idles_and_the_earliest_deadline_goes_first() -> None:
-    requests = [waiting(EncodeImages, 0.0, due_s) for due_s in (5.0, 4.0, 3.0)]
-    requests += [waiting(DrawCodes, 0.0, due_s) for due_s in (2.0, 6.0)]
-    assert chosen(requests, 0.001) == [3, 4], "one kind runs, the other stays delayed"
-
-
 def test_a_batch_is_ordered_by_deadline_and_work_that_is_not_live_becomes_due() -> None:
     requests = [
         waiting(LlmForward, 9.0, due_s=10.0),
@@ -161,15 +159,24 @@ def test_answers_that_stay_on_the_device_are_computed_last() -> None:
         waiting(Vocode, 0.0, 0.3),
         waiting(LlmForward, 0.0, 0.4),
     ]
-    assert chosen(requests, 0.0) == [2, 3, 1, 0]
+    assert chosen(requests, 0.0) == [3, 2, 1, 0]
+
+
+def test_every_kind_of_request_has_its_place_in_a_pass() -> None:
+    kinds = set(get_args(Request))
+    assert {*kinds, Prefill} == set(KINDS) and len(KINDS) == len(kinds) + 1
+
+
+def test_a_pass_takes_no_more_pictures_than_it_may() -> None:
+    requests = [waiting(EncodeImages, 0.0) for _ in range(2 * MAX_PER_PASS[EncodeImages])]
+    assert len(full_batch(EncodeImages, requests)) == MAX_PER_PASS[EncodeImages]
 
 
 def test_long_requests_share_the_capacity_that_short_ones_leave() -> None:
     capacity = MAX_PER_PASS[LlmForward]
     long = [LlmForward(KV, (TokenIds((1,) * 2 * capacity),)) for _ in range(2)]
     requests = [Waiting(each, size_of(each), 0.0) for each in long]
-    requests += [waiting(LlmForward, 0.0, size=24), waiting(Vocode, 0.0)]
-    batches = plan_pass(requests, 0.0)
-    first = {chunk.index: chunk for batch in batches for chunk in batch}
-    assert sorted(first) == [0, 2, 3], "the second long request waits for its turn"
+    requests += [waiting(LlmForward, 0.0, size=24), waiting(LlmForward, 0.0)]
+    first = {chunk.index: chunk for chunk in full_batch(Prefill, requests)}
+    assert sorted(first) == [0, 2], "the second long request waits for its turn"
     assert size_of(first[0].request) == capacity - 24 and first[0].rest is not None

@@ -309,3 +309,29 @@ def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatc
         assert len(slots.owners) == 2
 
     asyncio.run(scenario())
+
+
+def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty at once would make the units of those that run late."""
+    monkeypatch.setattr(slots, "POLL_S", 0.001)
+    clock = Clock()
+
+    async def scenario() -> None:
+        capacity = Capacity(lambda: clock.now_s)
+        capacity.expect({1: 0.0625, 33: 1.0625})
+        made = Slots(64, lambda: clock.now_s, capacity)
+        owner = Owner("s", RequestType.AUDIO_DUPLEX)
+        for _ in range(8):
+            await made.take(owner, 1.0)
+        clock.now_s += slots.SETTLE_S
+        await made.take(owner, 1.0)
+        waiting = [asyncio.create_task(made.take(owner, 60.0)) for _ in range(2)]
+        for served in range(3):
+            await asyncio.sleep(0.01)
+            assert sum(task.done() for task in waiting) == served
+            clock.now_s += 1.1 * slots.START_SPACING_S
+        assert len(made.owners) == 11
+        await made.take(Owner("turn", RequestType.CHAT), 1.0)
+        await made.take(Owner("turn", RequestType.CHAT), 1.0)
+
+    asyncio.run(scenario())

@@ -131,6 +131,7 @@ class Directory(WorkerSet):
         self._listed = _places(listed)
         self._answers: dict[WorkerPlace, Sequence[str]] = {}
         self._problems: dict[WorkerPlace, str] = {}
+        self._leaving: list[WorkerConnection] = []  # no longer listed
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: dict[WorkerConnection, asyncio.Event] = {}  # by polled worker
         self._update()
@@ -162,8 +163,8 @@ class Directory(WorkerSet):
 
     def forget_left(self) -> None:
         """Remove the workers that are no longer listed and serve no session."""
-        left = [one for one in self.workers.values() if one.has_left and not one.is_serving]
-        for worker in left:
+        for worker in [one for one in self._leaving if not one.is_serving]:
+            self._leaving.remove(worker)
             del self.workers[worker.worker_id]
             if (wake := self._wake.pop(worker, None)) is not None:
                 wake.set()  # its task ends by itself
@@ -281,6 +282,7 @@ class Directory(WorkerSet):
                 worker = self.workers[name] = WorkerConnection(name, place, self._clock)
                 if self.is_running:
                     self._start_polling(worker)
+        self._leaving = [worker for worker in self.workers.values() if worker.has_left]
 
 
 def _own_name(worker: WorkerConnection) -> str | None:

@@ -235,7 +235,7 @@ class WorkerConnection:
     def available_slots(self) -> int:
         """How many more sessions may be assigned now."""
         service, free = self.service, len(self._free.slots)
-        if service.missed_polls or not self.is_in_service:
+        if not free or service.missed_polls or not self.is_in_service:
             return 0
         busy = len(self.slots) - free
         return max(0, min(free, service.capacity - busy - service.foreign_sessions))

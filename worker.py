@@ -172,6 +172,11 @@ def _beside(settings: Settings) -> Path:
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     """Return the model's backend; without a configured one the embedded or the toy checkpoint's."""
     # Imported late: a worker without a model needs none of its libraries.
+    import torch
+
+    if not torch.cuda.is_available():
+        # transformers imports torch's compiler, and that Triton, which takes 70 MB.
+        sys.modules.setdefault("triton", None)  # type: ignore[arg-type]
     from core.processors import UnifiedProcessor
     from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint

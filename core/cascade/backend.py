@@ -23,6 +23,7 @@ from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import ChatMode, DuplexMode, HalfDuplexMode, Report, StreamingMode, Threads
+from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.transcribers import WhisperTranscriber
 from core.transcription import Transcriber
@@ -110,6 +111,7 @@ class CascadeBackend:
                 'model.embedded is "cascade", and its files are not there or damaged: '
                 "python -m core.cascade.assets DATA_DIR/cascade"
             )
+        trim_heap()
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
         """Return a fresh turn-based chat; here and below cheap, from any thread."""
@@ -133,6 +135,7 @@ class CascadeBackend:
     def tidy(self) -> None:
         """Release the memory that no conversation holds any more."""
         self._base.tidy()
+        trim_heap()
 
     def check(self) -> None:
         """Compute something small; raises as `RealBackend.check`."""
@@ -173,6 +176,7 @@ class CascadeBackend:
                 return
             if parts is not None:
                 self._parts = parts
+                trim_heap()
                 log.info("new conversations are with the cascade: %s", self.facts().name)
                 return
             self._is_closing.wait(LOOK_S)

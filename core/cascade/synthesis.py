@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import onnxruntime
 from hibari import Hibari
 
 from core.audio import FloatArray
@@ -14,6 +15,7 @@ from core.errors import ModelError
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 
 GRAPH_FILE: Final = "hibari.onnx"
+ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 QUIET: Final = 0.004  # ours, of full scale: below it is what a sentence begins and ends with
 LEAD_S: Final = 0.03  # kept of it in front
 PAUSE_S: Final = 0.18  # and behind, where the next sentence follows
@@ -50,6 +52,13 @@ class HibariSynthesizer:
         if graph is None:
             raise ModelError(f"{folder} holds no {GRAPH_FILE}.")
         self._voice = Hibari(model=str(graph))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = ERRORS_ONLY
+        options.enable_cpu_mem_arena = False  # it would keep what the longest sentence needed
+        self._voice.sess = onnxruntime.InferenceSession(
+            str(graph), options, providers=["CPUExecutionProvider"]
+        )
         self.speak("Hello.")  # its dictionaries are read with the first word
 
     def speak(self, text: str) -> FloatArray:

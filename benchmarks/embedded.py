@@ -21,10 +21,10 @@ from rich.console import Console
 
 from benchmarks.embedded_calls import measure_interruption, measure_turns
 from benchmarks.embedded_memory import measure_memory
-from benchmarks.embedded_questions import CLOSED, FILLERS, NAMES, OPEN
-from benchmarks.embedded_report import Report, word_errors
+from benchmarks.embedded_questions import CLOSED, FILLERS, GOOD, NAMES, OPEN, SPOKEN, WRITTEN
+from benchmarks.embedded_report import Report
 from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
-from benchmarks.nano.judges import Dnsmos
+from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
 from core.cascade.chat import CascadeChatView
 from core.cascade.files import CascadeFiles, find
@@ -53,15 +53,20 @@ async def answer(parts: Parts, history: list[Message], question: str) -> str:
 
 
 async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
-    """Closed questions by pattern, open ones to be read, and names four turns later."""
+    """Closed questions by pattern, open ones by points, and names four turns later."""
     right = 0
     for question, pattern in CLOSED:
         text = await answer(parts, [], question)
         report.answers.append((question, text))
         right += re.search(pattern, text.lower()) is not None
     report.add("closed questions right", right / len(CLOSED), 0.75, len(CLOSED), is_most=False)
-    for question in OPEN:
-        report.answers.append((question, await answer(parts, [], question)))
+    for open_question in (*SPOKEN, *WRITTEN):
+        text = await answer(parts, [], open_question.text)
+        report.answers.append((open_question.text, text))
+        report.points[open_question.text] = open_question.points(text)
+    count = len(report.points)
+    share = sum(report.points.values()) / (GOOD * count)
+    report.add("points of open questions", share, 0.65, count, is_most=False)
     known = 0
     for name in NAMES:
         history: list[Message] = []
@@ -106,8 +111,8 @@ async def _error_rate(parts: Parts, texts: Sequence[str], sounds: Sequence[Float
     wrong = count = 0
     for text, sound in zip(texts, sounds, strict=True):
         found = await parts.transcriber.transcribe(sound)
-        errors, words = word_errors(text, found.text)
-        wrong, count = wrong + errors, count + words
+        errors = word_errors(text, found.text)
+        wrong, count = wrong + errors.wrong, count + errors.words
     return wrong / count
 
 

@@ -44,6 +44,7 @@ PATIENCE_S: Final = 0.9
 SHORT_PAUSE_S: Final = 0.06
 DRAFT_TURN_MAX_S: Final = 10.0  # ours: longer turns are transcribed only when they may be over
 SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
+SYLLABLE_S: Final = 0.1  # ours: no word is shorter, so the transcript stays as it is
 NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
 BARGE_IN_S: Final = 0.4  # voice over the cascade's own before it is transcribed
 ECHO_TAIL_S: Final = 0.6  # what a player holds back, and a room
@@ -228,7 +229,7 @@ class CascadeDuplexView(CascadeView):
     async def _words_so_far(self) -> str:
         """Transcribe the turn; a draft that does not answer it any more is discarded."""
         turn, draft = self._state.turn, self._draft
-        if draft is not None and turn.speech_s == draft.heard.speech_s:
+        if draft is not None and turn.speech_s < draft.heard.speech_s + SYLLABLE_S:
             return draft.words
         if draft is not None and turn.speech_s >= draft.heard.speech_s + SPEECH_MIN_S:
             await self._discard_draft()

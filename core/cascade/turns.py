@@ -15,6 +15,12 @@ GOES_ON: Final = frozenset(
     "or should so than that the then to um uh was what when where which while who why will with "
     "would your".split()
 )
+# A clause may end with a verb of these behind its subject: "what rain is", "what can you do".
+AFTER_SUBJECT: Final = re.compile(
+    r"(?:\w (?:how|what|when|where|which|who|why) \w.*"
+    r"|\b(?:how|what|when|where|which|who|why)\b.* (?:he|i|it|she|that|there|they|this|we|you))"
+    r" (?:can|could|do|does|is|should|will|would)$"
+)
 STOPS: Final = frozenset(
     "be quiet silence stop pause cancel enough wait hold on shut up hush".split()
 )
@@ -49,7 +55,9 @@ def is_over(text: str, silence_s: float) -> bool:
     words = words_of(text)
     if silence_s >= LONG_PAUSE_S:
         return True
-    is_open = not words or words[-1] in GOES_ON or text.endswith(("...", "…", ",", "-"))
+    is_open = not words or text.endswith(("...", "…", ",", "-"))
+    if not is_open and words[-1] in GOES_ON:
+        is_open = AFTER_SUBJECT.search(" ".join(words)) is None
     return silence_s >= PAUSE_S and not is_open
 
 

@@ -346,6 +346,12 @@ def test_the_first_piece_may_be_a_clause_and_titles_end_no_sentence() -> None:
     assert found == ["Oh, I think that Dr. Smith knows it, ", "but I do not, really. "]
 
 
+def test_the_first_piece_may_end_in_front_of_a_verb_or_a_preposition() -> None:
+    sentences = Sentences()
+    assert sentences.add("The capital of France is") == ["The capital of France "]
+    assert sentences.add(" Paris, which lies on the Seine in the north.") == []
+
+
 def test_the_first_piece_waits_for_no_token_behind_its_mark() -> None:
     sentences = Sentences()
     assert sentences.add("It is Rome.") == []  # shorter than what takes its place can be made in

@@ -24,6 +24,7 @@ from benchmarks.embedded_memory import measure_memory
 from benchmarks.embedded_questions import CLOSED, FILLERS, GOOD, NAMES, OPEN, SPOKEN, WRITTEN
 from benchmarks.embedded_report import Report
 from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
+from benchmarks.embedded_start import measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
 from core.cascade.chat import CascadeChatView
@@ -127,6 +128,7 @@ STAGES: Final[dict[str, Stage]] = {
     "interruption": measure_interruption,
 }
 MEMORY: Final = "memory"
+START: Final = "start"  # only where it is named: it downloads everything once more
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
@@ -148,7 +150,8 @@ def main(
     folder: Annotated[Path, typer.Argument(help="Where the cascade's files are.")],
     report: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
     gate: Annotated[
-        list[str] | None, typer.Option(help=f"Of {', '.join([*STAGES, MEMORY])}; repeatable.")
+        list[str] | None,
+        typer.Option(help=f"Of {', '.join([*STAGES, MEMORY, START])}; repeatable."),
     ] = None,
     voices: Annotated[Path, typer.Option(help="Keeps the natural voices.")] = VOICES,
 ) -> None:
@@ -158,12 +161,16 @@ def main(
         typer.echo(f"{folder} is not complete: python -m core.cascade.assets {folder}", err=True)
         raise typer.Exit(1)
     wanted = gate or [*STAGES, MEMORY]
-    if unknown := set(wanted).difference([*STAGES, MEMORY]):
+    if unknown := set(wanted).difference([*STAGES, MEMORY, START]):
         raise typer.BadParameter(f"there is no gate {', '.join(sorted(unknown))}")
     made = Report()
-    asyncio.run(measure(files, voices, [name for name in wanted if name in STAGES], made))
+    stages = [name for name in wanted if name in STAGES]
+    if stages:
+        asyncio.run(measure(files, voices, stages, made))
     if MEMORY in wanted:
         measure_memory(spoken(OPEN, voices), folder, made)
+    if START in wanted:
+        measure_start(made)
     Console().print(made.table())
     if report is not None:
         made.write(report)

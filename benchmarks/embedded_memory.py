@@ -15,6 +15,8 @@ from benchmarks.embedded_speech import in_room
 from benchmarks.launched import LaunchedSystem, Plan
 from benchmarks.processes import PROC
 from core.audio import FloatArray, encode_wire_audio
+from core.schemas.chat import ChatRequest
+from core.schemas.common import AudioContent, Message, Role, TextContent, TTSConfig
 
 QUESTIONS: Final = 3  # after them no process grows any more
 ANSWER_LIMIT_S: Final = 120.0
@@ -35,7 +37,8 @@ def measure_memory(questions: list[FloatArray], folder: Path, report: Report) ->
         plan = Plan(backend="real", config={"model": {"embedded": "cascade"}})
         with LaunchedSystem(Path(place), plan) as system:
             for question in questions[:QUESTIONS]:
-                _ask(f"{system.url}/api/chat", question)
+                audio = AudioContent(data=encode_wire_audio(in_room(question)))
+                ask(f"{system.url}/api/chat", audio)
             used = resident_mb(family(system.pid("worker_0")))
     report.add("memory of the worker, MB", used, 1_500, QUESTIONS, is_most=True)
 
@@ -77,9 +80,10 @@ def resident_mb(pids: Sequence[int]) -> float:
     return (anonymous_kb + sum(files_kb.values())) / KB_PER_MB
 
 
-def _ask(url: str, question: FloatArray) -> None:
-    content = [{"type": "audio", "data": encode_wire_audio(in_room(question))}]
-    body = {"messages": [{"role": "user", "content": content}], "tts": {"enabled": True}}
+def ask(url: str, question: TextContent | AudioContent) -> None:
+    """Ask for a spoken answer, and check that there is one."""
+    message = Message(role=Role.USER, content=[question])
+    body = ChatRequest(messages=[message], tts=TTSConfig(enabled=True)).model_dump(mode="json")
     answer = httpx.post(url, json=body, trust_env=False, timeout=ANSWER_LIMIT_S)
     answer.raise_for_status()
-    assert answer.json()["audio_data"], "the cascade speaks"
+    assert answer.json()["audio_data"], "it speaks"

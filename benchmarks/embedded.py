@@ -29,7 +29,7 @@ from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
 from core.cascade.chat import CascadeChatView
 from core.cascade.files import CascadeFiles, find
-from core.cascade.language import LlamaProcess, LocalLanguage
+from core.cascade.language import LlamaProcess, LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.synthesis import HibariSynthesizer
 from core.schemas.chat import ChatRequest
@@ -135,7 +135,7 @@ async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], repo
     """Measure with the parts that these files are."""
     process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
-    language = LocalLanguage(process, "Qwen2.5-Coder 0.5B")
+    language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")
     parts = Parts(transcriber, language, HibariSynthesizer(files.voice), SileroVad())
     try:
         for name in stages:

@@ -21,7 +21,7 @@ QUESTION: Final = TextContent(text="What is your name?")
 LINE_BYTES_PER_S: Final = 50e6 / 8  # of the limits: 50 Mbit/s
 NANO_BYTES: Final = 70_000_000
 FETCH_LIMIT_S: Final = 1_800.0
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 
 
 def measure_start(report: Report) -> None:
@@ -56,7 +56,7 @@ def _wait_for_cascade(system: LaunchedSystem) -> float:
         progress = read_progress(system.data)
         return progress is not None and progress.state != "fetching"
 
-    wait_until("the files are there", is_complete, FETCH_LIMIT_S, LOOK_S)
+    wait_until("the files are there", is_complete, FETCH_LIMIT_S, POLL_S)
     assert progress is not None
     if progress.problem:
         raise RuntimeError(progress.problem)
@@ -65,6 +65,6 @@ def _wait_for_cascade(system: LaunchedSystem) -> float:
         "the cascade is loaded",
         lambda: system.worker_health(0)["model"]["kind"] == ModelKind.CASCADE,
         FETCH_LIMIT_S,
-        LOOK_S,
+        POLL_S,
     )
     return max(0.0, progress.total_bytes / LINE_BYTES_PER_S - fetched_s)

@@ -180,6 +180,11 @@ def bundled_whisper(settings: Settings) -> Path:
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     """Return the backend of the configured model, or of the embedded one, or of a toy."""
     # Imported late: the fake backend needs none of the model's libraries.
+    import torch
+
+    if not torch.cuda.is_available():
+        # Without it, importing transformers imports torch's compiler and Triton: 70 MB.
+        sys.modules.setdefault("triton", None)  # type: ignore[arg-type]
     from core.processors import UnifiedProcessor
     from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint

@@ -21,14 +21,15 @@ from rich.console import Console
 
 from benchmarks.embedded_calls import measure_interruption, measure_turns
 from benchmarks.embedded_memory import measure_memory
-from benchmarks.embedded_questions import CLOSED, FILLERS, NAMES, OPEN
-from benchmarks.embedded_report import Report, word_errors
+from benchmarks.embedded_questions import CLOSED, FILLERS, GOOD, NAMES, OPEN, SPOKEN, WRITTEN
+from benchmarks.embedded_report import Report
 from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
-from benchmarks.nano.judges import Dnsmos
+from benchmarks.embedded_start import measure_start
+from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
 from core.cascade.chat import CascadeChatView
 from core.cascade.files import CascadeFiles, find
-from core.cascade.language import LlamaProcess, LocalLanguage
+from core.cascade.language import LlamaProcess, LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.synthesis import HibariSynthesizer
 from core.schemas.chat import ChatRequest
@@ -53,15 +54,20 @@ async def answer(parts: Parts, history: list[Message], question: str) -> str:
 
 
 async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
-    """Closed questions by pattern, open ones to be read, and names four turns later."""
+    """Closed questions by pattern, open ones by points, and names four turns later."""
     right = 0
     for question, pattern in CLOSED:
         text = await answer(parts, [], question)
         report.answers.append((question, text))
         right += re.search(pattern, text.lower()) is not None
     report.add("closed questions right", right / len(CLOSED), 0.75, len(CLOSED), is_most=False)
-    for question in OPEN:
-        report.answers.append((question, await answer(parts, [], question)))
+    for open_question in (*SPOKEN, *WRITTEN):
+        text = await answer(parts, [], open_question.text)
+        report.answers.append((open_question.text, text))
+        report.points[open_question.text] = open_question.points(text)
+    count = len(report.points)
+    share = sum(report.points.values()) / (GOOD * count)
+    report.add("points of open questions", share, 0.65, count, is_most=False)
     known = 0
     for name in NAMES:
         history: list[Message] = []
@@ -106,8 +112,8 @@ async def _error_rate(parts: Parts, texts: Sequence[str], sounds: Sequence[Float
     wrong = count = 0
     for text, sound in zip(texts, sounds, strict=True):
         found = await parts.transcriber.transcribe(sound)
-        errors, words = word_errors(text, found.text)
-        wrong, count = wrong + errors, count + words
+        errors = word_errors(text, found.text)
+        wrong, count = wrong + errors.wrong, count + errors.words
     return wrong / count
 
 
@@ -122,13 +128,14 @@ STAGES: Final[dict[str, Stage]] = {
     "interruption": measure_interruption,
 }
 MEMORY: Final = "memory"
+START: Final = "start"  # only where it is named: it downloads everything once more
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
     """Measure with the parts that these files are."""
     process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
-    language = LocalLanguage(process, "Qwen2.5-Coder 0.5B")
+    language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")
     parts = Parts(transcriber, language, HibariSynthesizer(files.voice), SileroVad())
     try:
         for name in stages:
@@ -143,7 +150,8 @@ def main(
     folder: Annotated[Path, typer.Argument(help="Where the cascade's files are.")],
     report: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
     gate: Annotated[
-        list[str] | None, typer.Option(help=f"Of {', '.join([*STAGES, MEMORY])}; repeatable.")
+        list[str] | None,
+        typer.Option(help=f"Of {', '.join([*STAGES, MEMORY, START])}; repeatable."),
     ] = None,
     voices: Annotated[Path, typer.Option(help="Keeps the natural voices.")] = VOICES,
 ) -> None:
@@ -153,12 +161,16 @@ def main(
         typer.echo(f"{folder} is not complete: python -m core.cascade.assets {folder}", err=True)
         raise typer.Exit(1)
     wanted = gate or [*STAGES, MEMORY]
-    if unknown := set(wanted).difference([*STAGES, MEMORY]):
+    if unknown := set(wanted).difference([*STAGES, MEMORY, START]):
         raise typer.BadParameter(f"there is no gate {', '.join(sorted(unknown))}")
     made = Report()
-    asyncio.run(measure(files, voices, [name for name in wanted if name in STAGES], made))
+    stages = [name for name in wanted if name in STAGES]
+    if stages:
+        asyncio.run(measure(files, voices, stages, made))
     if MEMORY in wanted:
         measure_memory(spoken(OPEN, voices), folder, made)
+    if START in wanted:
+        measure_start(made)
     Console().print(made.table())
     if report is not None:
         made.write(report)

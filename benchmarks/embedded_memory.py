@@ -1,9 +1,10 @@
-"""What a worker with the cascade holds in memory, with the processes that it starts."""
+"""Memory of a worker with the cascade and of the processes that it starts."""
 
 from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +15,14 @@ from benchmarks.embedded_speech import in_room
 from benchmarks.launched import LaunchedSystem, Plan
 from benchmarks.processes import PROC
 from core.audio import FloatArray, encode_wire_audio
+from core.schemas.chat import ChatRequest
+from core.schemas.common import AudioContent, Message, Role, TextContent, TTSConfig
 
-QUESTIONS: Final = 3  # after which each process holds what it keeps
+QUESTIONS: Final = 3  # after them no process grows any more
 ANSWER_LIMIT_S: Final = 120.0
 KB_PER_MB: Final = 1024
-SHARE: Final = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+MAPPING: Final = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) \S+ (?P<inode>\d+)")
+SIZE: Final = re.compile(r"^(?P<kind>Rss|Anonymous):\s+(?P<kb>\d+) kB")
 PARENT: Final = re.compile(r"^PPid:\s+(\d+)", re.MULTILINE)
 
 
@@ -33,8 +37,9 @@ def measure_memory(questions: list[FloatArray], folder: Path, report: Report) ->
         plan = Plan(backend="real", config={"model": {"embedded": "cascade"}})
         with LaunchedSystem(Path(place), plan) as system:
             for question in questions[:QUESTIONS]:
-                _ask(f"{system.url}/api/chat", question)
-            used = sum(map(proportional_mb, family(system.pid("worker_0"))))
+                audio = AudioContent(data=encode_wire_audio(in_room(question)))
+                ask(f"{system.url}/api/chat", audio)
+            used = resident_mb(family(system.pid("worker_0")))
     report.add("memory of the worker, MB", used, 1_500, QUESTIONS, is_most=True)
 
 
@@ -54,15 +59,31 @@ def family(pid: int) -> list[int]:
     return members
 
 
-def proportional_mb(pid: int) -> float:
-    """Return a process's memory; what several share counts for each in part."""
-    found = SHARE.search((PROC / str(pid) / "smaps_rollup").read_text())
-    return int(found[1]) / KB_PER_MB if found else 0.0
+def resident_mb(pids: Sequence[int]) -> float:
+    """Return the resident memory of processes together; pages of a file count once.
+
+    That is the sum of their PSS where no other program maps the same files.
+    """
+    anonymous_kb = 0
+    files_kb: dict[tuple[str, str], int] = {}  # by inode and offset
+    for pid in pids:
+        place, resident_kb = ("", ""), 0
+        for line in (PROC / str(pid) / "smaps").read_text().splitlines():
+            if mapping := MAPPING.match(line):
+                place = mapping["inode"], mapping["offset"]
+            elif (size := SIZE.match(line)) and size["kind"] == "Rss":
+                resident_kb = int(size["kb"])
+            elif size:
+                anonymous_kb += int(size["kb"])
+                file_kb = resident_kb - int(size["kb"])
+                files_kb[place] = max(files_kb.get(place, 0), file_kb)
+    return (anonymous_kb + sum(files_kb.values())) / KB_PER_MB
 
 
-def _ask(url: str, question: FloatArray) -> None:
-    content = [{"type": "audio", "data": encode_wire_audio(in_room(question))}]
-    body = {"messages": [{"role": "user", "content": content}], "tts": {"enabled": True}}
+def ask(url: str, question: TextContent | AudioContent) -> None:
+    """Ask for a spoken answer, and check that there is one."""
+    message = Message(role=Role.USER, content=[question])
+    body = ChatRequest(messages=[message], tts=TTSConfig(enabled=True)).model_dump(mode="json")
     answer = httpx.post(url, json=body, trust_env=False, timeout=ANSWER_LIMIT_S)
     answer.raise_for_status()
-    assert answer.json()["audio_data"], "the cascade speaks"
+    assert answer.json()["audio_data"], "it speaks"

@@ -1,8 +1,48 @@
-"""What the embedded models are asked."""
+"""What the embedded models are asked, and how the answers are marked."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
+
+GOOD: Final = 2
+PARTLY: Final = 1
+WORDS_MAX: Final = 50  # of an answer to be spoken; the prompt wants one or two short sentences
+LIST: Final = re.compile(r"^\s*(?:\d+\.|[-*•])\s", re.MULTILINE)
+NUMBERED: Final = re.compile(r"\b1\. .*\b2\. ", re.DOTALL)
+DISCLAIMER: Final = re.compile(r"\bas an ai\b")
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """A question without one right answer; patterns match answers in lower case.
+
+    Attributes:
+        good: what a good answer names.
+        topic: what an answer on the subject names; such an answer is partly good.
+        wrong: what makes an answer wrong.
+    """
+
+    text: str
+    good: str
+    topic: str = ""
+    wrong: str = r"(?!)"
+
+    def points(self, answer: str) -> int:
+        """Return 2 for a good answer, 1 for a partly good one, 0 for a wrong or useless one.
+
+        A good one can also be spoken: it is short, no list, and does not talk about being an AI.
+        """
+        said = " ".join(answer.lower().replace("’", "'").split())
+        if re.search(self.wrong, said):
+            return 0
+        if not re.search(self.good, said):
+            return PARTLY if self.topic and re.search(self.topic, said) else 0
+        is_list = LIST.search(answer) or NUMBERED.search(answer)
+        is_spoken = len(said.split()) <= WORDS_MAX and not is_list and not DISCLAIMER.search(said)
+        return GOOD if is_spoken else PARTLY
+
 
 # Question and the pattern of a right answer.
 CLOSED: Final = (
@@ -27,27 +67,178 @@ CLOSED: Final = (
     ("How do you say good morning in French?", r"bonjour"),
     ("Which animal says meow?", r"cat"),
 )
-OPEN: Final = (
-    "How can I fall asleep more easily?",
-    "What could I cook for dinner with eggs and spinach?",
-    "I have a job interview tomorrow, any tips?",
-    "What do you think about cats?",
-    "Why is the sky blue?",
-    "Can you tell me a short story about a dragon?",
-    "How do I make a good cup of tea?",
-    "What should I pack for a weekend at the sea?",
-    "Why do people dream?",
-    "I feel a bit lonely today.",
-    "How does a bicycle stay upright?",
-    "What is a good name for a small brown dog?",
-    "Explain to a child what rain is.",
-    "How can I learn to play the guitar?",
-    "What is the difference between a fruit and a vegetable?",
-    "Tell me a joke.",
-    "What would you do with a million dollars?",
-    "How do I say sorry to a friend?",
-    "Why should I drink water?",
-    "What makes a good book?",
+# Asked aloud as well.
+SPOKEN: Final = (
+    OpenQuestion(
+        "How can I fall asleep more easily?",
+        r"breath|meditat|relax|dark|quiet|cool|\bread|bath|caffeine|screen|routine|"
+        r"schedule|exercise",
+        r"sleep|bed|night|rest",
+    ),
+    OpenQuestion(
+        "What could I cook for dinner with eggs and spinach?",
+        r"(?=.*egg)(?=.*spinach).*(omelet|frittata|scrambl|quiche|salad|stir|pasta|soup|"
+        r"saut|fried|bake)",
+        r"egg|spinach",
+    ),
+    OpenQuestion(
+        "I have a job interview tomorrow, any tips?",
+        r"prepar|practi|research|question|dress|early|on time|confiden|calm",
+        r"interview|job",
+    ),
+    OpenQuestion(
+        "What do you think about cats?",
+        r"\b(love|like|great|cute|playful|independent|companion|affection|adorable|"
+        r"intelligen|loyal|popular|friendly|cuddl)",
+        r"\bcats?\b",
+    ),
+    OpenQuestion(
+        "Why is the sky blue?",
+        r"scatter|rayleigh",
+        r"light|sun",
+        r"shade of blue|reflect",
+    ),
+    OpenQuestion(
+        "Can you tell me a short story about a dragon?",
+        r"(?=.*dragon).*\b(once|one day|there (was|lived)|lived|named|called)\b",
+        r"dragon",
+        r"type of bird",
+    ),
+    OpenQuestion(
+        "How do I make a good cup of tea?",
+        r"(?=.*(boil|hot|water)).*(steep|brew|minutes|infus|leaves|tea ?bag)",
+        r"\btea\b",
+    ),
+    OpenQuestion(
+        "What should I pack for a weekend at the sea?",
+        r"(swim|sunscreen|towel|hat|sunglasses|clothes|snack|sandal)\w*\b.*\b(swim|"
+        r"sunscreen|towel|hat|sunglasses|clothes|snack|sandal)",
+        r"sea|beach|pack",
+    ),
+    OpenQuestion(
+        "Why do people dream?",
+        r"brain|memor|emotion|process|\brem\b|subconscious|\bmind",
+        r"dream",
+    ),
+    OpenQuestion(
+        "I feel a bit lonely today.",
+        r"sorry|friend|family|talk|reach out|\bcall|here for you|support|normal|okay to feel",
+        r"lonely|feel",
+    ),
+    OpenQuestion(
+        "How does a bicycle stay upright?",
+        r"balanc|steer|gyroscop|momentum|\bmov(e|ing)|motion|speed|forward|\blean",
+        r"bicycle|bike|wheel",
+    ),
+    OpenQuestion(
+        "What is a good name for a small brown dog?",
+        r"\b(coco|cocoa|buddy|max|brownie|bruno|mocha|charlie|milo|teddy|bear|hazel|"
+        r"chestnut|cooper|rusty|benny|bella|luna|rocky|daisy|lucky|toby|oscar|ginger|"
+        r"pepper)\b",
+        r"dog|name",
+    ),
+    OpenQuestion(
+        "Explain to a child what rain is.",
+        r"(?=.*(cloud|sky)).*(water|drop)",
+        r"rain|water",
+        r"from the ground",
+    ),
+    OpenQuestion(
+        "How can I learn to play the guitar?",
+        r"practi|chord|lesson|teacher|scales|tutorial",
+        r"guitar|play",
+    ),
+    OpenQuestion(
+        "What is the difference between a fruit and a vegetable?",
+        r"seed|flower|ovary|root|stem|leaves|leaf|sweet",
+        r"fruit|vegetable",
+        r"not edible|vegetables? (is|are) (a )?fruit",
+    ),
+    OpenQuestion(
+        "Tell me a joke.",
+        r"(why|what) .*\?.*\w|knock|walks? into",
+        r"joke",
+    ),
+    OpenQuestion(
+        "What would you do with a million dollars?",
+        r"travel|house|home|invest|charity|donat|\bsave|family|business|\bhelp|world|"
+        r"trip|education",
+        r"buy|spend|money|dollars",
+    ),
+    OpenQuestion(
+        "How do I say sorry to a friend?",
+        r"sorry|apolog|forgive",
+        r"friend",
+    ),
+    OpenQuestion(
+        "Why should I drink water?",
+        r"hydrat|kidney|digest|temperature|skin|energy|health|toxin|joints",
+        r"water",
+    ),
+    OpenQuestion(
+        "What makes a good book?",
+        r"stor(y|ies)|plot|character|writ|engag|theme|language",
+        r"book",
+    ),
 )
+WRITTEN: Final = (
+    OpenQuestion(
+        "Hi there, how are you today?",
+        r"\b(i'm|i am|doing) .*(good|great|well|fine|okay|here)|\bgood day|how (about|are) you",
+        r"\b(hi|hello|good)\b",
+    ),
+    OpenQuestion(
+        "What can you help me with?",
+        r"answer|question|information|tasks?\b|talk|chat|explain",
+        r"help|assist",
+    ),
+    OpenQuestion(
+        "I'm feeling a bit sad today.",
+        r"sorry to hear|what('s| is| happened)|here (for|to)|talk|understand|(okay|ok|"
+        r"normal|alright) to|cheer|hope you",
+        r"sad|feel",
+    ),
+    OpenQuestion(
+        "What is the weather like in Paris right now?",
+        r"can't|cannot|don't know|unable|no way to",
+        r"weather|paris",
+        r"\d ?(°|degrees)|currently (sunny|mild|cloudy|rain|experienc)",
+    ),
+    OpenQuestion(
+        "Can you explain photosynthesis to a ten year old?",
+        r"(?=.*plant)(?=.*(sun|light)).*(food|sugar|energy|oxygen)",
+        r"plant|light",
+    ),
+    OpenQuestion(
+        "How do I get a red wine stain out of a shirt?",
+        r"cold water|\bsalt|soap|detergent|soda|vinegar|\bblot|stain remover|peroxide|\bdab",
+        r"stain|wine|wash",
+    ),
+    OpenQuestion(
+        "Can you recommend a book for a long flight?",
+        r"\"[^\"]+\"|\bby \w+ \w+|gatsby|hobbit|alchemist|harry potter|sherlock|"
+        r"pride and prejudice",
+        r"book|novel|read",
+    ),
+    OpenQuestion(
+        "What is the difference between a virus and a bacterium?",
+        r"(?=.*virus).*(cell|host|living|antibiotic|smaller)",
+        r"virus|bacteri",
+        r"virus(es)? (is|are) (a )?(type of )?bacteri",
+    ),
+    OpenQuestion(
+        "Tell me a story about a dragon who was afraid of fire.",
+        r"(?=.*dragon).*(once|one day|named|called|there (was|lived)|lived|until|"
+        r"decided|learn|found|friend)",
+        r"dragon|fire",
+    ),
+    OpenQuestion(
+        "What should I do on a weekend in Rome?",
+        r"colosseum|vatican|forum|trevi|pantheon|museum|pizza|pasta|gelato|ruins|"
+        r"spanish steps|peter's|sistine|cuisine",
+        r"rome|visit",
+    ),
+)
+OPEN: Final = tuple(question.text for question in SPOKEN)
 NAMES: Final = ("Anna", "Peter", "Maria", "David")
 FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What is two plus three?")

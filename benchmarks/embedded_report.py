@@ -5,19 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from rich.table import Table
-
-from core.cascade.turns import words_of
-
-SPELLINGS: Final = {
-    word: str(number)
-    for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen twenty".split()
-    )
-} | {"x": "times", "plus": "+", "minus": "-", "colour": "color"}
 
 
 @dataclass
@@ -29,12 +18,14 @@ class Report:
         limits: by the same names: the limit, and whether a figure has to stay below it.
         cases: by the same names: how many cases stand behind a figure.
         answers: questions with what came.
+        points: of open questions.
     """
 
     figures: dict[str, float] = field(default_factory=dict)
     limits: dict[str, tuple[float, bool]] = field(default_factory=dict)
     cases: dict[str, int] = field(default_factory=dict)
     answers: list[tuple[str, str]] = field(default_factory=list)
+    points: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, figure: float, limit: float, cases: int, *, is_most: bool) -> None:
         """Note a figure with its gate."""
@@ -58,19 +49,3 @@ class Report:
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(vars(self), indent=1, ensure_ascii=False), encoding="utf8")
-
-
-def counted_words(text: str) -> list[str]:
-    """Return words in one spelling: Whisper writes numbers in digits."""
-    return [SPELLINGS.get(word, word) for word in words_of(text)]
-
-
-def word_errors(wanted: str, transcript: str) -> tuple[int, int]:
-    """Return how many words differ, and how many were wanted."""
-    a, b = counted_words(wanted), counted_words(transcript)
-    row = list(range(len(b) + 1))
-    for i, word in enumerate(a, start=1):
-        last, row[0] = row[0], i
-        for j, other in enumerate(b, start=1):
-            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (word != other))
-    return row[-1], len(a)

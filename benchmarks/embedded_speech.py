@@ -14,6 +14,8 @@ import numpy as np
 from benchmarks.nano.utterances import natural
 from core.audio import FloatArray, resample
 from core.cascade.parts import Synthesizer
+from core.cascade.reply import WORD
+from core.cascade.synthesis import Sentences
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from training.nano.domain.kinds import Question
 
@@ -34,8 +36,10 @@ def spoken(texts: Sequence[str], folder: Path, seed: int = 0) -> list[FloatArray
 
 
 def by_cascade(synthesizer: Synthesizer, text: str) -> FloatArray:
-    """Synthesize with the cascade's own voice."""
-    made = synthesizer.speak(text)
+    """Synthesize with the cascade's own voice, in the pieces in which a call speaks them."""
+    sentences = Sentences()
+    pieces = [piece for word in WORD.findall(text) for piece in sentences.add(word)]
+    made = np.concatenate([synthesizer.speak(each) for each in [*pieces, sentences.rest()]])
     return voiced(resample(made, OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ))
 
 

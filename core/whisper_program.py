@@ -16,6 +16,7 @@ import numpy as np
 from faster_whisper import WhisperModel
 
 from core.media_process import pack, unpack
+from core.process_memory import trim_heap
 
 ENGLISH: Final = "en"
 ROUNDED_DIGITS: Final = 3
@@ -48,6 +49,7 @@ def serve(model: WhisperModel, requests: IO[bytes], answers: IO[bytes]) -> None:
     while requests.peek(1):  # type: ignore[attr-defined]  # buffered, as standard input is
         options, [sound] = unpack(requests)
         pack(answers, transcribed(model, np.frombuffer(sound, "<f4"), options), [])
+        trim_heap()
 
 
 # Any: the request and the answer as plain JSON.
@@ -113,6 +115,7 @@ def load(folder: Path) -> ShortWhisper:
 def main() -> None:
     os.nice(int(sys.argv[2]))
     model = load(Path(sys.argv[1]))
+    trim_heap()
     serve(model, sys.stdin.buffer, sys.stdout.buffer)
 
 

@@ -33,7 +33,7 @@ NICENESS: Final = 10  # conversations have the processor first
 ROUNDS: Final = 2  # times that every place is tried
 SPARE_BYTES: Final = 200_000_000  # a package before it is unzipped, and room to live
 BYTES_PER_GB: Final = 1_000_000_000
-WRITE_S: Final = 0.5
+PROGRESS_INTERVAL_S: Final = 0.5
 HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # of silence, s: there are other places
 
 
@@ -116,7 +116,7 @@ class Progress:
         self._total_bytes, self._before = total_bytes, 0
 
     def show(self, done_bytes: int) -> None:
-        if self._clock() - self._written_s >= WRITE_S:
+        if self._clock() - self._written_s >= PROGRESS_INTERVAL_S:
             self._written_s = self._clock()
             self._write("fetching", min(self._before + done_bytes, self._total_bytes))
 
@@ -169,7 +169,7 @@ class Fetch:
         total = sum(size for _, size in jobs)
         self.progress = Progress(self.out / PROGRESS_FILE, total, self.clock)
         try:
-            self._make_room(total)
+            self._check_disk_space(total)
             for job, size in jobs:
                 shutil.rmtree(self._wheels, ignore_errors=True)
                 self._wheels.mkdir(parents=True)
@@ -197,7 +197,7 @@ class Fetch:
             jobs.append((self._fetch_language_model, source.language_model_bytes))
         return jobs
 
-    def _make_room(self, total_bytes: int) -> None:
+    def _check_disk_space(self, total_bytes: int) -> None:
         needed = (
             total_bytes + SPARE_BYTES - _length(self._scratch / self._files.language_model.name)
         )
@@ -304,7 +304,7 @@ def _length(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder, which the kernel releases when the process ends; wait for who holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -323,7 +323,7 @@ def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = No
     Raises:
         AssetsError: something cannot be had, or there is no room.
     """
-    with _held(out):
+    with _locked(out):
         files = find(out, source.language_model_sha256)
         if files is None:
             Fetch(out, source, whisper).run()

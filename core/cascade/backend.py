@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from core.cascade.chat import CascadeChatView
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.files import CascadeFiles
-from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguage
-from core.cascade.parts import Language, Parts
+from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguageModel
+from core.cascade.parts import LanguageModel, Parts
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.synthesis import HibariSynthesizer
 from core.cascade.turn_based import CascadeHalfDuplexView, CascadeStreamingView
@@ -23,6 +23,7 @@ from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import ChatMode, DuplexMode, HalfDuplexMode, Report, StreamingMode, Threads
+from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.transcribers import WhisperTranscriber
 from core.transcription import Transcriber
@@ -34,7 +35,7 @@ if TYPE_CHECKING:  # it imports the tensor library
     from core.processors.backend import RealBackend
 
 LANGUAGE_NAME: Final = "Qwen2.5-Coder 0.5B"
-LOOK_S: Final = 5.0  # ours: between two looks for the files
+POLL_S: Final = 5.0  # ours: between two looks for the files
 TRY_SAYING: Final = (
     "Hello, who are you?",
     "My name is Anna.",
@@ -73,7 +74,7 @@ class CascadeBackend:
         self._waits, self._shares_transcriber = waits, shares_transcriber
         self._parts: Parts | None = None
         self._is_closing = threading.Event()
-        self._watch = threading.Thread(target=self._look, name="cascade", daemon=True)
+        self._watch = threading.Thread(target=self._watch_files, name="cascade", daemon=True)
 
     @property
     def media(self) -> MediaProcesses:
@@ -110,6 +111,7 @@ class CascadeBackend:
                 'model.embedded is "cascade", and its files are not there or damaged: '
                 "python -m core.cascade.assets DATA_DIR/cascade"
             )
+        trim_heap()
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
         """Return a fresh turn-based chat; here and below cheap, from any thread."""
@@ -133,6 +135,7 @@ class CascadeBackend:
     def tidy(self) -> None:
         """Release the memory that no conversation holds any more."""
         self._base.tidy()
+        trim_heap()
 
     def check(self) -> None:
         """Compute something small; raises as `RealBackend.check`."""
@@ -155,7 +158,7 @@ class CascadeBackend:
             self._watch.join()
         parts, self._parts = self._parts, None
         if parts is not None:
-            parts.language.close()
+            parts.language_model.close()
             parts.transcriber.close()
         self._base.close()
 
@@ -163,7 +166,7 @@ class CascadeBackend:
         """Wait until the cascade is loaded, or is not going to be."""
         self._watch.join(limit_s)
 
-    def _look(self) -> None:
+    def _watch_files(self) -> None:
         """Load the cascade when its files have come; on a thread of its own."""
         while not self._is_closing.is_set():
             try:
@@ -173,9 +176,10 @@ class CascadeBackend:
                 return
             if parts is not None:
                 self._parts = parts
+                trim_heap()
                 log.info("new conversations are with the cascade: %s", self.facts().name)
                 return
-            self._is_closing.wait(LOOK_S)
+            self._is_closing.wait(POLL_S)
 
 
 def parts_of(
@@ -194,15 +198,15 @@ def parts_of(
     """
     synthesizer = HibariSynthesizer(files.voice)
     transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
-    language: Language
+    language_model: LanguageModel
     if settings.llm_url is not None:
         key = settings.llm_key.get_secret_value() if settings.llm_key else None
-        language = ChatEndpoint(settings.llm_url, settings.llm_model, key)
+        language_model = ChatEndpoint(settings.llm_url, settings.llm_model, key)
     else:
         process = LlamaProcess(files.language_model)
         process.url()
-        language = LocalLanguage(process, LANGUAGE_NAME)
+        language_model = LocalLanguageModel(process, LANGUAGE_NAME)
     vision = NanoVision(base.open_chat) if base.facts().kind is ModelKind.NANO else None
     return Parts(
-        transcriber, language, synthesizer, SileroVad(), vision, base.context.default_voice
+        transcriber, language_model, synthesizer, SileroVad(), vision, base.context.default_voice
     )

@@ -1,7 +1,7 @@
-"""Full duplex over a cascade, in the model's rhythm: a second of audio, then it listens or speaks.
+"""Full duplex over a cascade, in units of one second that listen or speak.
 
-The end of the user's turn, a barge-in and the cascade's own echo are found by voice activity and
-by the transcript. A reply is synthesized sentence by sentence and sent second by second.
+Voice activity and the transcript decide on the end of the user's turn, on barge-in and on echo.
+A reply is synthesized sentence by sentence and sent a second at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from PIL import Image
 
 from core.audio import FloatArray, to_pcm
 from core.cascade.parts import Line, Parts, Sampling
-from core.cascade.prompts import asks_to_see
+from core.cascade.prompts import asks_about_picture
 from core.cascade.reply import Sentence, SpokenReply
-from core.cascade.turn_based import COOLING, SPOKEN_TOKENS_MAX, CascadeView
+from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
 from core.cascade.turns import (
     PAUSE_S,
     is_backchannel,
@@ -30,7 +30,7 @@ from core.cascade.turns import (
     is_stop,
     words_of,
 )
-from core.cascade.user_turn import Heard, UserTurn
+from core.cascade.user_turn import TurnSnapshot, UserTurn
 from core.modes import OnSound, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
@@ -38,30 +38,27 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 
 DEFAULT_PROMPT: Final = "You are on a live voice call."
 UNIT_S: Final = 1.0
-# Ours: a unit may take this long; a reply that is not ready then begins with a later one.
+# Ours: longest time of a unit; a reply that is not ready by then begins with a later one.
 PATIENCE_S: Final = 0.9
-# Ours: of silence behind a finished sentence. A reply begins, and is withdrawn if the user goes on.
+# Ours: silence after which a complete sentence is answered; the reply is withdrawn if the user
+# continues.
 SHORT_PAUSE_S: Final = 0.06
-DRAFT_TURN_MAX_S: Final = 10.0  # ours: longer turns are transcribed only when they may be over
-SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
-NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
-BARGE_IN_S: Final = 0.4  # voice over the cascade's own before it is transcribed
-ECHO_TAIL_S: Final = 0.6  # what a player holds back, and a room
-# Ours: an echo that goes on is transcribed as a whole, for Whisper mishears a rest of two words; a
-# longer one is not, for the user's words have to stand out in it.
-ECHO_PIECE_MAX_S: Final = 2.0
-SAID_WORDS_MAX: Final = 60  # of the last half minute, to know an echo by
-CHARACTER_S: Final = 0.06  # of speech; measured with the voice
+DRAFT_TURN_MAX_S: Final = 10.0  # ours: longer turns are transcribed only after silence
+SPEECH_MIN_S: Final = 0.2  # shorter speech is noise
+SYLLABLE_S: Final = 0.1  # ours: less further speech adds no word
+NOISE_OVER_S: Final = 0.6  # of silence, then noise is dropped
+BARGE_IN_S: Final = 0.4  # of speech during a reply, then it is transcribed
+ECHO_TAIL_S: Final = 0.6  # of playback buffer and reverberation
+# Ours: a continuing echo is transcribed as a whole, since Whisper mishears two words alone, up to
+# this length, since the user's words must be a large part of it.
+ECHO_SEGMENT_MAX_S: Final = 2.0
+SPOKEN_WORDS_MAX: Final = 60  # about half a minute, for recognizing echo
+CHARACTER_S: Final = 0.06  # of speech, measured with hibari
 
 
 @dataclass(frozen=True)
 class PictureAhead:
-    """A picture that waits for its unit.
-
-    Attributes:
-        picture: RGB.
-        max_slices: as asked; pictures are not cut here.
-    """
+    """An RGB picture kept for its unit, never sliced."""
 
     picture: Image.Image
     max_slices: int
@@ -69,27 +66,21 @@ class PictureAhead:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A reply to what may be the end of the user's turn, or only a part of it.
+    """A reply prepared before the user's turn is certainly over.
 
     Attributes:
-        words: of the turn.
-        lines: of the conversation before it.
-        heard: the turn.
+        words: transcript of the turn.
+        lines: the conversation before the turn.
     """
 
     reply: SpokenReply
     words: str
     lines: list[Line]
-    heard: Heard
+    snapshot: TurnSnapshot
 
 
 class CascadeDuplexView(CascadeView):
-    """A live call.
-
-    Attributes:
-        slice_limit: most slices per picture; pictures are not cut here.
-        patience_s: how long a unit waits for a reply.
-    """
+    """A live call; a unit waits at most `patience_s` for a reply."""
 
     slice_limit = 1
     patience_s = PATIENCE_S
@@ -100,7 +91,7 @@ class CascadeDuplexView(CascadeView):
         self._state = _CallState(UserTurn(parts.detector))
         self._reply: SpokenReply | None = None
         self._draft: _Draft | None = None  # not sent yet
-        self._withdrawable: _Draft | None = None  # sent since the last unit
+        self._withdrawable: _Draft | None = None  # begun with the last unit
         self._has_early_sound = False
 
     async def begin(
@@ -131,8 +122,8 @@ class CascadeDuplexView(CascadeView):
 
     @property
     def recently_said(self) -> tuple[str, ...]:
-        """The last words that were sent, by which an echo is recognized."""
-        return tuple(self._state.said)
+        """Latest words of the model, in lower case; an echo repeats them."""
+        return tuple(self._state.spoken_words)
 
     def stop(self) -> None:
         super().stop()
@@ -145,7 +136,7 @@ class CascadeDuplexView(CascadeView):
         self._state.has_break = True
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> PictureAhead:
-        """Keep a picture for its unit: it is looked at when it is asked about."""
+        """Keep a picture for its unit; it is described only if a question is about it."""
         return PictureAhead(picture, max_slice_nums)
 
     async def unit(
@@ -159,7 +150,7 @@ class CascadeDuplexView(CascadeView):
         due_s: float | None,
         on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
-        """Process one second, then listen or speak; None if there was too little audio."""
+        """Process one second, then listen or speak; None if less was received so far."""
         began_s = time.monotonic()
         state = self._state
         second = state.take_second(audio)
@@ -179,7 +170,7 @@ class CascadeDuplexView(CascadeView):
             else:
                 await self._end_reply()
         elif self._reply is None and not must_listen:
-            await self._answer_if_asked(force_speak=force_speak)
+            await self._reply_if_turn_ended(force_speak=force_speak)
         prefill_ms = (time.monotonic() - began_s) * MS_PER_S
         made = await self._spoken_unit(began_s + self.patience_s, on_sound)
         spent_ms = (time.monotonic() - began_s) * MS_PER_S
@@ -199,15 +190,15 @@ class CascadeDuplexView(CascadeView):
 
     # --- turns ---
 
-    async def _answer_if_asked(self, *, force_speak: bool) -> None:
-        """Begin a reply if the user's turn seems over, or the caller wants one."""
+    async def _reply_if_turn_ended(self, *, force_speak: bool) -> None:
+        """Begin a reply if the user's turn seems over or the caller forces one."""
         turn = self._state.turn
         if turn.speech_s < SPEECH_MIN_S and not force_speak:
             await self._discard_draft()
             if turn.has_speech and turn.silence_s > NOISE_OVER_S:
                 turn.clear()
             return
-        words = await self._words_so_far()
+        words = await self._transcript_so_far()
         is_sure = force_speak or turn.is_full or is_over(words, turn.silence_s)
         may_be_over = is_sure or turn.silence_s >= SHORT_PAUSE_S
         is_echoed = self._state.is_echo(words)
@@ -216,32 +207,32 @@ class CascadeDuplexView(CascadeView):
                 turn.clear()
             return
         if not is_sure and not (may_be_over and is_finished(words)):
-            await self._prepare_answer(words)
+            await self._draft_or_prefetch(words)
             return
         words = "" if is_echoed else words
         if words or force_speak:
             draft = self._draft or await self._drafted(words)
             self._reply, self._draft = draft.reply, None
-            self._withdrawable = None if is_sure else replace(draft, heard=turn.heard)
+            self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot)
         turn.clear()
 
-    async def _words_so_far(self) -> str:
-        """Transcribe the turn; a draft that does not answer it any more is discarded."""
+    async def _transcript_so_far(self) -> str:
+        """Transcribe the turn; discard a draft that does not answer it any more."""
         turn, draft = self._state.turn, self._draft
-        if draft is not None and turn.speech_s == draft.heard.speech_s:
+        if draft is not None and turn.speech_s < draft.snapshot.speech_s + SYLLABLE_S:
             return draft.words
-        if draft is not None and turn.speech_s >= draft.heard.speech_s + SPEECH_MIN_S:
+        if draft is not None and turn.speech_s >= draft.snapshot.speech_s + SPEECH_MIN_S:
             await self._discard_draft()
-        is_long = len(turn.sound) > DRAFT_TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
+        is_long = len(turn.audio) > DRAFT_TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
         if not turn.has_speech or (is_long and turn.silence_s < SHORT_PAUSE_S and not turn.is_full):
             return ""
-        words = await self._transcribe(turn.sound)
+        words = await self._transcribe(turn.audio)
         if draft is not None and words_of(words) != words_of(draft.words):
             await self._discard_draft()
         return words
 
-    async def _prepare_answer(self, words: str) -> None:
-        """Begin a reply to a turn that may be over with the next second, or read what it will."""
+    async def _draft_or_prefetch(self, words: str) -> None:
+        """Draft a reply if the turn may end with the next second, else prefetch its prompt."""
         may_be_over = self._state.turn.silence_s >= SHORT_PAUSE_S and is_over(words, PAUSE_S)
         if self._draft is None and (may_be_over or is_finished(words)):
             self._draft = await self._drafted(words)
@@ -253,10 +244,10 @@ class CascadeDuplexView(CascadeView):
         turn, lines = self._state.turn, self._lines
         line = Line("user", words or "(Say something.)")
         picture = self._state.picture
-        if picture is not None and asks_to_see(words):
+        if picture is not None and asks_about_picture(words):
             line = Line("user", f"{words} {await self._seen(picture, words)}")
         await self._feed(line)
-        return _Draft(SpokenReply(self._made()), words, lines, turn.heard)
+        return _Draft(SpokenReply(self._sentences()), words, lines, turn.snapshot)
 
     async def _discard_draft(self) -> None:
         draft, self._draft = self._draft, None
@@ -265,26 +256,26 @@ class CascadeDuplexView(CascadeView):
             self._lines = draft.lines
 
     async def _withdraw(self, sent: _Draft) -> None:
-        """Stop a reply whose question was not over: what follows belongs to the same turn."""
+        """Stop a reply to an incomplete question; what follows belongs to the same turn."""
         self._reply = None
         await sent.reply.close()
         self._lines = sent.lines
-        self._state.turn.resume(sent.heard)
+        self._state.turn.resume(sent.snapshot)
 
     async def _is_interrupted(self) -> bool:
-        """Return whether the user speaks over the reply, and not only to show that they listen."""
+        """Return whether the user interrupts the reply, by more than a backchannel or an echo."""
         turn = self._state.turn
         is_short = turn.speech_s < BARGE_IN_S
         if turn.speech_s < SPEECH_MIN_S or (is_short and turn.silence_s < PAUSE_S):
             if turn.has_speech and turn.silence_s > NOISE_OVER_S:
                 turn.clear()
             return False
-        words = await self._transcribe(turn.sound)
-        if is_short:  # a word at most, and only one of them ends a reply
+        words = await self._transcribe(turn.audio)
+        if is_short:  # one word at most; only a stop word ends a reply
             turn.clear()
             return is_stop(words)
         if not words or self._state.is_echo(words):
-            if turn.silence_s >= SHORT_PAUSE_S or turn.speech_s > ECHO_PIECE_MAX_S:
+            if turn.silence_s >= SHORT_PAUSE_S or turn.speech_s > ECHO_SEGMENT_MAX_S:
                 turn.clear()
             return False
         if is_backchannel(words):
@@ -297,23 +288,23 @@ class CascadeDuplexView(CascadeView):
 
     # --- replies ---
 
-    async def _made(self) -> AsyncGenerator[Sentence, None]:
-        """Yield the reply to what was said, sentence by sentence with its sound."""
+    async def _sentences(self) -> AsyncGenerator[Sentence, None]:
+        """Yield the reply sentence by sentence, with its audio."""
         speaks = self._config.generate_audio
         is_greedy = self._config.decode_mode == "greedy"
         sampling = Sampling(
             max_tokens=SPOKEN_TOKENS_MAX,
-            temperature=0.0 if is_greedy else self._config.temperature * COOLING,
+            temperature=0.0 if is_greedy else self._config.temperature * TEMPERATURE_SCALE,
             top_p=self._config.top_p,
         )
         pieces = self._pieces(sampling, is_spoken=True)
         try:
             async for text in pieces:
                 length = int(len(text) * CHARACTER_S * OUTPUT_SAMPLE_RATE_HZ)
-                sound = np.zeros(length, np.float32)  # without a voice: how long the words would be
+                audio = np.zeros(length, np.float32)  # without speech: a pause of the same length
                 if speaks:
-                    sound = await self._threads.run(partial(self._parts.synthesizer.speak, text))
-                yield Sentence(text, sound)
+                    audio = await self._threads.run(partial(self._parts.synthesizer.speak, text))
+                yield Sentence(text, audio)
         finally:
             await pieces.aclose()
 
@@ -324,26 +315,26 @@ class CascadeDuplexView(CascadeView):
         unit = int(UNIT_S * OUTPUT_SAMPLE_RATE_HZ)
         is_first = not reply.text
         await reply.wait(1 if is_first else unit + 1, until_s)
-        if is_first and not reply.ready_samples and not reply.is_made:
+        if is_first and not reply.ready_samples and not reply.is_complete:
             return DuplexGenerateResult(is_listen=True, n_tokens=1)
-        text, sound = "", np.zeros(0, np.float32)
+        text = ""
         if self._has_early_sound and is_first and self._config.generate_audio:
             text, early = reply.take(unit // 2)
             await on_sound(early)
             unit -= len(early)
-        if is_first and not reply.is_made:
+        if is_first and not reply.is_complete:
             await reply.wait(unit, until_s)
-        more, sound = reply.take(unit)
+        more, audio = reply.take(unit)
         text += more
-        is_last = reply.is_made and not reply.ready_samples
-        self._state.spoke(text, UNIT_S)
+        is_last = reply.is_complete and not reply.ready_samples
+        self._state.note_spoken(text, UNIT_S)
         if is_last:
             await self._end_reply()
-        speaks = self._config.generate_audio and len(sound) > 0
+        speaks = self._config.generate_audio and len(audio) > 0
         return DuplexGenerateResult(
             is_listen=False,
             text=text,
-            audio_data=to_pcm(sound) if speaks else None,
+            audio_data=to_pcm(audio) if speaks else None,
             end_of_turn=is_last,
             n_tokens=len(words_of(text)) + 1,
         )
@@ -357,7 +348,7 @@ class CascadeDuplexView(CascadeView):
 
 
 class _CallState:
-    """What was received and said in a call, as far as turns depend on it."""
+    """State of a call that turn-taking depends on."""
 
     def __init__(self, turn: UserTurn, listens_for: int = 0) -> None:
         self.turn = turn
@@ -365,13 +356,11 @@ class _CallState:
         self.has_break = False
         self._listens_for = listens_for
         self._received = np.zeros(0, np.float32)
-        self.said: deque[str] = deque(maxlen=SAID_WORDS_MAX)
-        self._own_audio_until_s = (
-            0.0  # when the cascade's own sound ends, on the clock of the received audio
-        )
+        self.spoken_words: deque[str] = deque(maxlen=SPOKEN_WORDS_MAX)
+        self._speaks_until_s = 0.0  # end of the model's speech, on the clock of received audio
 
     def take_second(self, audio: FloatArray) -> FloatArray | None:
-        """Add audio; return one second of it, None if there is less."""
+        """Add audio; return the oldest second, or None if there is less."""
         self._received = np.concatenate([self._received, audio])
         length = int(UNIT_S * INPUT_SAMPLE_RATE_HZ)
         if len(self._received) < length:
@@ -380,17 +369,17 @@ class _CallState:
         return second
 
     def must_listen(self, force_listen: bool, force_speak: bool) -> bool:
-        """Return whether this unit has to listen; a break counts once."""
+        """Return whether this unit has to listen; a break holds for one unit."""
         is_bound = self._listens_for > 0 and not force_speak
         self._listens_for = max(0, self._listens_for - 1)
         must, self.has_break = force_listen or self.has_break or is_bound, False
         return must
 
-    def spoke(self, text: str, length_s: float) -> None:
-        self.said.extend(words_of(text))
-        self._own_audio_until_s = max(self._own_audio_until_s, self.turn.received_s) + length_s
+    def note_spoken(self, text: str, length_s: float) -> None:
+        self.spoken_words.extend(words_of(text))
+        self._speaks_until_s = max(self._speaks_until_s, self.turn.received_s) + length_s
 
     def is_echo(self, text: str) -> bool:
-        """Return whether the user's turn began within the cascade's own sound, and repeats it."""
-        is_within = self.turn.began_s < self._own_audio_until_s + ECHO_TAIL_S
-        return is_within and is_echo(text, self.said)
+        """Return whether the user's turn began during the model's speech and repeats it."""
+        is_during = self.turn.began_s < self._speaks_until_s + ECHO_TAIL_S
+        return is_during and is_echo(text, self.spoken_words)

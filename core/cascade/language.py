@@ -188,7 +188,7 @@ class LlamaProcess:
         self._url = f"{address.rstrip('/')}/v1"
 
 
-class LocalLanguage:
+class LocalLanguageModel:
     """A model file, served by llama.cpp.
 
     Attributes:

@@ -1,6 +1,6 @@
-"""The parts of a cascade and what each of them offers; any can be replaced by another of its kind.
+"""Interfaces of the cascade's components; each can be replaced by another implementation.
 
-The transcriber is a `core.transcription.Transcriber`, as captions use it.
+The transcriber is a `core.transcription.Transcriber`, the same as for captions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.vad import SileroVad
 
 @dataclass(frozen=True)
 class Line:
-    """What one party said, as a chat endpoint reads it."""
+    """A message of a chat endpoint's conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -28,14 +28,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a reply is drawn.
-
-    Attributes:
-        max_tokens: most tokens of the reply.
-        temperature: 0 takes the likeliest token.
-        top_p: probability mass kept.
-        seed: makes the draws repeatable; None takes a fresh one.
-    """
+    """Sampling options of one reply; a temperature of 0 is greedy, without a seed it is random."""
 
     max_tokens: int
     temperature: float = 0.0
@@ -43,24 +36,24 @@ class Sampling:
     seed: int | None = None
 
 
-class Language(Protocol):
-    """Continues a conversation in words.
+class LanguageModel(Protocol):
+    """Continues a conversation.
 
     Attributes:
-        is_small: it invents what it does not know, so that some answers are given for it.
+        is_small: it invents facts, so some questions get a predefined answer.
     """
 
     is_small: bool
 
     @property
     def name(self) -> str:
-        """What it is called, for people."""
+        """Display name."""
         ...
 
     def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
-        """Yield the next line of the assistant as its words are drawn.
+        """Yield the assistant's next message as it is generated; closing it ends the generation.
 
-        A last line of the assistant's own is continued. Closing the generator ends the drawing.
+        If the last line is the assistant's, it is continued.
 
         Raises:
             GenerationFailedError: there is no answer; the text says why.
@@ -68,49 +61,44 @@ class Language(Protocol):
         ...
 
     async def prefetch(self, lines: Sequence[Line]) -> None:
-        """Read the beginning of a prompt ahead of its question; a failure changes nothing."""
+        """Cache the beginning of a prompt before its question is complete; never raises."""
         ...
 
     def close(self) -> None: ...
 
 
 class Synthesizer(Protocol):
-    """Synthesizes speech."""
+    """Text to speech."""
 
     @property
     def name(self) -> str:
-        """What it is called, for people."""
+        """Display name."""
         ...
 
     def speak(self, text: str) -> FloatArray:
-        """Return a sentence as [T] float32 at 24 kHz, empty if none of it can be said; blocks."""
+        """Return a sentence as [T] float32 at 24 kHz, empty if nothing is pronounceable; blocks."""
         ...
 
 
 class Vision(Protocol):
-    """Describes pictures."""
+    """Answers questions about pictures."""
 
     async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
-        """Answer a question about an RGB picture; None if the picture does not answer it."""
+        """Answer a question about an RGB picture, or return None if it cannot be answered."""
         ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the conversations of one worker share.
+    """Components shared by all conversations of a worker.
 
     Attributes:
-        transcriber: of what the user says.
-        language: answers.
-        synthesizer: of the replies.
-        detector: says where there is speech.
-        vision: describes pictures; None without one.
-        default_voice: the sample that pages send along as the model's own voice.
-        now: the time, for the prompt.
+        default_voice: the reference sample that pages send as the model's own voice.
+        now: clock for the date in the prompt.
     """
 
     transcriber: Transcriber
-    language: Language
+    language_model: LanguageModel
     synthesizer: Synthesizer
     detector: SileroVad
     vision: Vision | None = None
@@ -119,5 +107,5 @@ class Parts:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Transcriber, language model and synthesizer, for people."""
-        return "Whisper tiny", self.language.name, self.synthesizer.name
+        """Display names of transcriber, language model and synthesizer."""
+        return "Whisper tiny", self.language_model.name, self.synthesizer.name

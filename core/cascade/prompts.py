@@ -12,7 +12,7 @@ from core.cascade.parts import Line
 from core.errors import ContextFullError
 
 # A model of half a billion parameters follows examples better than rules.
-MANNER: Final = (
+STYLE: Final = (
     "You are a friendly voice assistant who talks with people. "
     "Answer in one or two short sentences that sound natural when spoken aloud. No lists."
 )
@@ -46,7 +46,7 @@ def tokens_of(lines: Sequence[Line]) -> int:
     return sum(count_tokens(line.content) + TOKENS_PER_LINE for line in lines)
 
 
-def fitting(lines: list[Line]) -> list[Line]:
+def fit_context(lines: list[Line]) -> list[Line]:
     """Return the newest lines within the context, and all of the system's.
 
     Half of the room is left free, so that the kept prompt serves several turns before the next cut.
@@ -86,23 +86,23 @@ def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
         if said and said[-1].role == line.role:
             line = Line(line.role, f"{said.pop().content} {line.content}")
         said.append(line)
-    return [Line("system", f"{MANNER} {date} {system}".strip()), *EXAMPLES, *said]
+    return [Line("system", f"{STYLE} {date} {system}".strip()), *EXAMPLES, *said]
 
 
-SIGHT: Final = re.compile(
+ABOUT_PICTURE: Final = re.compile(
     r"\b(do|can|could|did) you see\b|\bwhat(?: i|')s (this|that|it)\b|\blook at\b|\bdescribe\b"
     r"|\b(what|which) (colou?r|shape|number|digit)\b|\bam i (holding|showing|wearing)\b"
     r"|\bhow many (are there|fingers|things|of them)\b|\b(picture|image|photo|camera)\b"
 )
 # Without a picture only what cannot be answered from knowledge is taken for such a question.
-POINTING: Final = re.compile(
+ABOUT_MISSING_PICTURE: Final = re.compile(
     r"\b(do|can|could|did) you see (me|my|this|that|it|anything|what|now|here|the \w+)\b"
     r"|\bwhat do you see\b|\bam i (holding|showing|wearing)\b"
     r"|\b(what|which) (colou?r|shape|number|digit) (is (this|that|it|my \w+)|am i|do you see)\b"
     r"|\b(the|this|that|my) (picture|image|photo|camera)\b"
 )
 PICTURE_MARK: Final = "(Of the picture: "
-UNSEEN: Final = "you cannot make out what is on it. Say so."
+UNRECOGNIZED: Final = "you cannot make out what is on it. Say so."
 LOOKING_UP: Final = re.compile(
     r"\b(weather|forecast|news|headlines|traffic|stock price)\b.*"
     r"\b(today|tonight|now|tomorrow|this week|in|for|like|latest|here)\b"
@@ -121,14 +121,14 @@ MY_NAME: Final = re.compile(
 )
 NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
 CANNOT_LOOK_UP: Final = "I'm sorry, I can't look things up, so I don't know that."
-BLIND: Final = "I can't see anything: there is no picture, so perhaps the camera is off."
+NO_PICTURE: Final = "I can't see anything: there is no picture, so perhaps the camera is off."
 
 
-def asks_to_see(question: str) -> bool:
-    return SIGHT.search(question.lower()) is not None
+def asks_about_picture(question: str) -> bool:
+    return ABOUT_PICTURE.search(question.lower()) is not None
 
 
-def known_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
+def predefined_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
     """Return the true answer to a question that a small model answers with inventions.
 
     Args:
@@ -143,8 +143,8 @@ def known_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
             "I'm a stand-in of three small models, not MiniCPM-o: "
             f"{names[0]} hears you, {names[1]} thinks, and {names[2]} speaks."
         )
-    if POINTING.search(asked) and PICTURE_MARK not in question:
-        return BLIND
+    if ABOUT_MISSING_PICTURE.search(asked) and PICTURE_MARK not in question:
+        return NO_PICTURE
     said = " ".join(line.content for line in lines if line.role == "user")
     if MY_NAME.search(asked) and (known := NAMED.findall(said)):
         return f"Your name is {known[-1]}."  # it says "My name is Anna", whatever the examples

@@ -1,4 +1,4 @@
-"""A spoken reply on its way out: made sentence by sentence, sent second by second."""
+"""A spoken reply, generated sentence by sentence and sent a second at a time."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ import numpy as np
 
 from core.audio import FloatArray
 
-WORD: Final = re.compile(r"[^ ]+ *| +")  # with the blanks behind it
+WORD: Final = re.compile(r"[^ ]+ *| +")  # and the spaces after it
 
 
 class Sentence:
-    """What is left to send of a sentence and of its sound, [T] float32 at 24 kHz."""
+    """The unsent rest of a sentence and of its audio, [T] float32 at 24 kHz."""
 
-    def __init__(self, text: str, sound: FloatArray) -> None:
+    def __init__(self, text: str, audio: FloatArray) -> None:
         self.words = WORD.findall(text)
-        self.sound = sound
+        self.audio = audio
 
     def take(self, samples: int) -> tuple[str, FloatArray]:
-        share = min(1.0, samples / max(1, len(self.sound)))
+        share = min(1.0, samples / max(1, len(self.audio)))
         count = len(self.words) if share == 1.0 else round(len(self.words) * share)
         taken, self.words = self.words[:count], self.words[count:]
-        sound, self.sound = np.split(self.sound, [min(samples, len(self.sound))])
-        return "".join(taken), sound
+        audio, self.audio = np.split(self.audio, [min(samples, len(self.audio))])
+        return "".join(taken), audio
 
 
 class SpokenReply:
-    """A reply that is being generated and sent."""
+    """A reply that is being generated and sent; `text` has been sent."""
 
     def __init__(self, sentences: AsyncGenerator[Sentence, None]) -> None:
         self._sentences = sentences
         self._next: asyncio.Task[Sentence] | None = None
         self._ready: deque[Sentence] = deque()
-        self.is_made = False
-        self.text = ""  # sent
+        self.is_complete = False
+        self.text = ""
 
     @property
     def ready_samples(self) -> int:
-        """Audio that is synthesized and not sent."""
-        return sum(len(piece.sound) for piece in self._ready)
+        """Audio synthesized and not yet sent."""
+        return sum(len(piece.audio) for piece in self._ready)
 
     def start(self) -> None:
         """Generate the next sentence, if none is being generated."""
@@ -52,12 +52,12 @@ class SpokenReply:
             self._next = asyncio.ensure_future(anext(self._sentences))
 
     async def wait(self, samples: int, until_s: float) -> None:
-        """Wait for so much audio, the end of the reply, or until a time of `time.monotonic`.
+        """Wait for this much audio, for the end of the reply, or until a time of `time.monotonic`.
 
         Raises:
             OmniError: the reply could not be generated.
         """
-        while not self.is_made and self.ready_samples < samples:
+        while not self.is_complete and self.ready_samples < samples:
             self.start()
             assert self._next is not None
             left_s = max(0.0, until_s - time.monotonic())
@@ -68,19 +68,19 @@ class SpokenReply:
             try:
                 self._ready.append(task.result())
             except StopAsyncIteration:
-                self.is_made = True
+                self.is_complete = True
 
     def take(self, samples: int) -> tuple[str, FloatArray]:
-        texts, sounds = [], [np.zeros(0, np.float32)]
+        texts, audios = [], [np.zeros(0, np.float32)]
         while self._ready and samples > 0:
-            text, sound = self._ready[0].take(samples)
-            samples -= len(sound)
+            text, audio = self._ready[0].take(samples)
+            samples -= len(audio)
             texts.append(text)
-            sounds.append(sound)
-            if not len(self._ready[0].sound):
+            audios.append(audio)
+            if not len(self._ready[0].audio):
                 texts.append("".join(self._ready.popleft().words))
         self.text += (text := "".join(texts))
-        return text, np.concatenate(sounds)
+        return text, np.concatenate(audios)
 
     async def close(self) -> None:
         task, self._next = self._next, None
@@ -91,6 +91,6 @@ class SpokenReply:
         self._ready.clear()
 
     def cancel(self) -> None:
-        """Cancel what is being generated without waiting for it; on the event loop."""
+        """Cancel the generation without waiting for its end; call it on the event loop."""
         if self._next is not None:
             self._next.cancel()

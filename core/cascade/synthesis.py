@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import onnxruntime
 from hibari import Hibari
 
 from core.audio import FloatArray
@@ -14,9 +15,12 @@ from core.errors import ModelError
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 
 GRAPH_FILE: Final = "hibari.onnx"
+ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 QUIET: Final = 0.004  # ours, of full scale: below it is what a sentence begins and ends with
 LEAD_S: Final = 0.03  # kept of it in front
-PAUSE_S: Final = 0.18  # and behind, where the next sentence follows
+PAUSE_S: Final = 0.18  # kept behind a sentence or clause
+NO_PAUSE_S: Final = 0.03  # kept behind words after which speech continues
+PUNCTUATION: Final = tuple('.!?…,;:—"”’)')
 MARKUP: Final = re.compile(r"[*_`#>|~]+|\[|\]|^\s*[-•]\s+", re.MULTILINE)
 # A sentence ends at its mark and a blank, but not behind a title, an initial, the number of a list.
 SENTENCE_END: Final = re.compile(
@@ -25,7 +29,10 @@ SENTENCE_END: Final = re.compile(
 # Also at a mark that ends what is written so far: the blank behind it would take another token.
 CLAUSE_END: Final = re.compile(
     r"[,;:—]\s+|(?<=[a-z]{3})[.!?,;:]$"
-    r"|\s+(?=(?:and|because|but|if|so|that|when|where|which|while|who)(?:\s|$))"
+    r"|\s+(?=(?:and|because|but|if|or|so|that|when|where|which|while|who)(?:\s|$))"
+    # Between a noun phrase and its verb, and in front of a preposition: the voice rests there, too.
+    r"|\s+(?=(?:are|can|could|equals|is|may|might|should|was|were|will|would)(?:\s|$))"
+    r"|\s+(?=(?:about|as|at|by|for|from|in|into|like|of|on|than|through|to|with)(?:\s|$))"
 )
 FIRST_WORDS_MIN: Final = 4  # ours: about a second, in which the next piece can be made
 PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are cut at a blank
@@ -50,6 +57,13 @@ class HibariSynthesizer:
         if graph is None:
             raise ModelError(f"{folder} holds no {GRAPH_FILE}.")
         self._voice = Hibari(model=str(graph))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = ERRORS_ONLY
+        options.enable_cpu_mem_arena = False  # it would keep what the longest sentence needed
+        self._voice.sess = onnxruntime.InferenceSession(
+            str(graph), options, providers=["CPUExecutionProvider"]
+        )
         self.speak("Hello.")  # its dictionaries are read with the first word
 
     def speak(self, text: str) -> FloatArray:
@@ -61,7 +75,8 @@ class HibariSynthesizer:
         if not len(loud):
             return np.zeros(0, np.float32)
         first = max(0, int(loud[0]) - int(LEAD_S * OUTPUT_SAMPLE_RATE_HZ))
-        stop = int(loud[-1]) + int(PAUSE_S * OUTPUT_SAMPLE_RATE_HZ)
+        pause_s = PAUSE_S if words.endswith(PUNCTUATION) else NO_PAUSE_S
+        stop = int(loud[-1]) + int(pause_s * OUTPUT_SAMPLE_RATE_HZ)
         return np.pad(wave[first:stop], (0, max(0, stop - len(wave))))
 
 

@@ -25,10 +25,10 @@ from core.audio import (
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import (
     PICTURE_MARK,
-    UNSEEN,
+    UNRECOGNIZED,
     count_tokens,
-    fitting,
-    known_answer,
+    fit_context,
+    predefined_answer,
     prompt_of,
     tokens_of,
 )
@@ -59,8 +59,8 @@ from core.video import VideoClip
 
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
 # Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
-COOLING: Final = 0.25
-NOT_UNDERSTOOD: Final = "Sorry, I didn't catch that."
+TEMPERATURE_SCALE: Final = 0.25
+NOT_HEARD: Final = "Sorry, I didn't catch that."
 ENGLISH: Final = TranscriptionOptions(language="en")
 
 
@@ -87,7 +87,7 @@ class CascadeView(LinesMode[Line]):
         if self._prefetch is not None:
             self._prefetch.cancel()
         lines = prompt_of([*self._lines, *more], self._began)
-        self._prefetch = asyncio.ensure_future(self._parts.language.prefetch(lines))
+        self._prefetch = asyncio.ensure_future(self._parts.language_model.prefetch(lines))
 
     # --- input ---
 
@@ -111,7 +111,7 @@ class CascadeView(LinesMode[Line]):
 
     async def _feed(self, *lines: Line) -> str:
         self._stopped.clear()
-        self._lines = fitting([*self._lines, *lines])
+        self._lines = fit_context([*self._lines, *lines])
         return "\n".join(line.content for line in lines)
 
     async def _line(self, message: Message) -> Line:
@@ -147,7 +147,7 @@ class CascadeView(LinesMode[Line]):
         """Return what the language model is given about a picture."""
         vision = self._parts.vision
         seen = None if vision is None else await vision.describe(picture, question, self._threads)
-        return f"{PICTURE_MARK}{seen or UNSEEN})"
+        return f"{PICTURE_MARK}{seen or UNRECOGNIZED})"
 
     # --- output ---
 
@@ -159,8 +159,8 @@ class CascadeView(LinesMode[Line]):
         A spoken reply that reaches its limit ends with its last whole sentence.
         """
         lines = prompt_of(self._lines, self._began)
-        if self._parts.language.is_small and lines[-1].role == "user":
-            known = known_answer(lines, self._parts.names)
+        if self._parts.language_model.is_small and lines[-1].role == "user":
+            known = predefined_answer(lines, self._parts.names)
             if known is not None:
                 yield known
                 return
@@ -173,7 +173,7 @@ class CascadeView(LinesMode[Line]):
         if self._prefetch is not None and not self._prefetch.done():
             await asyncio.wait({self._prefetch})  # a request beside it would read everything again
         sentences, count, has_spoken = Sentences(), 0, False
-        async with aclosing(self._parts.language.stream(lines, sampling)) as words:
+        async with aclosing(self._parts.language_model.stream(lines, sampling)) as words:
             async for delta in words:
                 count += 1
                 if self._stopped.is_set():
@@ -276,7 +276,7 @@ class CascadeHalfDuplexView(CascadeView):
         sampling = sampling_of(self._config.generation, is_spoken=speaks)
         if self._has_words:
             return self._say(sampling, is_spoken=speaks)
-        return self._say(replace(sampling, max_tokens=1), NOT_UNDERSTOOD, is_spoken=speaks)
+        return self._say(replace(sampling, max_tokens=1), NOT_HEARD, is_spoken=speaks)
 
 
 def _decoded(item: ContentItem, media: Any) -> list[Any]:
@@ -297,7 +297,7 @@ def sampling_of(
     is_spoken: bool,
     seed: int | None = None,
 ) -> Sampling:
-    most, temperature, top_p = wanted.max_new_tokens, wanted.temperature * COOLING, 1.0
+    most, temperature, top_p = wanted.max_new_tokens, wanted.temperature * TEMPERATURE_SCALE, 1.0
     if not isinstance(wanted, half_duplex.TurnGenerationConfig):
         top_p = wanted.top_p
         temperature = temperature if wanted.do_sample else 0.0

@@ -1,4 +1,4 @@
-"""Rules of turns: whose turn it is, by voice activity and by the transcript. Pure."""
+"""Endpointing rules over silence and transcript: end of turn, stop, backchannel, echo. Pure."""
 
 from __future__ import annotations
 
@@ -6,42 +6,50 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-# Ours, in seconds of silence behind speech: shorter where the words sound complete.
+# Ours: silence after which a turn is over, if its sentence is complete and in any case, s.
 PAUSE_S: Final = 0.3
 LONG_PAUSE_S: Final = 1.0
-# A sentence does not end with one of these.
-GOES_ON: Final = frozenset(
+# A sentence that ends with one of these is incomplete.
+OPEN_ENDINGS: Final = frozenset(
     "a an and are as at because but can could do does for from how i if in is it's like my of on "
     "or should so than that the then to um uh was what when where which while who why will with "
     "would your".split()
 )
-STOPS: Final = frozenset(
+# A clause may end with a verb of these behind its subject: "what rain is", "what can you do".
+AFTER_SUBJECT: Final = re.compile(
+    r"(?:\w (?:how|what|when|where|which|who|why) \w.*"
+    r"|\b(?:how|what|when|where|which|who|why)\b.* (?:he|i|it|she|that|there|they|this|we|you))"
+    r" (?:can|could|do|does|is|should|will|would)$"
+)
+STOP_WORDS: Final = frozenset(
     "be quiet silence stop pause cancel enough wait hold on shut up hush".split()
 )
-POLITE: Final = frozenset("please now okay ok hey it that talking just there".split())
+FILLER_WORDS: Final = frozenset("please now okay ok hey it that talking just there".split())
 BACKCHANNELS: Final = frozenset(
     "ah aha alright cool exactly good great hm hmm huh i indeed interesting mhm mm mmhmm nice oh "
     "ok okay really right see sure true uh uhhuh um wow yeah yep yes".split()
 )
 BACKCHANNEL_WORDS_MAX: Final = 3
-ECHO_SHARE: Final = 0.6  # of the words transcribed, found in what was just said
-# What Whisper writes where nothing was said.
-NOTHING: Final = frozenset(["you", "thank you", "thanks for watching", "bye", "the end", "so"])
-SHORT_SPEECH_S: Final = 0.5  # less is rather noise than one of these
+ECHO_SHARE: Final = 0.6  # of a transcript's words, found in the model's latest words
+# Whisper's transcripts of noise.
+HALLUCINATIONS: Final = frozenset(
+    ["you", "thank you", "thanks for watching", "bye", "the end", "so"]
+)
+SHORT_SPEECH_S: Final = 0.5  # less than this with such a transcript is noise
 NOT_SPEECH: Final = re.compile(r"\[[^\]]*\]|\([^)]*\)|♪")
 WORD: Final = re.compile(r"[a-z0-9']+")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in small letters."""
+    """Return the words of a text in lower case."""
     return WORD.findall(text.lower().replace("’", "'").replace("-", ""))
 
 
 def clean_transcript(text: str, speech_s: float) -> str:
-    """Return a transcript without what is no speech; `speech_s` of its sound is voice."""
+    """Return a transcript of `speech_s` of speech without annotations and hallucinations."""
     said = NOT_SPEECH.sub(" ", text).strip()
     words = words_of(said)
-    is_noise = speech_s < SHORT_SPEECH_S and " ".join(words) in NOTHING
+    is_noise = speech_s < SHORT_SPEECH_S and " ".join(words) in HALLUCINATIONS
     return "" if not words or is_noise else " ".join(said.split())
 
 
@@ -49,29 +57,31 @@ def is_over(text: str, silence_s: float) -> bool:
     words = words_of(text)
     if silence_s >= LONG_PAUSE_S:
         return True
-    is_open = not words or words[-1] in GOES_ON or text.endswith(("...", "…", ",", "-"))
+    is_open = not words or text.endswith(("...", "…", ",", "-"))
+    if not is_open and words[-1] in OPEN_ENDINGS:
+        is_open = AFTER_SUBJECT.search(" ".join(words)) is None
     return silence_s >= PAUSE_S and not is_open
 
 
 def is_finished(text: str) -> bool:
-    """Return whether a transcript reads as a whole sentence, whatever the silence behind it."""
+    """Return whether a transcript is a complete sentence, regardless of silence."""
     return is_over(text, PAUSE_S) and text.endswith((".", "?", "!"))
 
 
 def is_stop(text: str) -> bool:
-    words = set(words_of(text)) - POLITE
-    return bool(words) and words <= STOPS
+    words = set(words_of(text)) - FILLER_WORDS
+    return bool(words) and words <= STOP_WORDS
 
 
 def is_backchannel(text: str) -> bool:
-    """Return whether the user only shows that they listen."""
+    """Return whether an utterance is a backchannel, such as "uh-huh"."""
     words = words_of(text)
     return 0 < len(words) <= BACKCHANNEL_WORDS_MAX and set(words) <= BACKCHANNELS
 
 
-def is_echo(text: str, said: Sequence[str]) -> bool:
-    """Return whether a transcript is what the loudspeaker plays; `said` is in small letters."""
+def is_echo(text: str, spoken: Sequence[str]) -> bool:
+    """Return whether a transcript repeats the model's latest words, which are in lower case."""
     words = words_of(text)
-    known = set(said)
+    known = set(spoken)
     found = sum(word in known for word in words)
     return bool(words) and found >= ECHO_SHARE * len(words)

@@ -1,4 +1,4 @@
-"""The user's turn in a live call: its audio, and how long ago its speech ended."""
+"""The user's turn in a live call: its audio, and the silence since its last speech."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
 THRESHOLD: Final = 0.5  # of the probability of speech
-PREROLL_S: Final = 0.4  # kept in front of the first speech
-TURN_MAX_S: Final = 28.0  # Whisper reads 30 s at once; a longer turn is answered where it is
+PREROLL_S: Final = 0.4  # of audio before the first speech that belongs to the turn
+TURN_MAX_S: Final = 28.0  # Whisper's window is 30 s; a longer turn is answered at this length
 WINDOW_S: Final = MODEL_WINDOW_SAMPLES / INPUT_SAMPLE_RATE_HZ
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A turn so far; see `UserTurn`. `sound` is [T] float32 at 16 kHz."""
+class TurnSnapshot:
+    """A turn at one moment; attributes as of `UserTurn`."""
 
-    sound: FloatArray
+    audio: FloatArray
     speech_s: float
     began_s: float
 
 
 class UserTurn:
-    """The user's turn while it lasts; bounded: the turn is full at `TURN_MAX_S`.
+    """The current turn of the user, at most `TURN_MAX_S` of audio; then it is full.
 
     Attributes:
-        received_s: length of all received audio.
+        received_s: length of all audio received in the call.
         speech_s: speech in the turn.
         silence_s: since the last speech.
-        began_s: when the turn's speech began, on the clock of `received_s`.
+        began_s: start of the turn's speech, on the clock of `received_s`.
     """
 
     def __init__(self, detector: SileroVad) -> None:
         self._detector = detector
         self._state = detector.initial_state()
         self._rest = np.zeros(0, np.float32)  # less than a window
-        self._turn: list[FloatArray] = []
+        self._windows: list[FloatArray] = []
         self.received_s = self.speech_s = self.silence_s = self.began_s = 0.0
 
     @property
@@ -49,17 +49,17 @@ class UserTurn:
 
     @property
     def is_full(self) -> bool:
-        """Nothing more of the turn can be kept."""
-        return sum(map(len, self._turn)) >= TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
+        return sum(map(len, self._windows)) >= TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
 
     @property
-    def sound(self) -> FloatArray:
-        """The turn so far, [T] float32 at 16 kHz."""
-        return np.concatenate([*self._turn, self._rest])
+    def audio(self) -> FloatArray:
+        """Audio of the turn so far, [T] float32 at 16 kHz."""
+        return np.concatenate([*self._windows, self._rest])
 
     @property
-    def heard(self) -> Heard:
-        return Heard(np.concatenate([*self._turn, self._rest[:0]]), self.speech_s, self.began_s)
+    def snapshot(self) -> TurnSnapshot:
+        audio = np.concatenate([*self._windows, self._rest[:0]])
+        return TurnSnapshot(audio, self.speech_s, self.began_s)
 
     def add(self, samples: FloatArray) -> None:
         """Add audio, [T] float32 at 16 kHz; blocks."""
@@ -71,12 +71,12 @@ class UserTurn:
             self._take(window, is_voice=bool(probability >= THRESHOLD))
 
     def clear(self) -> None:
-        self._turn = []
+        self._windows = []
         self.speech_s = self.silence_s = 0.0
 
-    def resume(self, cleared: Heard) -> None:
-        """Put back in front what was cleared: the turn was not over."""
-        self._turn.insert(0, cleared.sound)
+    def resume(self, cleared: TurnSnapshot) -> None:
+        """Prepend a turn that was cleared before it was over."""
+        self._windows.insert(0, cleared.audio)
         self.speech_s += cleared.speech_s
         self.began_s = cleared.began_s
 
@@ -87,6 +87,6 @@ class UserTurn:
             self.speech_s += WINDOW_S
         self.received_s += WINDOW_S
         self.silence_s = 0.0 if is_voice else self.silence_s + WINDOW_S
-        self._turn.append(window)
+        self._windows.append(window)
         if not self.has_speech:
-            del self._turn[: -int(PREROLL_S / WINDOW_S)]
+            del self._windows[: -int(PREROLL_S / WINDOW_S)]

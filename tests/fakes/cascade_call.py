@@ -39,7 +39,7 @@ class Call:
 
     def __init__(self, parts: Parts) -> None:
         self.view = CascadeDuplexView(parts, LoopThreads())
-        self.language = parts.language
+        self.language_model = parts.language_model
         self.early: list[FloatArray] = []
         self.units: list[DuplexGenerateResult] = []
 

@@ -47,7 +47,7 @@ class ScriptedTranscriber:
 
 
 @dataclass
-class ScriptedLanguage:
+class ScriptedLanguageModel:
     """Answers with given texts, word by word, and keeps what it was asked."""
 
     answers: deque[str] = field(default_factory=deque)
@@ -101,7 +101,7 @@ def scripted(*answers: str, heard: Sequence[str] = (), **more: Any) -> Parts:
     """Return parts that transcribe and answer what is given, in order."""
     return Parts(
         ScriptedTranscriber(*heard),
-        ScriptedLanguage(deque(answers)),
+        ScriptedLanguageModel(deque(answers)),
         ScriptedSynthesizer(),
         ScriptedDetector(),
         now=lambda: BEGAN,

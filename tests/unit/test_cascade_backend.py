@@ -22,7 +22,7 @@ from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.fake_backend import FakeBackend
 from core.serving.transcribers import LoopThreads
-from tests.fakes.cascade_parts import ScriptedLanguage, ScriptedTranscriber, scripted
+from tests.fakes.cascade_parts import ScriptedLanguageModel, ScriptedTranscriber, scripted
 
 LIMIT_S = 120.0
 HELLO = [Line("user", "Hello.")]
@@ -138,7 +138,7 @@ def ignore(stage: str, share: float | None) -> None:
 def test_new_conversations_get_the_cascade_when_it_has_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "LOOK_S", 0.001)
+    monkeypatch.setattr(backend, "POLL_S", 0.001)
     may_come, parts, looks = threading.Event(), scripted("Hi."), []
 
     def load_parts(base: Any) -> Parts | None:
@@ -165,13 +165,15 @@ def test_new_conversations_get_the_cascade_when_it_has_come(
     made.close()
     assert len(looks) == count
     assert isinstance(parts.transcriber, ScriptedTranscriber) and parts.transcriber.is_closed
-    assert isinstance(parts.language, ScriptedLanguage) and parts.language.is_closed
+    assert (
+        isinstance(parts.language_model, ScriptedLanguageModel) and parts.language_model.is_closed
+    )
 
 
 def test_files_that_are_damaged_or_missing_leave_the_small_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "LOOK_S", 0.001)
+    monkeypatch.setattr(backend, "POLL_S", 0.001)
 
     def break_down(base: Any) -> Parts | None:
         raise ModelError("It is damaged.")

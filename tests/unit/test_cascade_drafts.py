@@ -21,7 +21,7 @@ from tests.fakes.cascade_call import (
     modes,
     second,
 )
-from tests.fakes.cascade_parts import ScriptedLanguage, scripted
+from tests.fakes.cascade_parts import ScriptedLanguageModel, scripted
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +48,9 @@ def test_a_reply_to_half_a_turn_is_withdrawn_and_the_whole_turn_is_answered() ->
         heard = ["What do you think?", "About cats?", whole]
         live = await call(scripted(ANSWER, "They are nice.", heard=heard))
         assert modes(await live.hear(JUST_ENDS, ENDS, SILENCE)) == "SLS"
-        assert isinstance(live.language, ScriptedLanguage)
-        said = live.language.asked[-1]
-        assert said[-1].content == whole and live.language.ended == 2
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        said = live.language_model.asked[-1]
+        assert said[-1].content == whole and live.language_model.ended == 2
         assert not any("capital" in line.content or "Paris" in line.content for line in said)
 
         live = await call(scripted(ANSWER, heard=["What do you think?", "Stop."]))
@@ -75,9 +75,9 @@ def test_a_reply_is_begun_while_it_is_not_known_yet_whether_the_turn_is_over(
         assert modes(await live.hear(SPEECH)) == "L"
         await asyncio.sleep(0)
         assert modes(await live.hear(following)) == "S"
-        assert isinstance(live.language, ScriptedLanguage)
-        assert len(live.language.asked) == drafts
-        asked = [line.content for line in live.language.asked[-1]]
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        assert len(live.language_model.asked) == drafts
+        asked = [line.content for line in live.language_model.asked[-1]]
         assert asked[-1] == (then or [QUESTION])[-1] and asked.count(QUESTION) <= 1
 
     asyncio.run(scenario())
@@ -87,8 +87,8 @@ def test_a_turn_that_gets_no_longer_is_transcribed_once() -> None:
     async def scenario() -> None:
         live = await call(scripted(ANSWER, heard=["What is the capital", "something else"]))
         assert modes(await live.hear(JUST_ENDS, SILENCE)) == "LS"
-        assert isinstance(live.language, ScriptedLanguage)
-        [asked] = live.language.asked
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        [asked] = live.language_model.asked
         assert asked[-1].content == "What is the capital"
 
     asyncio.run(scenario())
@@ -99,8 +99,8 @@ def test_the_language_model_reads_an_unfinished_turn_ahead() -> None:
         live = await call(scripted(ANSWER, heard=["What is the"]))
         await live.hear(SPEECH)
         await asyncio.sleep(0)
-        assert isinstance(live.language, ScriptedLanguage)
-        assert live.language.prefetched[-1][-1].content == "What is the"
-        assert not live.language.asked
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        assert live.language_model.prefetched[-1][-1].content == "What is the"
+        assert not live.language_model.asked
 
     asyncio.run(scenario())

@@ -36,7 +36,7 @@ from tests.fakes.cascade_call import (
 )
 from tests.fakes.cascade_parts import (
     ScriptedDetector,
-    ScriptedLanguage,
+    ScriptedLanguageModel,
     ScriptedTranscriber,
     scripted,
 )
@@ -71,8 +71,8 @@ def test_an_open_sentence_is_waited_for() -> None:
         parts = scripted(ANSWER, heard=["I think that", "I think that it is late."])
         live = await call(parts)
         assert modes(await live.hear(ENDS, ENDS)) == "LS"
-        assert isinstance(live.language, ScriptedLanguage)
-        assert live.language.asked[0][-1].content == "I think that it is late."
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        assert live.language_model.asked[0][-1].content == "I think that it is late."
 
     asyncio.run(scenario())
 
@@ -101,8 +101,8 @@ def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None
         await live.hear(ENDS)
         [unit] = await live.hear(SPEECH)
         assert unit.is_listen is not goes_on
-        assert isinstance(live.language, ScriptedLanguage)
-        assert live.language.ended == (0 if goes_on else 1)
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        assert live.language_model.ended == (0 if goes_on else 1)
 
     asyncio.run(scenario())
 
@@ -125,8 +125,8 @@ def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that()
         await live.hear(ENDS, SPEECH)
         [unit] = await live.hear(ENDS)
         assert unit.text == "Madrid."
-        assert isinstance(live.language, ScriptedLanguage)
-        told = live.language.asked[1]
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        told = live.language_model.asked[1]
         assert told[-1].content == wanted and ANSWER.startswith(told[-2].content)
         assert len(told[-2].content) < len(ANSWER)
 
@@ -228,8 +228,8 @@ def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
         await live.until_quiet()
         await live.hear(SILENCE, SILENCE)
         await live.hear(ENDS)
-        assert isinstance(live.language, ScriptedLanguage)
-        first, then = (asked[-1].content for asked in live.language.asked)
+        assert isinstance(live.language_model, ScriptedLanguageModel)
+        first, then = (asked[-1].content for asked in live.language_model.asked)
         assert "64 wide" in first and then == QUESTION
 
     asyncio.run(scenario())
@@ -254,14 +254,14 @@ def test_too_little_sound_is_no_unit_and_the_rest_is_kept() -> None:
 def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Failing(ScriptedLanguage):
+    class Failing(ScriptedLanguageModel):
         async def stream(
             self, lines: Sequence[Line], sampling: Sampling
         ) -> AsyncGenerator[str, None]:
             raise GenerationFailedError("It is not there.")
             yield ""
 
-    class Waiting(ScriptedLanguage):
+    class Waiting(ScriptedLanguageModel):
         async def stream(
             self, lines: Sequence[Line], sampling: Sampling
         ) -> AsyncGenerator[str, None]:
@@ -272,17 +272,17 @@ def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
                 self.ended += 1
 
     async def scenario() -> None:
-        live = await call(replace(scripted(heard=[QUESTION]), language=Failing()))
+        live = await call(replace(scripted(heard=[QUESTION]), language_model=Failing()))
         with pytest.raises(GenerationFailedError, match="not there"):
             await live.hear(ENDS)
 
         waiting = Waiting()
-        live = await call(replace(scripted(heard=[QUESTION, "Stop."]), language=waiting))
+        live = await call(replace(scripted(heard=[QUESTION, "Stop."]), language_model=waiting))
         monkeypatch.setattr(CascadeDuplexView, "patience_s", 0.0)
         assert modes(await live.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-        live = await call(replace(scripted(heard=[QUESTION]), language=waiting))
+        live = await call(replace(scripted(heard=[QUESTION]), language_model=waiting))
         await live.hear(ENDS)
         live.view.stop()
         live.view.cleanup()
@@ -297,7 +297,7 @@ def test_a_turn_never_grows_beyond_its_bound() -> None:
     turn = UserTurn(ScriptedDetector())
     for _ in range(20):
         turn.add(SILENCE)
-    assert len(turn.sound) < INPUT_SAMPLE_RATE_HZ
+    assert len(turn.audio) < INPUT_SAMPLE_RATE_HZ
     while not turn.is_full:
         turn.add(SPEECH)
     assert turn.speech_s == pytest.approx(TURN_MAX_S, abs=1.5)

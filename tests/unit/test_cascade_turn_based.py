@@ -16,13 +16,13 @@ from core.cascade.prompts import (
     CONTEXT_TOKENS,
     EXAMPLES,
     PICTURE_MARK,
-    fitting,
-    known_answer,
+    fit_context,
+    predefined_answer,
     prompt_of,
 )
 from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
-    NOT_UNDERSTOOD,
+    NOT_HEARD,
     SPOKEN_TOKENS_MAX,
     CascadeHalfDuplexView,
     CascadeStreamingView,
@@ -43,7 +43,7 @@ from core.schemas.half_duplex import HalfDuplexConfig
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
 from core.serving.transcribers import LoopThreads
-from tests.fakes.cascade_parts import BEGAN, WORD_S, ScriptedLanguage, scripted
+from tests.fakes.cascade_parts import BEGAN, WORD_S, ScriptedLanguageModel, scripted
 from tests.service.workers import jpeg
 
 SECOND = np.zeros(16_000, np.float32)
@@ -57,9 +57,9 @@ async def all_of(reply: AsyncGenerator[StreamingChunk, None]) -> list[StreamingC
     return [chunk async for chunk in reply]
 
 
-def language_of(parts: Parts) -> ScriptedLanguage:
-    assert isinstance(parts.language, ScriptedLanguage)
-    return parts.language
+def language_of(parts: Parts) -> ScriptedLanguageModel:
+    assert isinstance(parts.language_model, ScriptedLanguageModel)
+    return parts.language_model
 
 
 async def voice_chat(parts: Parts) -> CascadeHalfDuplexView:
@@ -100,7 +100,7 @@ def test_what_was_not_understood_is_asked_again() -> None:
         view = await voice_chat(parts)
         await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
-        assert view.reply_end is not None and view.reply_end.text == NOT_UNDERSTOOD
+        assert view.reply_end is not None and view.reply_end.text == NOT_HEARD
         assert language_of(parts).asked == []
 
     run(scenario())
@@ -272,10 +272,10 @@ def test_the_prompt_holds_the_date_and_keeps_its_beginning() -> None:
 def test_a_long_conversation_forgets_its_beginning_and_never_its_instructions() -> None:
     system = Line("system", "Be brief.")
     said = [Line("user", f"{number} {'word ' * 200}") for number in range(40)]
-    kept = fitting([system, *said])
+    kept = fit_context([system, *said])
     assert kept[0] == system and kept[-1] == said[-1] and len(kept) < 20
     with pytest.raises(ContextFullError, match=str(CONTEXT_TOKENS)):
-        fitting([system, Line("user", "x" * 20_000)])
+        fit_context([system, Line("user", "x" * 20_000)])
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: st
         Line("assistant", "Hi."),
         Line("user", question),
     ]
-    answer = known_answer(lines, ("ears", "brain", "mouth"))
+    answer = predefined_answer(lines, ("ears", "brain", "mouth"))
     assert answer is None if told is None else answer is not None and told in answer
 
 
@@ -344,6 +344,12 @@ def test_the_first_piece_may_be_a_clause_and_titles_end_no_sentence() -> None:
     sentences = Sentences()
     found = sentences.add("Oh, I think that Dr. Smith knows it, but I do not, really. And so on")
     assert found == ["Oh, I think that Dr. Smith knows it, ", "but I do not, really. "]
+
+
+def test_the_first_piece_may_end_in_front_of_a_verb_or_a_preposition() -> None:
+    sentences = Sentences()
+    assert sentences.add("The capital of France is") == ["The capital of France "]
+    assert sentences.add(" Paris, which lies on the Seine in the north.") == []
 
 
 def test_the_first_piece_waits_for_no_token_behind_its_mark() -> None:

@@ -17,6 +17,12 @@ from core.cascade.turns import words_of
         ("I would like to go there, and", 0.9, False),
         ("Well...", 0.4, False),
         ("What is the capital of", 1.0, True),
+        ("Explain to a child what rain is.", 0.4, True),
+        ("What should I do?", 0.4, True),
+        ("Tell me where she is.", 0.4, True),
+        ("What is?", 0.4, False),
+        ("What time is?", 0.4, False),
+        ("I think you should.", 0.4, False),
         ("", 0.4, False),
     ],
 )

@@ -5,22 +5,33 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.embedded_calls import Unit, is_ignored, was_stopped
-from benchmarks.embedded_report import Report, word_errors
+from benchmarks.embedded_questions import SPOKEN, OpenQuestion
+from benchmarks.embedded_report import Report
+
+RAIN = next(question for question in SPOKEN if "rain" in question.text)
+COLOUR = OpenQuestion("Which colour is it?", r"\bred\b", r"colou?r", r"\bgreen\b")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "heard", "errors", "words"),
+    ("answer", "points"),
     [
-        ("What is seventeen times six?", "What is 17 x 6?", 0, 5),
-        ("The colour is red.", "the color was red", 1, 4),
-        ("Hello there.", "", 2, 2),
-        ("Hello.", "Oh, hello there!", 2, 1),
+        ("It is Red.", 2),
+        ("A pretty color.", 1),
+        ("It is red, not green.", 0),
+        ("I do not know.", 0),
+        ("It is red, and " + "so on " * 30, 1),
+        ("1. Red. 2. Or another one.", 1),
+        ("Here:\n- Red", 1),
+        ("As an AI, I would say red.", 1),
     ],
 )
-def test_words_differ_whatever_their_spelling(
-    wanted: str, heard: str, errors: int, words: int
-) -> None:
-    assert word_errors(wanted, heard) == (errors, words)
+def test_an_answer_gets_points_for_facts_that_can_be_spoken(answer: str, points: int) -> None:
+    assert COLOUR.points(answer) == points
+
+
+def test_a_known_answer_is_marked() -> None:
+    assert RAIN.points("Clouds are full of water, and when they are heavy, drops fall.") == 2
+    assert RAIN.points("Rain falls from the ground into the air.") == 0
 
 
 def test_a_figure_keeps_its_limit_from_its_side() -> None:

@@ -107,6 +107,7 @@ LAYERS = (
             "core.transcription",
             "core.vad",
             "core.video",
+            "core.process_memory",
             "core.whisper_process",
             "core.whisper_program",
         ),

@@ -22,7 +22,6 @@ from core.errors import (
     ShuttingDownError,
 )
 from core.logging_setup import log_context
-from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     LAST_SEQ,
@@ -35,10 +34,8 @@ from core.schemas.queue import (
 )
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
-from core.serving.recordings import Recordings
 from core.serving.resumable import ResumableSocket
-from core.serving.runtime import WorkerRuntime
-from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
+from core.serving.session_kinds import SessionBuilder, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
@@ -48,7 +45,6 @@ from core.serving.wire import (
     await_end,
     end_task,
 )
-from core.telemetry import Tracing
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -81,33 +77,22 @@ class SessionServer:
         begin_restart: shuts the program down to be restarted; None if nothing restarts it.
     """
 
-    def __init__(
-        self,
-        runtime: WorkerRuntime,
-        rules: SessionRules,
-        metrics: WorkerMetrics,
-        recordings: Recordings | None,
-        tracing: Tracing | None = None,
-    ) -> None:
-        """`recordings` and `tracing` are optional."""
-        self.runtime = runtime
-        self.recordings = recordings
+    def __init__(self, builder: SessionBuilder) -> None:
+        self.runtime = runtime = builder.runtime
+        self.recordings = builder.recordings
         self.begin_restart: Callable[[], None] | None = None
-        self._rules = rules
-        self._metrics = metrics
+        metrics = builder.metrics
+        metrics.loaded.set_function(lambda: runtime.progress.is_loaded)
         metrics.watch("capacity", lambda: runtime.slots.capacity)
         metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
-        self._builder = SessionBuilder(runtime, rules, metrics, recordings, tracing)
+        self._builder = builder
+        self._rules = builder.rules
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
     # --- start and shutdown ---
-
-    async def load(self) -> None:
-        await self.runtime.load()
-        self._metrics.loaded.set(self.runtime.progress.is_loaded)
 
     async def recover(self) -> None:
         """Make the recordings of killed processes readable."""

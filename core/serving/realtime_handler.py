@@ -99,8 +99,8 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
         sound = Sound.of(effect.pcm, effect.format)
         samples = await self._threads.detect(lambda: to_pcm(model_samples(sound)))
-        wanted = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
-        found = await transcribe_or_error(self._runtime.transcriber, samples, wanted)
+        options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
+        found = await transcribe_or_error(self._runtime.transcriber, samples, options)
         if isinstance(found, OmniError):
             await emit(ItemTranscribed(effect.item_id, problem=found))
         else:
@@ -208,25 +208,25 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
                 sound += writer.finish()
             await emit(ChunkReady(chunk, sound))
 
-        wanted = ReplyRequest(
+        reply_request = ReplyRequest(
             generate_audio=output.speaks,
             max_new_tokens=request.max_tokens,
             reply_start=request.reply_start,
             **_drawn(request),
         )
-        return await self._reply(view, view.reply(SESSION, wanted), emit_written)
+        return await self._reply(view, view.reply(SESSION, reply_request), emit_written)
 
     # --- the cache ---
 
     async def _continued(self, request: TurnRequest) -> tuple[StreamingMode, Sequence[Turn]]:
         """Return the conversation, and the turns that its cache lacks."""
         turns = _all_turns(request)
-        wanted = [turn.key for turn in turns]
+        keys = [turn.key for turn in turns]
         view = self._view
-        if view is not None and self._fed and wanted[: len(self._fed)] == self._fed:
+        if view is not None and self._fed and keys[: len(self._fed)] == self._fed:
             return view, turns[len(self._fed) :]
         marked = self._marked
-        if view is not None and marked and wanted[:marked] == self._fed[:marked]:
+        if view is not None and marked and keys[:marked] == self._fed[:marked]:
             if view.can_rollback():
                 await self._call(view.roll_back())
                 self._fed = self._fed[:marked]

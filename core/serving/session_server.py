@@ -157,8 +157,8 @@ class SessionServer:
                 owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 query = websocket.query_params
                 if LAST_SEQ in query:
-                    kept = self._resumable(kind, name, owner.secret)
-                    await kept.resume(socket, read_seq(query[LAST_SEQ]))
+                    resumable = self._resumable(kind, name, owner.secret)
+                    await resumable.resume(socket, read_seq(query[LAST_SEQ]))
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
@@ -188,7 +188,7 @@ class SessionServer:
             OmniError: The request failed.
         """
         self._check_open()
-        self._rules.sounds.check(request)
+        self._rules.audio.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         handler = ChatHandler(self.runtime, owner)
         owner.kv_tokens = lambda: handler.kv_tokens
@@ -238,12 +238,12 @@ class SessionServer:
         """Wait for running turns, and disconnect idle clients."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
-        asked: set[_Live] = set()
+        notified: set[_Live] = set()
         while (self._live or self._chats) and loop.time() < deadline_s:
-            for live in set(self._live.values()) - asked:
+            for live in set(self._live.values()) - notified:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
                     live.connection.shut_down()
-                    asked.add(live)
+                    notified.add(live)
             self._session_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_POLL_S):

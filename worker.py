@@ -32,7 +32,7 @@ from core.serving.names import worker_name
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
 from core.serving.server import SecretGate, check_exposure, make_server
-from core.serving.session_kinds import SessionRules
+from core.serving.session_kinds import SessionBuilder, SessionRules
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
 from core.telemetry import Tracing, open_tracing
@@ -98,13 +98,14 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         sessions = make_sessions(settings, make_backend, options, metrics, tracing)
         app.state.sessions = sessions
-        starting = [asyncio.create_task(work) for work in (sessions.load(), sessions.recover())]
+        starting = asyncio.gather(
+            sessions.runtime.load(), sessions.recover(), return_exceptions=True
+        )
         try:
             yield
         finally:
-            for task in starting:
-                task.cancel()
-            await asyncio.gather(*starting, return_exceptions=True)
+            starting.cancel()
+            await asyncio.wait([starting])
             await sessions.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
@@ -153,7 +154,7 @@ def make_sessions(
         recordings = Recordings(
             data_dir, worker_id, threads, min_free_gb=min_free_gb, uploader=uploader
         )
-    return SessionServer(runtime, rules, metrics, recordings, tracing)
+    return SessionServer(SessionBuilder(runtime, rules, metrics, recordings, tracing))
 
 
 def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:

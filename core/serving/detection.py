@@ -102,13 +102,15 @@ class WindowDetector:
         if effect.format is not self._format and effect.format != self._format:
             self._format = effect.format
             self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
-        heard = self._resampler.feed(decoded(effect.pcm, effect.format.type, effect.format.rate_hz))
-        self._rest = np.concatenate([self._rest, heard])
+        resampled = self._resampler.feed(
+            decoded(effect.pcm, effect.format.type, effect.format.rate_hz)
+        )
+        self._rest = np.concatenate([self._rest, resampled])
         parts = self._rest[: len(self._rest) // LEVEL_SAMPLES * LEVEL_SAMPLES]
         parts = parts.reshape(-1, LEVEL_SAMPLES)
         levels = np.einsum("pt,pt->p", parts, parts) / LEVEL_SAMPLES
         whole = len(self._rest) - len(self._rest) % MODEL_WINDOW_SAMPLES
         found, self._state = self._detector.probabilities(self._rest[:whole], self._state)
         self._rest = self._rest[whole:]
-        samples = heard.astype("<f4", copy=False).tobytes()
+        samples = resampled.astype("<f4", copy=False).tobytes()
         return SpeechScored(tuple(found.tolist()), samples, tuple(levels.tolist()))

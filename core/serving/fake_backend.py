@@ -168,7 +168,7 @@ class FakeView(LinesMode[str]):
     async def _wait(self, delay_ms: float) -> None:
         await asyncio.sleep(delay_ms / MS_PER_S)
 
-    async def _take_in(self, *texts: str) -> str:
+    async def _feed_lines(self, *texts: str) -> str:
         self._stopped.clear()
         await self._wait(self.times.prefill_ms)
         self._lines.extend(texts)
@@ -208,7 +208,7 @@ class FakeStreamingView(FakeView):
     """Turn-based chat."""
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        return await self._take_in(*map(line_of, request.messages))
+        return await self._feed_lines(*map(line_of, request.messages))
 
     def reply(self, session_id: str, wanted: streaming.Generate) -> Chunks:
         self._speaks = wanted.generate_audio
@@ -235,10 +235,12 @@ class FakeHalfDuplexView(FakeView):
     ) -> str:
         self._speaks = config.tts.enabled
         self._max_words = config.generation.max_new_tokens
-        return await self._take_in(f"system: {''.join(system_content)}")
+        return await self._feed_lines(f"system: {''.join(system_content)}")
 
     async def feed_segment(self, segment: FloatArray) -> None:
-        await self._take_in(f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech")
+        await self._feed_lines(
+            f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech"
+        )
 
     def answer(self, *, sets_rollback_point: bool) -> Chunks:
         heard = self._lines[-1].removeprefix("user: ")
@@ -273,7 +275,7 @@ class FakeDuplexView(FakeView):
         self._has_early_sound = early_audio
         self.slice_limit = config.max_slice_nums
         self._listens_for = config.force_listen_count
-        return await self._take_in(f"system: {system_prompt or 'talk'}")
+        return await self._feed_lines(f"system: {system_prompt or 'talk'}")
 
     async def encode_ahead(self, picture: Any, max_slice_nums: int) -> FakeEncodedPicture:
         await self._wait(self.times.look_ms)
@@ -290,8 +292,8 @@ class FakeDuplexView(FakeView):
         due_s: float | None,
         on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
-        unseen = sum(not isinstance(frame, FakeEncodedPicture) for frame in frames)
-        await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
+        not_encoded = sum(not isinstance(frame, FakeEncodedPicture) for frame in frames)
+        await self._wait(self.times.unit_ms + not_encoded * self.times.look_ms)
         self._units += 1
         must_listen, self._has_break = force_listen or self._has_break, False
         if must_listen or (self._listens_for > 0 and not force_speak):
@@ -349,7 +351,7 @@ class FakeChatView(FakeView):
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
         self._start = request.reply_start
-        return await self._take_in(*map(line_of, request.messages))
+        return await self._feed_lines(*map(line_of, request.messages))
 
     def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
         sentence = f"{self._start} This is a fixed answer, number {self._digest()}."

@@ -66,10 +66,10 @@ async def answer_at_once(view: ChatMode, request: ChatRequest) -> ChatResponse:
     prompt = await view.feed_request("", request)
     fed = view.kv_cache_length
     [whole] = [chunk async for chunk in view.reply("", in_pieces=False)]
-    end, sound = view.reply_end or ReplyEnd(), whole.audio_data
+    end, audio = view.reply_end or ReplyEnd(), whole.audio_data
     return ChatResponse(
         text=end.text,
-        audio_data=sound and encode_wire_wav(from_pcm(sound), OUTPUT_SAMPLE_RATE_HZ),
+        audio_data=audio and encode_wire_wav(from_pcm(audio), OUTPUT_SAMPLE_RATE_HZ),
         tokens_generated=end.generated_tokens,
         duration_ms=(time.perf_counter() - began_s) * MS_PER_S,
         prompt=prompt if request.return_prompt else None,

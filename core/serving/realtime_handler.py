@@ -99,8 +99,8 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
         sound = AudioClip.of(effect.pcm, effect.format)
         samples = await self._threads.detect(lambda: to_pcm(model_samples(sound)))
-        wanted = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
-        found = await transcribe_or_error(self._runtime.transcriber, samples, wanted)
+        options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
+        found = await transcribe_or_error(self._runtime.transcriber, samples, options)
         if isinstance(found, OmniError):
             await emit(ItemTranscribed(effect.item_id, problem=found))
         else:
@@ -148,15 +148,23 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         match effect:
             case Prefill() | Step() | Finalize():
                 await self._unit(effect, emit)
-            case Generate(TurnRequest() as request) if request.has_own_view:
-                await self._answer_outside(request, emit)
             case Generate(TurnRequest() as request):
-                await self._units.free_view()
-                await self._answer(request, emit)
+                await emit(await self._answer(request, emit))
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
-    async def _answer(self, request: TurnRequest, emit: Emit) -> None:
+    async def _answer(self, request: TurnRequest, emit: Emit) -> Event:
+        """Answer a request and return the event that ends it; a failure ends only the response."""
+        answer = self._answer_outside if request.has_own_view else self._answer_in_conversation
+        try:
+            return await answer(request, emit)
+        except WorkCancelledError:
+            return GenerateDone(stopped=True)
+        except OmniError as error:
+            return TurnFailed(error, can_rollback=True)
+
+    async def _answer_in_conversation(self, request: TurnRequest, emit: Emit) -> Event:
+        await self._units.free_view()
         try:
             if self._is_interrupted:
                 raise WorkCancelledError
@@ -166,19 +174,14 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             await self._call(view.mark(SESSION))
             self._marked = len(self._fed)
             end = await self._say(view, request, emit)
-        except WorkCancelledError:
+        except (WorkCancelledError, OmniError):
             await self._drop_cache()
-            await emit(GenerateDone(stopped=True))
-            return
-        except OmniError as error:
-            await self._drop_cache()
-            await emit(TurnFailed(error, can_rollback=True))
-            return
+            raise
         if end.is_begun:
             self._fed.append(request.reply_key)
-        await emit(turn_done(view, fed, end))
+        return turn_done(view, fed, end)
 
-    async def _answer_outside(self, request: TurnRequest, emit: Emit) -> None:
+    async def _answer_outside(self, request: TurnRequest, emit: Emit) -> Event:
         """Answer in a separate conversation, which ends with the reply."""
         conversation = self._view
         try:
@@ -188,16 +191,11 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             self._view = view = self._runtime.backend.open_streaming(self._threads)
             fed = await self._feed_turns(view, request, _all_turns(request), emit)
             end = await self._say(view, request, emit)
-            done: Event = replace(turn_done(view, fed, end), kv_tokens=0)
-        except WorkCancelledError:
-            done = GenerateDone(stopped=True)
-        except OmniError as error:
-            done = TurnFailed(error, can_rollback=True)
+            return replace(turn_done(view, fed, end), kv_tokens=0)
         finally:
             outside, self._view = self._view, conversation
             if outside is not None and outside is not conversation:
                 await self._runtime.free(outside)
-        await emit(done)
 
     async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
         writer, output = ReplyWriter(request.output.format), request.output
@@ -210,25 +208,25 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
                 sound += writer.finish()
             await emit(ChunkReady(chunk, sound))
 
-        wanted = ReplyRequest(
+        reply_request = ReplyRequest(
             generate_audio=output.speaks,
             max_new_tokens=request.max_tokens,
             reply_start=request.reply_start,
             **_drawn(request),
         )
-        return await self._reply(view, view.reply(SESSION, wanted), emit_written)
+        return await self._reply(view, view.reply(SESSION, reply_request), emit_written)
 
     # --- the cache ---
 
     async def _continued(self, request: TurnRequest) -> tuple[StreamingMode, Sequence[Turn]]:
         """Return the conversation, and the turns that its cache lacks."""
         turns = _all_turns(request)
-        wanted = [turn.key for turn in turns]
+        keys = [turn.key for turn in turns]
         view = self._view
-        if view is not None and self._fed and wanted[: len(self._fed)] == self._fed:
+        if view is not None and self._fed and keys[: len(self._fed)] == self._fed:
             return view, turns[len(self._fed) :]
         marked = self._marked
-        if view is not None and marked and wanted[:marked] == self._fed[:marked]:
+        if view is not None and marked and keys[:marked] == self._fed[:marked]:
             if view.can_rollback():
                 await self._call(view.roll_back())
                 self._fed = self._fed[:marked]

@@ -103,13 +103,13 @@ class RecordingObserver(ABC, Generic[RecorderT]):
                 self._end_reason = EndReason.ERROR
             case WarningMessage() if self.recorder is not None:
                 self.recorder.record_event("warning")
-            case UserTranscript(text=text) as said if text:
-                self._record_words(said)
+            case UserTranscript(text=text) as transcript if text:
+                self._record_transcript(transcript)
 
-    def _record_words(self, said: UserTranscript) -> None:
+    def _record_transcript(self, transcript: UserTranscript) -> None:
         if self.recorder is not None:
-            place = (said.start_ms, said.duration_ms, said.turn_index)
-            self.recorder.record_words(said.type, said.text, *place)
+            place = (transcript.start_ms, transcript.duration_ms, transcript.turn_index)
+            self.recorder.record_words(transcript.type, transcript.text, *place)
 
 
 class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
@@ -221,7 +221,7 @@ class StreamingRecording(TurnRecording):
         self._next_turn = next_turn
         self._messages: Sequence[Message] = ()  # of the last prefill
         self._turn: int | None = None  # number of the one under way
-        self._words: list[UserTranscript] = []  # of this turn
+        self._transcripts: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
         if self.recorder is not None:
@@ -233,19 +233,21 @@ class StreamingRecording(TurnRecording):
             case Prefill(streaming.WorkerPrefill() as message, is_first):
                 self._messages = message.messages
                 if is_first:
-                    self._words.clear()
+                    self._transcripts.clear()
             case Generate(streaming.Generate()) if self._messages:
                 recorder = self._begin({"system_prompt": system_text(self._messages)})
                 self._turn = self._next_turn()
                 recorder.start_message_turn(self._turn, self._messages[-1])
             case Send(streaming.Done() as done) if self.recorder is not None:
-                for said in self._words:
-                    super()._record_words(said.model_copy(update={"turn_index": self._turn}))
+                for transcript in self._transcripts:
+                    super()._record_transcript(
+                        transcript.model_copy(update={"turn_index": self._turn})
+                    )
                 timing = turn_timing(done.elapsed_ms, done.token_stats)
                 self.recorder.end_turn(timing, interrupted=done.stopped, text=done.text)
 
-    def _record_words(self, said: UserTranscript) -> None:
-        self._words.append(said)  # the turn may have no number yet
+    def _record_transcript(self, transcript: UserTranscript) -> None:
+        self._transcripts.append(transcript)  # the turn may have no number yet
 
 
 class RealtimeRecording(TurnRecording):
@@ -308,9 +310,9 @@ class RealtimeRecording(TurnRecording):
         self._request, self._began_s = request, self._now_s
         turn_index, self._turns = self._turns, self._turns + 1
         last = request.turns[-1] if request.turns else None
-        said = last.content if last is not None and last.role == "user" else ()
-        text = "".join(part.text or "" for part in said)
-        sounds = [part.audio for part in said if part.audio is not None and part.audio.pcm]
+        content = last.content if last is not None and last.role == "user" else ()
+        text = "".join(part.text or "" for part in content)
+        sounds = [part.audio for part in content if part.audio is not None and part.audio.pcm]
         if not sounds or last is None:
             recorder.start_message_turn(turn_index, Message(role=Role.USER, content=text))
             return
@@ -322,8 +324,8 @@ class RealtimeRecording(TurnRecording):
 
     def _record_text(self, text: str, turn_index: int) -> None:
         if text:
-            said = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
-            self._record_words(said)
+            transcript = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
+            self._record_transcript(transcript)
 
     def _end_unit_turn(self, done: Json) -> None:
         parts = [part for item in done["output"] for part in item.get("content", ())]

@@ -256,22 +256,22 @@ class WorkerRuntime:
 
     def cache_info(self) -> CacheStatus:
         store = self.store
-        kept = store.newest
+        newest = store.newest
         return CacheStatus(
             status=self.status,
             note=f"{len(store)} conversations are retained for their next turn.",
-            cached_hash=kept.history_hash if kept else None,
-            kv_cache_length=kept.view.kv_cache_length if kept else 0,
+            cached_hash=newest.history_hash if newest else None,
+            kv_cache_length=newest.view.kv_cache_length if newest else 0,
         )
 
     async def clear_cache(self) -> ActionResult | None:
         """Free the retained conversations; return None, doing nothing, while a slot is held."""
         if not self.slots.is_free:
             return None
-        kept = self.store.clear()
-        await self.free_all(kept)
+        evicted = self.store.clear()
+        await self.free_all(evicted)
         await self._tidy_up()
-        return ActionResult(success=True, message=f"{len(kept)} conversations were freed.")
+        return ActionResult(success=True, message=f"{len(evicted)} conversations were freed.")
 
     # --- the end ---
 

@@ -63,7 +63,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
-from core.serving.wire import Endpoint, Socket, SoundLimits, Wire
+from core.serving.wire import AudioLimits, Endpoint, Socket, Wire
 from core.telemetry import Tracing
 from session_recorder import DuplexSessionRecorder, EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
@@ -111,9 +111,9 @@ class SessionRules:
     half_duplex: HalfDuplexSettings
 
     @property
-    def sounds(self) -> SoundLimits:
+    def audio(self) -> AudioLimits:
         limits = self.limits
-        return SoundLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
+        return AudioLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
 
     @property
     def frames(self) -> PictureLimits:
@@ -125,14 +125,14 @@ class SessionRules:
         live_bytes = (self.limits.prepare_bytes, self.limits.live_message_bytes)
         match kind:
             case SocketKind.STREAMING:
-                return Endpoint(wire.STREAMING.parse, chat_bytes, chat_bytes, self.sounds)
+                return Endpoint(wire.STREAMING.parse, chat_bytes, chat_bytes, self.audio)
             case SocketKind.CHAT:
-                return Endpoint(wire.CHAT.parse, chat_bytes, chat_bytes, self.sounds)
+                return Endpoint(wire.CHAT.parse, chat_bytes, chat_bytes, self.audio)
             case SocketKind.HALF_DUPLEX:
                 parse = _with_defaults(wire.HALF_DUPLEX.parse, self.half_duplex)
-                return Endpoint(parse, *live_bytes, self.sounds)
+                return Endpoint(parse, *live_bytes, self.audio)
             case SocketKind.DUPLEX:
-                return Endpoint(wire.DUPLEX.parse, *live_bytes, self.sounds)
+                return Endpoint(wire.DUPLEX.parse, *live_bytes, self.audio)
             case SocketKind.LIVE:
                 return GptLiveCodec().endpoint()
             case SocketKind.REALTIME:

@@ -22,7 +22,6 @@ from core.errors import (
     ShuttingDownError,
 )
 from core.logging_setup import log_context
-from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     LAST_SEQ,
@@ -35,10 +34,8 @@ from core.schemas.queue import (
 )
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
-from core.serving.recordings import Recordings
 from core.serving.resumable import ResumableSocket
-from core.serving.runtime import WorkerRuntime
-from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
+from core.serving.session_kinds import SessionBuilder, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
@@ -48,7 +45,6 @@ from core.serving.wire import (
     await_end,
     end_task,
 )
-from core.telemetry import Tracing
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -81,33 +77,22 @@ class SessionServer:
         begin_restart: shuts the program down to be restarted; None if nothing restarts it.
     """
 
-    def __init__(
-        self,
-        runtime: WorkerRuntime,
-        rules: SessionRules,
-        metrics: WorkerMetrics,
-        recordings: Recordings | None,
-        tracing: Tracing | None = None,
-    ) -> None:
-        """`recordings` and `tracing` are optional."""
-        self.runtime = runtime
-        self.recordings = recordings
+    def __init__(self, builder: SessionBuilder) -> None:
+        self.runtime = runtime = builder.runtime
+        self.recordings = builder.recordings
         self.begin_restart: Callable[[], None] | None = None
-        self._rules = rules
-        self._metrics = metrics
+        metrics = builder.metrics
+        metrics.loaded.set_function(lambda: runtime.progress.is_loaded)
         metrics.watch("capacity", lambda: runtime.slots.capacity)
         metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
-        self._builder = SessionBuilder(runtime, rules, metrics, recordings, tracing)
+        self._builder = builder
+        self._rules = builder.rules
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
     # --- start and shutdown ---
-
-    async def load(self) -> None:
-        await self.runtime.load()
-        self._metrics.loaded.set(self.runtime.progress.is_loaded)
 
     async def recover(self) -> None:
         """Make the recordings of killed processes readable."""
@@ -172,8 +157,8 @@ class SessionServer:
                 owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 query = websocket.query_params
                 if LAST_SEQ in query:
-                    kept = self._resumable(kind, name, owner.secret)
-                    await kept.resume(socket, read_seq(query[LAST_SEQ]))
+                    resumable = self._resumable(kind, name, owner.secret)
+                    await resumable.resume(socket, read_seq(query[LAST_SEQ]))
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
@@ -203,7 +188,7 @@ class SessionServer:
             OmniError: The request failed.
         """
         self._check_open()
-        self._rules.sounds.check(request)
+        self._rules.audio.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         handler = ChatHandler(self.runtime, owner)
         owner.kv_tokens = lambda: handler.kv_tokens
@@ -253,12 +238,12 @@ class SessionServer:
         """Wait for running turns, and disconnect idle clients."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
-        asked: set[_Live] = set()
+        notified: set[_Live] = set()
         while (self._live or self._chats) and loop.time() < deadline_s:
-            for live in set(self._live.values()) - asked:
+            for live in set(self._live.values()) - notified:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
                     live.connection.shut_down()
-                    asked.add(live)
+                    notified.add(live)
             self._session_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_POLL_S):

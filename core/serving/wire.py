@@ -108,7 +108,7 @@ VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audi
 
 
 @dataclass(frozen=True)
-class SoundLimits:
+class AudioLimits:
     """The longest audio of each kind, in seconds."""
 
     chunk_s: float = CHUNK_MAX_S  # of a live call
@@ -117,26 +117,26 @@ class SoundLimits:
 
     def check(self, message: object) -> None:
         """Raise `AudioTooLongError`, naming field and limit, if any audio is too long."""
-        if self == SoundLimits():
+        if self == AudioLimits():
             return  # the message models check the default limits
-        for name, sound, limit_s in self._sounds(message):
-            most = audio_bytes(limit_s) if isinstance(sound, bytes) else audio_chars(limit_s)
-            if len(sound) > most:
+        for name, audio, limit_s in self._audio_of(message):
+            most = audio_bytes(limit_s) if isinstance(audio, bytes) else audio_chars(limit_s)
+            if len(audio) > most:
                 raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
 
-    def _sounds(self, part: object) -> Iterator[tuple[str, str | bytes, float]]:
+    def _audio_of(self, part: object) -> Iterator[tuple[str, str | bytes, float]]:
         """Yield the field, samples or Base64, and limit of all audio in a part of a message."""
         if isinstance(part, AudioContent):
             yield "data", part.data, self.item_s
         elif isinstance(part, list):
             for each in part:
-                yield from self._sounds(each)
+                yield from self._audio_of(each)
         elif isinstance(part, WireModel):
             for name, value in part:
                 if isinstance(value, bytes):
                     yield name, value, self.chunk_s
                 elif not isinstance(value, str):
-                    yield from self._sounds(value)
+                    yield from self._audio_of(value)
                 elif name in VOICES:
                     yield name, value, self.voice_s
 
@@ -154,14 +154,14 @@ class Endpoint:
         parse: text to message; raises an `OmniError`.
         prepare_bytes: longest `prepare`.
         message_bytes: longest message of any other type.
-        sounds: longest audio.
+        audio: longest audio.
         write: message to text.
     """
 
     parse: Callable[[str], ClientMessage]
     prepare_bytes: int
     message_bytes: int
-    sounds: SoundLimits = SoundLimits()
+    audio: AudioLimits = AudioLimits()
     write: Callable[[ServerMessage], str] = methodcaller("to_json")
 
     @property
@@ -171,7 +171,7 @@ class Endpoint:
     def read(self, text: str) -> ClientMessage:
         """Parse a text and check the length of its audio; raises an `OmniError`."""
         message = self.parse(text)
-        self.sounds.check(message)
+        self.audio.check(message)
         return message
 
     def event_of(self, raw: str | bytes, size_bytes: int, at_s: float) -> Received | Rejected:

@@ -59,16 +59,16 @@ class Watched(FakeDuplexView):
 
     def __init__(self, threads: Threads) -> None:
         super().__init__(INSTANT, threads)
-        self.looks: list[int] = []  # sides of the pictures
+        self.prefetched: list[int] = []  # sides of the pictures
         self.got: list[list[Any]] = []
-        self.may_look = asyncio.Event()
-        self.may_look.set()
+        self.may_prefetch = asyncio.Event()
+        self.may_prefetch.set()
         self.fails = False
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> FakeEncodedPicture:
         """Prefetch once the test allows it."""
-        self.looks.append(picture.width)
-        await self.may_look.wait()
+        self.prefetched.append(picture.width)
+        await self.may_prefetch.wait()
         if self.fails:
             raise RuntimeError("the device has hiccups")
         return await super().encode_ahead(picture, max_slice_nums)
@@ -158,7 +158,7 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 def test_pictures_are_compared_by_number_not_by_data() -> None:
     async def scenario() -> None:
-        units, looks = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
+        units, prefetch = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
 
         def add(inline: int, separate: int) -> None:
             pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
@@ -166,20 +166,20 @@ def test_pictures_are_compared_by_number_not_by_data() -> None:
             units.add_chunk(chunk, 0.0, is_detected=True)
             for _ in range(separate):
                 units.add_frame(Uncompared("separate"), 0.0)
-            for look in units.prefetch():
-                assert isinstance(look, Prefetch)
-                looks.add(look)
+            for effect in units.prefetch():
+                assert isinstance(effect, Prefetch)
+                prefetch.add(effect)
                 units.prefetched()
 
         add(inline=1, separate=2)
         add(inline=1, separate=3)
-        assert len(looks._entries) == 2, (
+        assert len(prefetch._entries) == 2, (
             "those of the dropped chunk are dropped, the budget is used up"
         )
         _, step = units.begin_next(0.0)
         assert step is not None and len(step.frames) == 4
-        assert await looks.take(step.frames) == [None] * 4
-        assert not looks._entries
+        assert await prefetch.take(step.frames) == [None] * 4
+        assert not prefetch._entries
 
     asyncio.run(scenario())
 
@@ -190,7 +190,7 @@ def test_a_unit_uses_prefetched_pictures() -> None:
             await made.encode_ahead(A)
             assert made.emitted == [Prefetched()]
             assert await made.step(A) == [FakeEncodedPicture(1)]
-            assert made.talk.looks == [20]
+            assert made.talk.prefetched == [20]
             assert not made.handler._prefetch._entries, "a unit takes it along"
 
     asyncio.run(scenario())
@@ -207,7 +207,7 @@ def test_configured_picture_limits_apply(limit: dict[str, int], told: str) -> No
     async def scenario() -> None:
         async with bench(rules.frames) as made:
             await made.encode_ahead(B)
-            assert made.talk.looks == []
+            assert made.talk.prefetched == []
             assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"
             problems = [each.problem for each in made.emitted if isinstance(each, EngineWarning)]
             assert [told in problem.message for problem in problems] == [True, True]
@@ -229,16 +229,16 @@ def test_pictures_keep_their_order_prefetched_or_not() -> None:
 def test_a_unit_waits_for_a_prefetch_under_way() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            made.talk.may_look.clear()
+            made.talk.may_prefetch.clear()
             looking = asyncio.create_task(made.encode_ahead(A))
-            await until(lambda: made.talk.looks == [20])
+            await until(lambda: made.talk.prefetched == [20])
             step = asyncio.create_task(made.step(A))
             await asyncio.sleep(5 * ROUND_S)
             assert not step.done() and not made.talk.got
-            made.talk.may_look.set()
+            made.talk.may_prefetch.set()
             assert await step == [FakeEncodedPicture(1)]
             await looking
-            assert made.talk.looks == [20], "not twice"
+            assert made.talk.prefetched == [20], "not twice"
 
     asyncio.run(scenario())
 
@@ -250,7 +250,7 @@ def test_a_unit_encodes_pictures_whose_prefetch_has_not_begun() -> None:
             [got] = await made.step(A)
             assert isinstance(got, Image.Image)
             await made.handler.prefetch(effect, made.emit)
-            assert made.talk.looks == [], "not twice"
+            assert made.talk.prefetched == [], "not twice"
             assert made.kinds == ["StepDone", "Prefetched"]
 
     asyncio.run(scenario())
@@ -259,11 +259,11 @@ def test_a_unit_encodes_pictures_whose_prefetch_has_not_begun() -> None:
 def test_a_unit_without_the_picture_does_not_wait_for_its_prefetch() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            made.talk.may_look.clear()
+            made.talk.may_prefetch.clear()
             looking = asyncio.create_task(made.encode_ahead(A))
-            await until(lambda: made.talk.looks == [20])
+            await until(lambda: made.talk.prefetched == [20])
             assert await made.step() == []
-            made.talk.may_look.set()
+            made.talk.may_prefetch.set()
             await looking
             assert await made.step(A) == [FakeEncodedPicture(1)]
 
@@ -320,7 +320,7 @@ def test_dropped_pictures_are_freed_encoded_or_not() -> None:
             await made.encode_ahead(dropped=[A, B])
             await made.handler.prefetch(effect, made.emit)
             assert not made.handler._prefetch._entries
-            assert made.talk.looks == [20, 30], "what was dropped before its turn is not looked at"
+            assert made.talk.prefetched == [20, 30], "what was dropped in time is not encoded"
 
     asyncio.run(scenario())
 
@@ -332,7 +332,7 @@ def test_equal_pictures_are_encoded_separately() -> None:
             await made.encode_ahead(A, again)
             assert await made.step(again) == [FakeEncodedPicture(1)]
             assert await made.step(A) == [FakeEncodedPicture(1)]
-            assert made.talk.looks == [20, 20]
+            assert made.talk.prefetched == [20, 20]
 
     asyncio.run(scenario())
 
@@ -352,16 +352,16 @@ def test_after_a_failed_prefetch_the_unit_encodes() -> None:
 def test_a_cancelled_session_ends_its_prefetch_and_the_waiting_unit() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            made.talk.may_look.clear()
+            made.talk.may_prefetch.clear()
             looking = asyncio.create_task(made.encode_ahead(A, B))
-            await until(lambda: made.talk.looks == [20])
+            await until(lambda: made.talk.prefetched == [20])
             made.handler.expect()
             unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
             step = asyncio.create_task(made.handler.perform(unit, made.emit))
             await asyncio.sleep(ROUND_S)
             made.handler.cancel()
             await asyncio.gather(looking, step)
-            assert made.talk.looks == [20], "the next one is not begun"
+            assert made.talk.prefetched == [20], "the next one is not begun"
             assert sorted(made.kinds) == ["Prefetched", "StepDone"]
             [done] = [event for event in made.emitted if isinstance(event, StepDone)]
             assert not done.was_fed

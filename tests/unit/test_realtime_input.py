@@ -27,13 +27,13 @@ def opened_ms(*windows: tuple[float, float], room: float = QUIET) -> int | None:
     """When a segment opens; windows with their probability and power follow half a second."""
     finder = SpeechSegmenter()
     for _ in range(16):
-        finder.judge(0.0, RULES, is_audible=True, levels=[room] * LEVELS_PER_WINDOW)
+        finder.process(0.0, RULES, is_audible=True, levels=[room] * LEVELS_PER_WINDOW)
     for number, (probability, level) in enumerate(windows):
         levels = [level] * LEVELS_PER_WINDOW
         for count in range(1, LEVELS_PER_WINDOW):
-            if finder.judge_beginning(levels[:count], RULES):
+            if finder.process_partial(levels[:count], RULES):
                 return number * 32 + count * 4
-        if finder.judge(probability, RULES, is_audible=True, levels=levels):
+        if finder.process(probability, RULES, is_audible=True, levels=levels):
             return (number + 1) * 32
     return None
 
@@ -62,10 +62,10 @@ def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
         levels = heard.levels
         for probability in heard.probabilities:
             of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
-            found = finder.judge(probability, RULES, is_audible=True, levels=of_window)
+            found = finder.process(probability, RULES, is_audible=True, levels=of_window)
             if isinstance(found, SpeechOpened):
                 return (start + size) / 2 / RATE_HZ * 1_000
-        if finder.judge_beginning(levels, RULES):
+        if finder.process_partial(levels, RULES):
             return (start + size) / 2 / RATE_HZ * 1_000
     return None
 

@@ -14,27 +14,31 @@ SIGNING_STORES = ("s3://", "gs://", "az://")
 class RecordingSettings(Section):
     """What is kept of conversations."""
 
-    enabled: bool = True
-    """Record sessions."""
-    session_retention_days: DayLimit = 30
-    """Days kept; -1: for ever."""
-    max_storage_gb: GigabyteLimit = 20
-    """Room for recordings, GB; -1: any."""
-    min_free_gb: float = Field(2, ge=0, le=GIGABYTES_MAX)
-    """Nothing is recorded with less of the disk free, GB."""
+    enabled: bool = Field(True, description="Record sessions.")
+    session_retention_days: DayLimit = Field(30, description="Days kept; -1: for ever.")
+    max_storage_gb: GigabyteLimit = Field(20, description="Room for recordings, GB; -1: any.")
+    min_free_gb: float = Field(
+        2, ge=0, le=GIGABYTES_MAX, description="Nothing is recorded with less of the disk free, GB."
+    )
 
-    store: RecordingPlace = ""
-    """Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay
-    in the data folder.
-    """
-    direct: bool = False
-    """Clients fetch sound, pictures and films of the store (s3, gs, az) by signed URLs of its own,
-    which end after an hour; the store has to allow it to pages.
-    """
-    keep_local_h: float = Field(24, ge=0)
-    """A worker keeps what the store has for so long, hours."""
-    checkpoint_upload_s: float = Field(0, ge=0)
-    """Upload what a running talk has so often, s; 0: never."""
+    store: RecordingPlace = Field(
+        "",
+        description="Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; "
+        "empty: they stay in the data folder.",
+    )
+    direct: bool = Field(
+        False,
+        description="Clients fetch sound, pictures and films of the store (s3, gs, az) by signed "
+        "URLs of its own, which end after an hour; the store has to allow it to pages.",
+    )
+    keep_local_h: float = Field(
+        24, ge=0, description="A worker keeps what the store has for so long, hours."
+    )
+    checkpoint_upload_s: float = Field(
+        0,
+        ge=0,
+        description="Upload what a running talk has so often, s; 0: never.",
+    )
 
     @model_validator(mode="after")
     def _check_direct(self) -> Self:

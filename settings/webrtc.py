@@ -15,22 +15,24 @@ LAST_PORT = 65_535
 class WebRtcSettings(Section):
     """Calls over WebRTC; they need the extra `webrtc`."""
 
-    enabled: bool = False
-    """Start the process that serves WebRTC."""
-    host: str = Field("127.0.0.1", min_length=1)
-    """Address it binds to, for the gateway."""
-    port: Port = 22_390
-    """Its port, for the gateway."""
-    max_peers: int = Field(16, ge=1, le=256)
-    """Calls over WebRTC at once."""
-    ice_timeout_s: float = Field(30, gt=0, le=300)
-    """A peer that has not connected after this is dropped, s."""
-    udp_ports: str = Field("", pattern=PORTS_PATTERN)
-    """UDP ports of the calls, as 50000-50099; empty: any. A call takes one for each address of this
-    machine.
-    """
-    public_address: str | None = None
-    """IPv4 that peers reach this machine by, where that is not its own."""
+    enabled: bool = Field(False, description="Start the process that serves WebRTC.")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="Address it binds to, for the gateway."
+    )
+    port: Port = Field(22_390, description="Its port, for the gateway.")
+    max_peers: int = Field(16, ge=1, le=256, description="Calls over WebRTC at once.")
+    ice_timeout_s: float = Field(
+        30, gt=0, le=300, description="A peer that has not connected after this is dropped, s."
+    )
+    udp_ports: str = Field(
+        "",
+        pattern=PORTS_PATTERN,
+        description="UDP ports of the calls, as 50000-50099; empty: any. A call takes one for each "
+        "address of this machine.",
+    )
+    public_address: str | None = Field(
+        None, description="IPv4 that peers reach this machine by, where that is not its own."
+    )
 
     @field_validator("udp_ports")
     @classmethod

@@ -221,6 +221,7 @@ class UnitPhase(StrEnum):
 class DuplexContext(LiveMachine[DuplexPhase]):
     """The part of the duplex machine that deals with text."""
 
+    stopped = Stopped
     _limits: DuplexLimits
 
     def __init__(
@@ -247,10 +248,6 @@ class DuplexContext(LiveMachine[DuplexPhase]):
     @property
     def is_preparing(self) -> bool:
         return isinstance(self._work, Prefill)
-
-    def _stopped_message(self) -> Stopped:
-        ids = self._ids
-        return Stopped(session_id=ids.session_id, recording_session_id=ids.recording_session_id)
 
     # --- preparation ---
 

@@ -74,6 +74,7 @@ class HalfDuplexPhase(StrEnum):
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """State machine of one `/ws/half_duplex` session."""
 
+    stopped = Stopped
     _limits: HalfDuplexLimits
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
@@ -91,10 +92,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     @property
     def status(self) -> WorkerStatus:
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
-
-    def _stopped_message(self) -> Stopped:
-        ids = self._ids
-        return Stopped(session_id=ids.session_id, recording_session_id=ids.recording_session_id)
 
     # --- preparation ---
 

@@ -60,6 +60,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.tables import SAME, Index, Row
+from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
@@ -319,15 +320,13 @@ class LiveLimits:
 class LiveMachine(SessionMachine[PhaseT]):
     """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
+    # The reply to `stop`.
+    stopped: ClassVar[type[duplex.Stopped] | type[half_duplex.Stopped]]
     _limits: LiveLimits
 
     def __init__(self, ids: SessionIds, first: PhaseT) -> None:
         super().__init__(ids, first)
         self._stopping = type(first)("stopping")  # waits for running work to end
-
-    @abstractmethod
-    def _stopped_message(self) -> ServerMessage:
-        """Return the answer to `stop`."""
 
     def open(self, event: Event) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
@@ -348,7 +347,9 @@ class LiveMachine(SessionMachine[PhaseT]):
 
     def finish_stop(self, event: Event) -> list[Effect]:
         """Answer `stop` and close; only `Release` waits for work that still runs."""
-        return self._end(self._stopped_message(), close=Close())
+        session_id, recording_id = self._ids.session_id, self._ids.recording_session_id
+        message = self.stopped(session_id=session_id, recording_session_id=recording_id)
+        return self._end(message, close=Close())
 
     def end_work_and_stop(self, event: Event) -> list[Effect]:
         self._work = None

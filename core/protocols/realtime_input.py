@@ -13,7 +13,6 @@ from typing import Final
 
 from core.protocols.events import MS_PER_S
 from core.protocols.realtime_items import AudioClip
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat, SemanticVad, ServerVad
 
 WINDOW_MS: Final = 32  # 512 samples at 16 kHz, the detector's window
@@ -32,7 +31,6 @@ ABOVE_FLOOR: Final = 10.0  # in power: 10 dB
 LOWEST_POWER: Final = 1e-6
 GAP_LEVELS: Final = 6  # quiet levels that end a burst
 MAX_SEGMENT_S: Final = 300.0  # ours: longest segment
-WINDOW_SAMPLES: Final = WINDOW_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
 from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape
 from core.schemas.queue import ErrorMessage, WarningMessage
 
-EventT = TypeVar("EventT")
-
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
     {
         ErrorCode.UNAUTHORIZED: "invalid_api_key",
@@ -147,7 +145,7 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     return FieldError("invalid_value", message, param, known_id)
 
 
-def parse_client_event(adapter: TypeAdapter[EventT], types: Sequence[str], text: str) -> EventT:
+def parse_client_event(adapter: TypeAdapter[AnyModel], types: Sequence[str], text: str) -> AnyModel:
     """Validate the text of one client event; `types` are the supported types.
 
     Raises:

@@ -122,19 +122,15 @@ def _kind(value: object) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-ClientItem = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[FunctionCallItem, Tag("function_call")]
-    | Annotated[FunctionOutputItem, Tag("function_call_output")],
-    Discriminator(_kind),
-]
-"""Items a client may create."""
-
-InputItem = Annotated[
+_NewItem = (
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallItem, Tag("function_call")]
     | Annotated[FunctionOutputItem, Tag("function_call_output")]
-    | Annotated[ItemReference, Tag("item_reference")],
-    Discriminator(_kind),
+)
+ClientItem = Annotated[_NewItem, Discriminator(_kind)]
+"""Items a client may create."""
+
+InputItem = Annotated[
+    _NewItem | Annotated[ItemReference, Tag("item_reference")], Discriminator(_kind)
 ]
 """Input of a response instead of the conversation."""

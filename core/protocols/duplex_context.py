@@ -273,7 +273,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         )
         effects: list[Effect] = [Send(message)]
         if unknown := self._prepare.config.unknown_keys:
-            text = f"These settings are not known and were left out: {', '.join(unknown)}."
+            text = f"These settings are unknown and were ignored: {', '.join(unknown)}."
             effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
         effects += [*self._restart_idle_timer(), *self._session_timer()]
         return [*effects, *self._units.prefetch()]

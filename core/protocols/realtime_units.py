@@ -119,8 +119,8 @@ class UnitResponses(ResponseMachine):
     def fill(self, event: TimerFired) -> list[Effect]:
         """Fill gaps of the input with silence, so that units continue."""
         self._units.input.fill(event.at_s)
-        if self._is_live and self._units.waits_for_audio:
-            return self._fill_timer()
+        if self._state.response is not None and self._units.waits_for_audio:
+            return self._fill_timer()  # nothing else can begin during a response by units
         return self._continue()
 
     def answer_is_due(self, event: TimerFired) -> list[Effect]:

@@ -210,6 +210,17 @@ def test_a_cancelled_turn_does_not_cancel_the_next_reply() -> None:
     assert scene.last("response.done")["response"]["status"] == "completed"
 
 
+def test_a_queued_response_begins_without_audio_once_the_active_one_was_cancelled() -> None:
+    scene = spoken(live())
+    scene.say("response.create", response={"conversation": "none"})
+    scene.say("response.cancel")
+    assert not scene.engine.asked
+    scene.fire(TimerName.PACE, 0.1)
+    scene.make()
+    assert scene.last("response.done")["response"]["status"] == "completed"
+    assert len(scene.engine.asked) == 1
+
+
 def test_a_greeting_uses_the_turn_engine() -> None:
     scene = RealtimeScene()
     scene.semantic()

@@ -126,12 +126,12 @@ declare namespace Http {
 
   /** Full duplex. */
   type DuplexSettings = {
-    pause_timeout: number;
-    max_session_s: number;
-    max_kv_tokens: number;
-    max_backlog_chunks: number;
-    frame_grace_ms: number;
-    max_frames_per_chunk: number;
+    pause_timeout: number; // A paused session ends after this, s.
+    max_session_s: number; // A session ends after this, s; 0: never.
+    max_kv_tokens: number; // Longest context, tokens.
+    max_backlog_chunks: number; // Chunks that may wait.
+    frame_grace_ms: number; // Wait for a chunk's frame, ms.
+    max_frames_per_chunk: number; // Newest frames used of one unit.
   };
 
   /** How long requests usually take, by type; as a patch, what is left out stays as it is. */
@@ -190,7 +190,7 @@ declare namespace Http {
     audio_sample_rate: number; // Samples per second of the reply.
     tokens_generated: number; // Tokens of the reply.
     duration_ms: number; // Duration, ms.
-    prompt: string | null; // The prompt, if it was asked for.
+    prompt: string | null; // The prompt, if requested.
     token_stats: TokenStats | null; // Token counts of the reply.
     recording_session_id: string | null; // Name of the recording.
     error: string | null; // Why there is no reply.
@@ -202,12 +202,12 @@ declare namespace Http {
 
   /** Half duplex: what a session gets unless its `prepare` says otherwise. */
   type HalfDuplexSettings = {
-    timeout_s: number;
-    max_session_s: number;
-    vad_threshold: number;
-    vad_min_speech_duration_ms: number;
-    vad_min_silence_duration_ms: number;
-    vad_speech_pad_ms: number;
+    timeout_s: number; // Ends after this without audio, s.
+    max_session_s: number; // A session ends after this, s; 0: never.
+    vad_threshold: number; // Speech begins at this probability.
+    vad_min_speech_duration_ms: number; // Shorter bursts are noise, ms.
+    vad_min_silence_duration_ms: number; // Silence that ends a turn, ms.
+    vad_speech_pad_ms: number; // Kept around the speech, ms.
   };
 
   /** Answer to `GET /health`: that there is one says that the gateway lives. */
@@ -233,28 +233,28 @@ declare namespace Http {
 
   /** Sizes, lengths, counts and rates; the wire's own limits can be lowered, never raised. */
   type LimitSettings = {
-    chat_message_bytes: number;
-    prepare_bytes: number;
-    live_message_bytes: number;
-    chunk_max_s: number;
-    reference_max_s: number;
-    chat_audio_max_s: number;
-    frame_max_bytes: number;
-    frame_max_side_px: number;
-    reference_upload_bytes: number;
-    recording_upload_bytes: number;
-    comment_chars: number;
-    diagnostic_bytes: number;
-    diagnostics_per_s: number;
-    diagnostic_session_bytes: number;
-    resume_grace_s: number;
-    max_connections: number;
-    connections_per_client: number;
-    waiting_per_client: number;
-    bytes_held: number;
-    bytes_held_per_client: number;
-    requests_per_minute: number;
-    heartbeat_s: number;
+    chat_message_bytes: number; // One message of /ws/streaming and /ws/chat, bytes.
+    prepare_bytes: number; // `prepare` of half duplex and duplex, bytes.
+    live_message_bytes: number; // Any other message of half duplex and duplex, bytes.
+    chunk_max_s: number; // One chunk of a live call, s.
+    reference_max_s: number; // A voice sample, s.
+    chat_audio_max_s: number; // An audio item, s.
+    frame_max_bytes: number; // A camera picture, bytes.
+    frame_max_side_px: number; // Its longer side, px.
+    reference_upload_bytes: number; // An uploaded voice, bytes.
+    recording_upload_bytes: number; // An uploaded browser recording, bytes.
+    comment_chars: number; // A comment on a recording.
+    diagnostic_bytes: number; // One client_diagnostic, bytes.
+    diagnostics_per_s: number; // client_diagnostic per second.
+    diagnostic_session_bytes: number; // client_diagnostic kept of a session, bytes.
+    resume_grace_s: number; // How long a session waits for its lost client, s; 0: never.
+    max_connections: number; // WebSockets at once.
+    connections_per_client: number; // WebSockets of one client at once.
+    waiting_per_client: number; // Requests of one client that may wait for a worker at once.
+    bytes_held: number; // Of requests and messages that are on their way to a worker, bytes.
+    bytes_held_per_client: number; // The same of one client, bytes.
+    requests_per_minute: number; // HTTP requests and new sockets of one client.
+    heartbeat_s: number; // Time between pings, and to wait for pongs, s.
   };
 
   /** One recording in a list. */
@@ -307,7 +307,7 @@ declare namespace Http {
     is_demonstration: boolean; // It shows the system, not the model's abilities.
   };
 
-  /** What stands behind a worker. */
+  /** Kind of model that a worker serves. */
   type ModelKind = "full" | "tiny_random" | "nano" | "cascade" | "fake" | "unknown";
 
   /** One preset of a mode. */
@@ -382,14 +382,14 @@ declare namespace Http {
 
   /** What is kept of conversations. */
   type RecordingSettings = {
-    enabled: boolean;
-    session_retention_days: number;
-    max_storage_gb: number;
-    min_free_gb: number;
-    store: string;
-    direct: boolean;
-    keep_local_h: number;
-    checkpoint_upload_s: number;
+    enabled: boolean; // Record sessions.
+    session_retention_days: number; // Days kept; -1: for ever.
+    max_storage_gb: number; // Room for recordings, GB; -1: any.
+    min_free_gb: number; // Nothing is recorded with less of the disk free, GB.
+    store: string; // Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay in the data folder.
+    direct: boolean; // Clients fetch sound, pictures and films of the store (s3, gs, az) by signed URLs of its own, which end after an hour; the store has to allow it to pages.
+    keep_local_h: number; // A worker keeps what the store has for so long, hours.
+    checkpoint_upload_s: number; // Upload what a running talk has so often, s; 0: never.
   };
 
   /** One voice in a list. */
@@ -577,7 +577,7 @@ declare namespace Http {
     started_at: string; // When it was assigned.
   };
 
-  /** What a worker is doing. */
+  /** Status of a worker. */
   type WorkerStatus = "loading" | "idle" | "error" | "offline" | "busy_chat" | "busy_streaming" | "busy_half_duplex" | "duplex_active" | "duplex_paused";
 
   /** Where the workers are. */

@@ -289,9 +289,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
             return [warn(TooBigError(problem))]
         self._note_spoken()
         if not self.rebase.type(text, must_speak=event.message.force_speak):
-            problem = (
-                f"'text' was left out: {ITEM_MAX_CHARS} characters wait for the model already."
-            )
+            problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
             return [warn(TooBigError(problem))]
         received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
         return [Send(TextAdded(text=text, start_ms=received_ms))]

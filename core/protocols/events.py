@@ -256,7 +256,7 @@ class GenerateDone(Event):
 
     text: str = ""
     stopped: bool = False  # cut short by `Interrupt` or `Cancel`
-    token_stats: TokenStats = field(default_factory=TokenStats)  # what the turn cost
+    token_stats: TokenStats = field(default_factory=TokenStats)  # of the whole turn
     kv_tokens: int = 0  # tokens in the KV cache
 
 

@@ -69,7 +69,6 @@ class _Session:
 
     start_id: str | None = None  # id of the client's `session.start`
     may_record: bool = True
-    fixture: Fixture | None = None  # the recording being played
     usage_due_s: float = 0.0  # when the usage is next reported
     last_event_s: float = 0.0  # when the client last sent an event
     closing: Closing = "close_requested"  # why the session ends
@@ -178,16 +177,15 @@ class GptLiveMachine:
         if not self._units.rebase.has_room(words):
             text = "'content' finds no room: too much was appended to this session."
             return [self._error(event, "content_too_long", text, "content")]
-        if self._session.fixture is not None and words.purpose is Append.COMMENTARY:
+        if self._units.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
         self._units.rebase.append(words)
         return self._translated(self._units.advance(event.at_s))
 
     def play(self, event: Received[Fixture]) -> list[Effect]:
-        if self._session.fixture is not None:
+        if self._units.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
-        effects = self._translated(self._units.play_over(event.message.samples, event.at_s))
-        self._session.fixture = event.message
+        effects = self._translated(self._units.play(event.message, event.at_s))
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
@@ -221,11 +219,9 @@ class GptLiveMachine:
         effects: list[Effect] = [
             send for piece in units.due(at_s) for send in self._events.spoken(piece)
         ]
-        if session.fixture is not None and not units.sender.is_audible:
+        if (fixture := units.take_played()) is not None:
             name = "output_audio.fixture.played"
-            effects.append(self._events.acknowledged(name, session.fixture.event_id))
-            session.fixture = None
-            units.end_play_over()
+            effects.append(self._events.acknowledged(name, fixture.event_id))
         if at_s >= session.usage_due_s:
             session.usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))

@@ -21,6 +21,7 @@ from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, Step
 from core.protocols.machine import SessionIds
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
+from core.schemas.gpt_live import Fixture
 from core.schemas.queue import UserTranscript
 from core.schemas.realtime_session import AudioFormat
 
@@ -152,8 +153,8 @@ class PacedSession(UnitSession):
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(ids, limits, count, detects=True)
         self._transcribes = transcribes
+        self.fixture: Fixture | None = None  # a recording that replaces the model's audio
         self._is_detecting = False  # a `Detect` is running
-        self._is_played_over = False  # a recording replaces the model's audio
         self._is_paused = False
         self._may_hold_from_s = 0.0
         self._format = AudioFormat()
@@ -185,7 +186,7 @@ class PacedSession(UnitSession):
         self.begin(at_s)
 
     def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
-        if self._is_played_over:
+        if self.fixture is not None:
             samples = bytes(len(samples))
         self.input.append(samples, at_s)
         return self.advance(at_s)
@@ -212,7 +213,7 @@ class PacedSession(UnitSession):
         self._is_detecting = False
         effects: list[Effect] = []
         for speech_event in event.speech_events:
-            may_yield = (self.sender.is_audible or self.model_speaks) and not self._is_played_over
+            may_yield = (self.sender.is_audible or self.model_speaks) and self.fixture is None
             match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
                     self.sender.hold()
@@ -230,16 +231,20 @@ class PacedSession(UnitSession):
         self.sender.drop()
         return super().break_off(at_s)
 
-    def play_over(self, samples: bytes, at_s: float) -> list[Effect]:
+    def play(self, fixture: Fixture, at_s: float) -> list[Effect]:
         """Play a recording instead of the model's audio; the input is muted meanwhile."""
         effects = self.break_off(at_s)
-        self._is_played_over = True
-        self.sender.put(samples)
+        self.fixture = fixture
+        self.sender.put(fixture.samples)
         self.sender.end_unit("")
         return effects
 
-    def end_play_over(self) -> None:
-        self._is_played_over = False
+    def take_played(self) -> Fixture | None:
+        """Return the recording once it was played; the model is audible again."""
+        if self.fixture is None or self.sender.is_audible:
+            return None
+        fixture, self.fixture = self.fixture, None
+        return fixture
 
     # --- helpers ---
 
@@ -266,7 +271,7 @@ class PacedSession(UnitSession):
         return [] if piece is None else [Detect(piece)]
 
     def _kept(self, effect: Effect) -> Effect | None:
-        is_sent = not self.drops_unit and not self._is_played_over
+        is_sent = not self.drops_unit and self.fixture is None
         match effect:
             case Prefill(duplex.Prepare() as prompt):
                 return self._with_detector(prompt)

@@ -84,7 +84,7 @@ class RealtimeLimits(StoreLimits):
 
 @dataclass(frozen=True)
 class RealtimeStart:
-    """What a session starts with."""
+    """Initial parameters of a session."""
 
     model: str  # the served model's id, echoed
     instructions: str  # default system prompt

@@ -64,7 +64,7 @@ class ChatResponse(WireModel):
     )
     tokens_generated: int = Field(0, ge=0, description="Tokens of the reply.")
     duration_ms: float = Field(0.0, ge=0, description="Duration, ms.")
-    prompt: str | None = Field(None, description="The prompt, if it was asked for.")
+    prompt: str | None = Field(None, description="The prompt, if requested.")
     token_stats: TokenStats | None = Field(None, description="Token counts of the reply.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
     error: str | None = Field(None, description="Why there is no reply.")

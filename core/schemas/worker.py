@@ -19,12 +19,12 @@ WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # in logs, metrics, recordings
 
 
 class WorkerStatus(StrEnum):
-    """What a worker is doing."""
+    """Status of a worker."""
 
     LOADING = "loading"
     IDLE = "idle"
     ERROR = "error"
-    OFFLINE = "offline"  # only the gateway says this, of a worker it cannot reach
+    OFFLINE = "offline"  # set by the gateway for a worker it cannot reach
     BUSY_CHAT = "busy_chat"
     BUSY_STREAMING = "busy_streaming"
     BUSY_HALF_DUPLEX = "busy_half_duplex"
@@ -37,12 +37,12 @@ class WorkerStatus(StrEnum):
 
 
 class ModelKind(StrEnum):
-    """What stands behind a worker."""
+    """Kind of model that a worker serves."""
 
     FULL = "full"  # the published model
-    TINY_RANDOM = "tiny_random"  # random weights: what it says means nothing
+    TINY_RANDOM = "tiny_random"  # random weights, meaningless output
     NANO = "nano"  # trained at toy size on a few dialogues
-    CASCADE = "cascade"  # small models in a row: one hears, one answers, one speaks
+    CASCADE = "cascade"  # speech recognition, a language model and speech synthesis
     FAKE = "fake"  # no model at all: fixed sentences and a tone
     UNKNOWN = "unknown"
 
@@ -50,7 +50,7 @@ class ModelKind(StrEnum):
 DEMONSTRATIONS = frozenset(
     {ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.CASCADE, ModelKind.FAKE}
 )
-"""Kinds that show how the system works, not what the published model can do."""
+"""Kinds that demonstrate the system rather than the published model."""
 
 SUGGESTIONS_MAX = 20  # ours: sentences a checkpoint may suggest
 SUGGESTION_MAX_CHARS = 200

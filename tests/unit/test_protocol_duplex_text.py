@@ -51,7 +51,7 @@ def test_typed_text_waits_for_the_end_of_the_models_turn_and_may_forgo_a_reply()
     [
         (["  "], "'text' is empty."),
         (["x" * 1_001], "'text' has 1001 characters; 1000 are allowed."),
-        (["x" * 900, "x" * 100], "'text' was left out: 1000 characters wait"),
+        (["x" * 900, "x" * 100], "'text' was dropped: 1000 characters wait"),
     ],
 )
 def test_typed_text_that_does_not_fit_is_refused_with_a_warning(

@@ -153,7 +153,7 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
 
 
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
-    """Return what the messages of some sockets refer to, by name; a ValueError if names collide."""
+    """Return the schemas referenced by messages, by name; a ValueError if names collide."""
     merged: Schema = {}
     for socket, side in product(sockets, sides):
         for message in socket.messages(side):
@@ -191,6 +191,6 @@ def visible_fields(schema: Schema) -> dict[str, Schema]:
 
 
 def meaning_of(schema: Schema, definitions: Schema) -> str:
-    """Return what a field means: its own description, else that of what it refers to."""
+    """Return a field's description, else that of the schema it references."""
     definition = definitions.get(reference_name(schema) or "", {})
     return str(schema.get("description") or definition.get("description", ""))

@@ -1,8 +1,8 @@
-"""What OpenAI's live protocols add to a unit of the duplex mode: processor time, without an engine.
+"""Processor time that OpenAI's live protocols add to a duplex unit, without an engine.
 
-Run as `python -m benchmarks.adapters`. The same sound goes through each protocol's texts, machine
-and back; the engine answers at once with a second of sound, and voice detection hears nothing, so
-only the rest is counted. The floor is that rest without a machine: bytes, Base64, JSON, resampling.
+Run as `python -m benchmarks.adapters`. The same audio passes through each protocol's parser,
+machine and writer; the engine returns a second of audio at once, and voice activity detection costs
+nothing. The floor is what no machine can avoid: bytes, Base64, JSON and resampling.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from core.serving.wire import DUPLEX, REALTIME
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
 PIECES: Final = 10  # of a unit, each 100 ms
-DELTAS: Final = 5  # of a unit that a Realtime client hears, each 200 ms
+DELTAS: Final = 5  # of a unit for a Realtime client, each 200 ms
 WARM_UP: Final = 5  # units
 
 Machine = Any  # all machines have `handle`
-Way = Callable[[], Iterable[None]]
-"""One unit: what happens until its sound is complete, piece by piece; the last is answered."""
+Case = Callable[[], Iterable[None]]
+"""Processes one unit, piece by piece; the reply follows the last piece."""
 
 
-class NothingHeard:
-    """A detector that hears nothing, at once."""
+class SilentDetector:
+    """A detector that finds no speech."""
 
     initial_state = staticmethod(SileroVad.initial_state)
 
@@ -75,8 +75,8 @@ class NothingHeard:
         return np.zeros(len(samples) // MODEL_WINDOW_SAMPLES, np.float32), state
 
 
-class Talk:
-    """One protocol's machine with an engine that answers at once."""
+class Session:
+    """One protocol's machine with an engine that replies at once."""
 
     def __init__(
         self,
@@ -85,18 +85,18 @@ class Talk:
         write: Callable[[Any], str],
         unit: DuplexGenerateResult,
     ) -> None:
-        """Open the socket; `unit` is what the engine makes of each."""
+        """Open the socket; `unit` is the engine's result of each unit."""
         self._machine, self._read, self._write = machine, read, write
         self._unit = unit
         self._now_s = 0.0
         self._pace_s = float("inf")  # when the timer of that name fires
-        self._listener = WindowDetector(cast(SileroVad, NothingHeard()))
+        self._listener = WindowDetector(cast(SileroVad, SilentDetector()))
         self._writer = ReplyWriter(AudioFormat())
         self.sent_chars = 0
-        self.happen(Opened())
+        self.handle(Opened())
 
-    def happen(self, event: Event, after_s: float = 0.0) -> None:
-        """Let something happen, and the engine answer."""
+    def handle(self, event: Event, after_s: float = 0.0) -> None:
+        """Handle an event and the engine's replies."""
         self._now_s += after_s
         object.__setattr__(event, "at_s", self._now_s)
         effects: Iterable[Effect] = self._machine.handle(event)
@@ -105,35 +105,35 @@ class Talk:
                 case Send(message):
                     self.sent_chars += len(self._write(message))
                 case ScoreSpeech():
-                    self.happen(self._listener.detect(effect))
+                    self.handle(self._listener.detect(effect))
                 case StartTimer(TimerName.PACE, delay_s):
                     self._pace_s = self._now_s + delay_s
                 case Prefill():
-                    self.happen(PrefillDone(kv_tokens=10))
+                    self.handle(PrefillDone(kv_tokens=10))
                 case Step():
                     is_written = effect.client_format is not None and not self._unit.is_listen
-                    sound = self._writer.write(SPOKEN) if is_written else b""
-                    self.happen(StepDone(self._unit, kv_tokens=10, client_audio=sound))
+                    audio = self._writer.write(SPOKEN) if is_written else b""
+                    self.handle(StepDone(self._unit, kv_tokens=10, client_audio=audio))
                 case Finalize():
-                    self.happen(FinalizeDone(kv_tokens=10))
+                    self.handle(FinalizeDone(kv_tokens=10))
                 case Detect():
-                    self.happen(Detected(()))
+                    self.handle(Detected(()))
 
     def wait(self, duration_s: float) -> None:
-        """Let time pass, and the pace timer fire whenever it is due."""
+        """Advance the clock, firing the pace timer whenever it is due."""
         until_s = self._now_s + duration_s
         while self._pace_s <= until_s:
             self._now_s, self._pace_s = self._pace_s, float("inf")
-            self.happen(TimerFired(TimerName.PACE))
+            self.handle(TimerFired(TimerName.PACE))
         self._now_s = until_s
 
-    def say(self, text: str) -> None:
-        """Let the client say something."""
-        self.happen(Received(self._read(text)))
+    def receive(self, text: str) -> None:
+        """Receive a text of the client."""
+        self.handle(Received(self._read(text)))
 
 
 def noise(rate_hz: int) -> FloatArray:
-    """Return a second of sound."""
+    """Return a second of noise."""
     rng = np.random.default_rng(rate_hz)
     return (rng.standard_normal(rate_hz) / 10).astype(np.float32)
 
@@ -146,68 +146,68 @@ LISTENS: Final = DuplexGenerateResult(is_listen=True)
 
 
 def appends(kind: str) -> list[str]:
-    """Return what a client of OpenAI's protocols sends for a unit: 16 bits at 24 kHz."""
+    """Return the events that a client of OpenAI's protocols sends for a unit: 16 bits at 24 kHz."""
     heard = encoded(noise(OUTPUT_SAMPLE_RATE_HZ), "audio/pcm", OUTPUT_SAMPLE_RATE_HZ)
     size = len(heard) // PIECES
     pieces = [heard[start : start + size] for start in range(0, len(heard), size)]
     return [json.dumps({"type": kind, "audio": b64encode_as_string(piece)}) for piece in pieces]
 
 
-def native(result: DuplexGenerateResult) -> Way:
-    """Return what one unit is in our own protocol."""
+def native(result: DuplexGenerateResult) -> Case:
+    """Return the case of the native protocol."""
     machine = DuplexMachine(SessionIds("adx_1"), DuplexLimits())
-    talk = Talk(machine, DUPLEX.read, DUPLEX.write, result)
-    talk.say(json.dumps({"type": "prepare"}))
-    sound = encode_wire_audio(noise(INPUT_SAMPLE_RATE_HZ))
-    text = json.dumps({"type": "audio_chunk", "audio_base64": sound})
+    session = Session(machine, DUPLEX.read, DUPLEX.write, result)
+    session.receive(json.dumps({"type": "prepare"}))
+    audio = encode_wire_audio(noise(INPUT_SAMPLE_RATE_HZ))
+    text = json.dumps({"type": "audio_chunk", "audio_base64": audio})
 
     def unit() -> Iterable[None]:
-        talk.happen(TimerFired(TimerName.FRAME), 1.0)
-        talk.say(text)
+        session.handle(TimerFired(TimerName.FRAME), 1.0)
+        session.receive(text)
         yield
 
     return unit
 
 
-def live(result: DuplexGenerateResult) -> Way:
-    """Return what one unit is in GPT-Live."""
+def live(result: DuplexGenerateResult) -> Case:
+    """Return the case of GPT-Live."""
     words = GptLiveCodec()
     machine = live_machine(
         SessionIds("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
     )
-    talk = Talk(machine, words.parse, words.write, result)
-    talk.say(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
+    session = Session(machine, words.parse, words.write, result)
+    session.receive(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
     texts = appends("session.input_audio.append")
 
     def unit() -> Iterable[None]:
         for text in texts:
-            talk.say(text)
-            talk.wait(1 / PIECES)
+            session.receive(text)
+            session.wait(1 / PIECES)
             yield
 
     return unit
 
 
-def realtime(result: DuplexGenerateResult) -> Way:
-    """Return what one unit is in Realtime where the model decides when to speak."""
+def realtime(result: DuplexGenerateResult) -> Case:
+    """Return the case of Realtime with the duplex engine."""
     start = realtime_start("nano", is_beta=False, can_transcribe=False)
     machine = RealtimeMachine(SessionIds("rt_1"), start)
-    talk = Talk(machine, REALTIME.read, REALTIME.write, result)
+    session = Session(machine, REALTIME.read, REALTIME.write, result)
     rules = {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}
-    talk.say(json.dumps({"type": "session.update", "session": rules}))
+    session.receive(json.dumps({"type": "session.update", "session": rules}))
     texts = appends("input_audio_buffer.append")
 
     def unit() -> Iterable[None]:
         for text in texts:
-            talk.wait(1 / PIECES)
-            talk.say(text)
+            session.wait(1 / PIECES)
+            session.receive(text)
             yield
 
     return unit
 
 
-def floor(deltas: int) -> Way:
-    """Return what cannot be left out of a unit: bytes, Base64, JSON and resampling."""
+def floor(deltas: int) -> Case:
+    """Return the floor of a unit: bytes, Base64, JSON and resampling."""
     texts = appends("input_audio_buffer.append")
     resampler = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ)
     size = OUTPUT_SAMPLE_RATE_HZ // deltas
@@ -228,53 +228,53 @@ def floor(deltas: int) -> Way:
 
 @dataclass
 class Cost:
-    """What one way took for each unit, s of processor time.
+    """Processor time of the units of one case, s.
 
     Attributes:
-        units: in all.
-        answers: from the piece that makes its sound complete to the end of its answer. That may be
-            the next unit's first: a resampler gives a piece's last samples with the next.
+        units: whole units.
+        answers: from the piece that completes the unit's audio to the end of its reply. That may be
+            the next unit's first piece, as a resampler delays the last samples.
     """
 
     units: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
 
     def take(self, steps: Iterable[None]) -> None:
-        """Measure a unit, step by step."""
+        """Measure a unit."""
         at_s = [time.process_time()]
         at_s += [time.process_time() for _ in steps]
         self.units.append(at_s[-1] - at_s[0])
         self.answers.append(max(end - begin for begin, end in pairwise(at_s)))
 
 
-def measure(ways: dict[str, Way], units: int) -> dict[str, Cost]:
-    """Measure so many units of each way; the ways take turns."""
-    costs = {name: Cost() for name in ways}
+def measure(cases: dict[str, Case], units: int) -> dict[str, Cost]:
+    """Measure so many units of each case, in turn."""
+    costs = {name: Cost() for name in cases}
     for _ in range(WARM_UP + units):
-        for name, way in ways.items():
-            costs[name].take(way())
+        for name, case in cases.items():
+            costs[name].take(case())
     return costs
 
 
 def main(units: int = 300) -> None:
-    """Measure all, and print medians."""
+    """Measure all cases, and print medians."""
     for result in (SPEAKS, LISTENS):
-        ways = {
+        cases = {
             "/ws/duplex": native(result),
             "/v1/live/sessions": live(result),
-            "at least, in 10 pieces each way": floor(PIECES),
+            "floor, 10 pieces each way": floor(PIECES),
             "/v1/realtime, semantic_vad": realtime(result),
-            "at least, in 10 pieces and 5 back": floor(DELTAS),
+            "floor, 10 pieces in, 5 out": floor(DELTAS),
         }
         rows: list[list[str]] = []
         ours = (0.0, 0.0)
-        for name, cost in measure(ways, units).items():
+        for name, cost in measure(cases, units).items():
             found = [median(times[WARM_UP:]) * 1_000 for times in (cost.units, cost.answers)]
             ours = ours if rows else (found[0], found[1])
             cells = [(f"{ms:.3f}", f"{ms - at:+.3f}") for ms, at in zip(found, ours, strict=True)]
             rows.append([name, *cells[0], *cells[1]])
         what = "listening" if result.is_listen else "speaking"
-        header = [f"a {what} unit of", "CPU, ms", "added", "its answer, ms", "added"]
+        header = [f"a {what} unit of", "CPU, ms", "added", "its reply, ms", "added"]
         print(format_table(header, rows))
 
 

@@ -1,8 +1,8 @@
-"""How soon a model falls silent when the user speaks over it: `python -m benchmarks.interruption`.
+"""Interruption latency of OpenAI's protocols: `python -m benchmarks.interruption`.
 
-Starts a gateway and a worker of the fake backend, and speaks over its answers through real sockets,
-20 ms at a time, as a microphone does. A client plays what it gets as it comes, one sample after
-another; what is reported is the time from the onset of speech to the last audible sample.
+Starts a gateway and a worker with the fake backend, and speaks over its replies through real
+sockets in pieces of 20 ms, like a microphone. The client plays audio as it arrives; the result is
+the time from the onset of speech to the last audible sample.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from core.audio import FloatArray, resample
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 
 PIECE_S: Final = 0.02
-ONSET_DB: Final = -30.0  # of the loudest 10 ms: where speech begins
+ONSET_DB: Final = -30.0  # onset of speech, relative to the loudest 10 ms
 FRAMES_PER_S: Final = 100
-NOISE_PEAK: Final = 1e-3  # a quiet room
-AUDIBLE_FIRST_S: Final = 0.4  # answer played before the user speaks
-SPREAD_S: Final = 0.25  # and up to so much more, so that windows and pieces begin anywhere
-SPOKEN_S: Final = 1.0  # longest time until silence counts as an interruption
+NOISE_PEAK: Final = 1e-3  # of background noise
+AUDIBLE_FIRST_S: Final = 0.4  # reply played before the user speaks
+SPREAD_S: Final = 0.25  # random addition, so that windows and pieces are not aligned
+SPOKEN_S: Final = 1.0  # longest time until silence that counts as an interruption
 TURN_LIMIT_S: Final = 30.0
 LIMIT_MS: Final = 150.0
 
@@ -43,21 +43,21 @@ Json = dict[str, Any]
 
 
 class Microphone:
-    """Sends a quiet room's noise, and speech from the time set by `speak_at`."""
+    """Sends background noise, and speech from the time set by `speak_at`."""
 
     def __init__(self, socket: ClientConnection, kind: str, speech: FloatArray) -> None:
-        """Speak into a socket in appends of a kind."""
+        """Send audio to a socket in events of a type."""
         self._socket, self._kind, self._speech = socket, kind, speech
         self._noise = np.random.default_rng(1)
         self._begins_s: float | None = None
         self.onset_s: float | None = None
 
     def speak_at(self, at_s: float) -> None:
-        """Begin to speak at a time; the first one counts."""
+        """Begin to speak at a time; only the first call counts."""
         self._begins_s = self._begins_s or at_s
 
     async def run(self) -> None:
-        """Send what the microphone records, each piece when its last sample has been recorded."""
+        """Send each piece when its last sample has been recorded."""
         size, begun_s, at = round(PIECE_S * OUTPUT_SAMPLE_RATE_HZ), time.monotonic(), 0
         while True:
             at += 1
@@ -69,12 +69,12 @@ class Microphone:
                 said = self._speech[max(0, -skipped) :][: size - max(0, skipped)]
                 piece[max(0, skipped) :][: len(said)] += said
             await asyncio.sleep(max(0.0, begun_s + at * PIECE_S - time.monotonic()))
-            sound = base64.b64encode((piece * 32_767).astype("<i2").tobytes()).decode()
-            await self._socket.send(json.dumps({"type": self._kind, "audio": sound}))
+            audio = base64.b64encode((piece * 32_767).astype("<i2").tobytes()).decode()
+            await self._socket.send(json.dumps({"type": self._kind, "audio": audio}))
 
 
 class Player:
-    """The client's loudspeaker: what comes is played at once, or behind what plays.
+    """The client's loudspeaker: plays audio on arrival, or after audio that still plays.
 
     Attributes:
         begun_s: when the first audible sample began.
@@ -82,7 +82,7 @@ class Player:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing to play."""
+        """Start without audio."""
         self.begun_s: float | None = None
         self.audible_until_s = 0.0
         self._until_s = 0.0
@@ -98,13 +98,13 @@ class Player:
             self.audible_until_s = from_s + (loud[-1] + 1) / OUTPUT_SAMPLE_RATE_HZ
 
     def flush(self) -> None:
-        """Drop what was not played."""
+        """Drop audio that was not played."""
         self._until_s = min(self._until_s, time.monotonic())
         self.audible_until_s = min(self.audible_until_s, time.monotonic())
 
 
 def read_speech() -> FloatArray:
-    """Return somebody's hello from its onset on, 24 kHz."""
+    """Return a spoken hello from its onset on, 24 kHz."""
     samples, rate_hz = soundfile.read(PROJECT_ROOT / "examples" / "hello.wav", dtype="float32")
     frames = samples[: len(samples) // (rate_hz // FRAMES_PER_S) * (rate_hz // FRAMES_PER_S)]
     power = (frames.reshape(-1, rate_hz // FRAMES_PER_S) ** 2).mean(axis=1)
@@ -113,7 +113,7 @@ def read_speech() -> FloatArray:
 
 
 async def over_realtime(socket: ClientConnection, detection: str, wait_s: float) -> float:
-    """Speak over a Realtime answer, whose client flushes when the server detects speech."""
+    """Speak over a Realtime reply, whose client flushes when the server detects speech."""
     microphone, player = Microphone(socket, "input_audio_buffer.append", read_speech()), Player()
     rules = {"audio": {"input": {"turn_detection": {"type": detection}}}}
     words = [{"type": "input_text", "text": "Tell me a story."}]
@@ -132,8 +132,8 @@ async def over_realtime(socket: ClientConnection, detection: str, wait_s: float)
                 player.play(event["delta"])
                 microphone.speak_at((player.begun_s or time.monotonic()) + wait_s)
             elif event["type"] == "input_audio_buffer.speech_started":
-                assert microphone.onset_s is not None, "nobody spoke yet"
-                assert player.audible_until_s > time.monotonic(), "the answer was over already"
+                assert microphone.onset_s is not None, "speech was detected before it began"
+                assert player.audible_until_s > time.monotonic(), "the reply was over already"
                 player.flush()
                 return player.audible_until_s - microphone.onset_s
     finally:
@@ -142,7 +142,7 @@ async def over_realtime(socket: ClientConnection, detection: str, wait_s: float)
 
 
 async def over_live(socket: ClientConnection, wait_s: float) -> float:
-    """Speak over a GPT-Live answer, which falls silent by itself."""
+    """Speak over a GPT-Live reply, which falls silent by itself."""
     microphone, player = Microphone(socket, "session.input_audio.append", read_speech()), Player()
     await socket.send(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
     speaking = asyncio.create_task(microphone.run())
@@ -155,7 +155,7 @@ async def over_live(socket: ClientConnection, wait_s: float) -> float:
                     microphone.speak_at(player.begun_s + wait_s)
             onset_s = microphone.onset_s
             if onset_s is not None and time.monotonic() > onset_s + SPOKEN_S:
-                assert player.audible_until_s > onset_s, "the answer was over already"
+                assert player.audible_until_s > onset_s, "the reply was over already"
                 return player.audible_until_s - onset_s
     finally:
         speaking.cancel()
@@ -163,7 +163,7 @@ async def over_live(socket: ClientConnection, wait_s: float) -> float:
 
 
 Interruption = Callable[[ClientConnection, float], Awaitable[float]]
-WAYS: Final[dict[str, tuple[str, Interruption]]] = {
+CASES: Final[dict[str, tuple[str, Interruption]]] = {
     "Realtime, server_vad": (
         "/v1/realtime",
         lambda socket, wait_s: over_realtime(socket, "server_vad", wait_s),
@@ -177,11 +177,11 @@ WAYS: Final[dict[str, tuple[str, Interruption]]] = {
 
 
 async def measure(system: LaunchedSystem, repeats: int) -> dict[str, list[float]]:
-    """Interrupt so many answers of each kind, in turn; return the times, ms."""
-    found: dict[str, list[float]] = {name: [] for name in WAYS}
+    """Interrupt so many replies of each kind, in turn; return the latencies, ms."""
+    found: dict[str, list[float]] = {name: [] for name in CASES}
     random = Random(1)
     for _ in range(repeats):
-        for name, (path, interrupt) in WAYS.items():
+        for name, (path, interrupt) in CASES.items():
             async with asyncio.timeout(TURN_LIMIT_S):
                 async with connect(system.ws(path), compression=None, proxy=None) as socket:
                     wait_s = AUDIBLE_FIRST_S + random.random() * SPREAD_S
@@ -190,7 +190,7 @@ async def measure(system: LaunchedSystem, repeats: int) -> dict[str, list[float]
 
 
 def main(
-    repeats: Annotated[int, typer.Option(help="Answers spoken over, of each kind.")] = 20,
+    repeats: Annotated[int, typer.Option(help="Interrupted replies of each kind.")] = 20,
 ) -> None:
     """Measure, and print a table."""
     with tempfile.TemporaryDirectory() as folder:

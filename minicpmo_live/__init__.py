@@ -1,4 +1,4 @@
-"""Talk to a MiniCPM-o server from a program: `Client`, or `AsyncClient` with `async`."""
+"""Client library of the MiniCPM-o server: `Client`, or `AsyncClient` for asyncio."""
 
 from minicpmo_live import events
 from minicpmo_live.blocking import Chat, Client, Duplex, HalfDuplex

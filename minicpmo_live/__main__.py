@@ -1,4 +1,4 @@
-"""The command `minicpmo-live`: the server's own command line, if the server is installed."""
+"""The command `minicpmo-live`: the server's command line, if the server is installed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MISSING: Final = 2  # exit status
 
 
 def main() -> None:
-    # The one place where the server's folder becomes importable: docs/decisions/0008-one-wheel.md.
+    # The only place that makes the server's folder importable: docs/decisions/0008-one-wheel.md.
     server = PACKAGE / "server"
     folder = str(server if server.is_dir() else PACKAGE.parent)
     sys.path.insert(0, folder)
-    others = os.environ.get("PYTHONPATH")  # for the programs that are started
+    others = os.environ.get("PYTHONPATH")  # for child processes
     os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{others}" if others else folder
     try:
         from launcher.command import app

@@ -1,4 +1,4 @@
-"""The same without `async`: each session has a thread with an event loop of its own."""
+"""Synchronous client: each session runs an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class _Blocking(Generic[Session]):
-    """A session whose methods wait."""
+    """Synchronous wrapper of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -51,13 +51,13 @@ class _Blocking(Generic[Session]):
         finally:
             self._end()
 
-    # Any: what a coroutine yields to its loop.
+    # Any: internals of a coroutine.
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         finally:
-            running.cancel()  # what Ctrl-C has interrupted; nothing where there is a result
+            running.cancel()  # after Ctrl-C; no effect once there is a result
 
     def _each(self, events: AsyncIterator[Result]) -> Iterator[Result]:
         async def next_event() -> Result | None:
@@ -77,14 +77,14 @@ class _Blocking(Generic[Session]):
 
 
 class _LiveBlocking(_Blocking[Live]):
-    """What both kinds of call have."""
+    """Methods common to both kinds of call."""
 
     def send_audio(self, sound: Sound) -> bool:
-        """Send sound; see `LiveSession.send_audio`."""
+        """Send audio; see `LiveSession.send_audio`."""
         return self._wait(self._session.send_audio(sound))
 
     def interrupt(self) -> bool:
-        """End what the model is saying; the session continues."""
+        """Stop the model's speech; the session continues."""
         return self._wait(self._session.interrupt())
 
     def stop(self) -> bool:
@@ -93,17 +93,17 @@ class _LiveBlocking(_Blocking[Live]):
 
 
 class Duplex(_LiveBlocking[AsyncDuplex]):
-    """Full duplex: each second of sound, with pictures or without, is answered by a `result`."""
+    """Full duplex: a `result` for each second of audio, with or without pictures."""
 
     def __iter__(self) -> Iterator[DuplexEvent | ConnectionLost | SessionResumed]:
         return self._each(aiter(self._session))
 
     def send_picture(self, picture: bytes) -> bool:
-        """Show a picture, JPEG, PNG or WebP; it belongs to the unit that is sent next."""
+        """Send a JPEG, PNG or WebP picture; it belongs to the unit that is sent next."""
         return self._wait(self._session.send_picture(picture))
 
     def send_text(self, text: str) -> bool:
-        """Say something in writing; the model knows it from its next pause on."""
+        """Send text; the model gets it at its next pause."""
         return self._wait(self._session.send_text(text))
 
     def pause(self) -> bool:
@@ -122,7 +122,7 @@ class Duplex(_LiveBlocking[AsyncDuplex]):
 
 
 class HalfDuplex(_LiveBlocking[AsyncHalfDuplex]):
-    """Half duplex: the server finds out when the user has finished, and answers."""
+    """Half duplex: the server detects the end of the user's turn, and replies."""
 
     def __iter__(self) -> Iterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
         return self._each(aiter(self._session))
@@ -130,12 +130,12 @@ class HalfDuplex(_LiveBlocking[AsyncHalfDuplex]):
     def play(
         self, sound: Sound, rest_s: float = 2.0
     ) -> Iterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
-        """Say something, and yield every event until it is answered."""
+        """Send a recording, and yield every event until the end of the reply."""
         return self._each(self._session.play(sound, rest_s))
 
 
 class Chat(_Blocking[AsyncChat]):
-    """Chat by turns."""
+    """Turn-based chat."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ class Chat(_Blocking[AsyncChat]):
     def ask(
         self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
     ) -> Iterator[StreamingEvent | ConnectionLost | SessionResumed]:
-        """Say something, and yield every event of the answer; see `AsyncChat.ask`."""
+        """Send a message, and yield every event of the reply; see `AsyncChat.ask`."""
         return self._each(self._session.ask(text, sound, pictures))
 
 
@@ -162,11 +162,11 @@ class Client:
         self._client = AsyncClient(url, cafile=cafile, headers=headers)
 
     def duplex(self, *, with_pictures: bool = False, **settings: Unpack[DuplexPrepare]) -> Duplex:
-        """Return a call in which both may speak at once; see `AsyncClient.duplex`."""
+        """Return a full-duplex call; see `AsyncClient.duplex`."""
         return Duplex(self._client.duplex(with_pictures=with_pictures, **settings))
 
     def half_duplex(self, **settings: Unpack[HalfDuplexPrepare]) -> HalfDuplex:
-        """Return a call by turns; see `AsyncClient.half_duplex`."""
+        """Return a half-duplex call; see `AsyncClient.half_duplex`."""
         return HalfDuplex(self._client.half_duplex(**settings))
 
     def chat(self, **settings: Unpack[ChatSettings]) -> Chat:

@@ -1,4 +1,4 @@
-"""Where a server is, and what can be begun there; nothing is connected before `async with`."""
+"""Address of a server, and its sessions; nothing connects before `async with`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ID_BYTES: Final = 8
 
 
 class ChatSettings(Prefill, Generate, total=False):
-    """Settings of a chat's questions and of their answers."""
+    """Settings of a chat."""
 
 
 class AsyncClient:
@@ -33,20 +33,20 @@ class AsyncClient:
         cafile: str | PathLike[str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Remember the address; nothing is connected.
+        """Store the address; nothing connects.
 
         Args:
-            url: Of the gateway; ws: and wss: are http: and https:.
-            cafile: Certificate to trust, PEM; a server's own is data/certs/cert.pem.
+            url: Of the gateway; ws: and wss: mean http: and https:.
+            cafile: Certificate to trust, PEM; the server's own is data/certs/cert.pem.
             headers: Sent with each handshake.
 
         Raises:
-            LiveError: The address is none.
+            LiveError: The address is invalid.
         """
         parts = urlsplit(url)
         scheme = SOCKET_SCHEMES.get(parts.scheme)
         if scheme is None or not parts.netloc:
-            raise LiveError(f"url: {url!r} is no address such as {DEFAULT_URL}")
+            raise LiveError(f"url: {url!r} is not an address like {DEFAULT_URL}")
         self._base = urlunsplit((scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
         self._tls = ssl.create_default_context(cafile=cafile) if scheme == "wss" else None
         self._headers = headers
@@ -54,27 +54,27 @@ class AsyncClient:
     def duplex(
         self, *, with_pictures: bool = False, **settings: Unpack[DuplexPrepare]
     ) -> AsyncDuplex:
-        """Return a call in which both may speak at once.
+        """Return a full-duplex call.
 
         Args:
-            with_pictures: Pictures will be shown; chooses the queue and the wait that is estimated.
+            with_pictures: Pictures will be sent; selects the queue and the wait estimate.
             settings: Fields of `prepare`: docs/protocol/duplex.md.
 
         Raises:
-            LiveError: There is no such setting.
+            LiveError: A setting is unknown.
         """
         prefix = "omni" if with_pictures else "adx"
         given = _checked(settings, DuplexPrepare)
         return AsyncDuplex(self._address("duplex", prefix), given)
 
     def half_duplex(self, **settings: Unpack[HalfDuplexPrepare]) -> AsyncHalfDuplex:
-        """Return a call by turns.
+        """Return a half-duplex call.
 
         Args:
             settings: Fields of `prepare`: docs/protocol/half_duplex.md.
 
         Raises:
-            LiveError: There is no such setting.
+            LiveError: A setting is unknown.
         """
         given = _checked(settings, HalfDuplexPrepare)
         return AsyncHalfDuplex(self._address("half_duplex", "hdx"), given)
@@ -86,7 +86,7 @@ class AsyncClient:
             settings: Fields of `prefill` and `generate`: docs/protocol/streaming.md.
 
         Raises:
-            LiveError: There is no such setting.
+            LiveError: A setting is unknown.
         """
         given = _checked(settings, ChatSettings)
         return AsyncChat(self._address("streaming", "chat"), given)
@@ -100,5 +100,5 @@ class AsyncClient:
 def _checked(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
     known = kind.__annotations__.keys() - {"type", "messages", "session_id", "session_secret"}
     if unknown := settings.keys() - known:
-        raise LiveError(f"no such setting: {', '.join(sorted(unknown))}")
+        raise LiveError(f"unknown setting: {', '.join(sorted(unknown))}")
     return dict(settings)

@@ -1,4 +1,4 @@
-"""What a client raises."""
+"""Exceptions of the client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class LiveError(Exception):
 
 
 class ServerError(LiveError):
-    """The server ended the session; `code` says why, as in `ErrorCode`."""
+    """The server ended the session; `code` is the reason, as in `ErrorCode`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{message} ({code})")
@@ -17,12 +17,12 @@ class ServerError(LiveError):
 
 
 class ConnectionLostError(LiveError):
-    """The server cannot be reached, or is no longer, and the session cannot continue."""
+    """The server cannot be reached, and the session cannot continue."""
 
 
 class ProtocolError(LiveError):
-    """What came is no message of this protocol: another server, or one of another version."""
+    """An invalid message: another server, or another version."""
 
 
 class SoundError(LiveError, ValueError):
-    """The sound cannot be sent."""
+    """The audio cannot be sent."""

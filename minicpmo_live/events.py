@@ -14,13 +14,13 @@ from typing import Final, Literal, TypedDict
 
 from minicpmo_live.sound import HasSound
 
-Role = Literal["system", "user", "assistant"]  # Who says a message.
-TTSMode = Literal["default", "audio_assistant", "omni", "audio_roleplay", "voice_cloning"]  # What the system prompt asks the model to do with the voice sample.
+Role = Literal["system", "user", "assistant"]  # Author of a message.
+TTSMode = Literal["default", "audio_assistant", "omni", "audio_roleplay", "voice_cloning"]  # Use of the voice sample in the system prompt.
 ErrorCode = Literal["queue_full", "queue_cancelled", "no_worker", "shutting_down", "worker_unreachable", "worker_lost", "not_prepared", "already_prepared", "out_of_order", "bad_json", "bad_audio", "bad_frame", "bad_config", "too_big", "unknown_type", "session_in_use", "session_expired", "invalid_session_id", "timeout", "late_chunk", "context_nearly_full", "context_full", "generation_failed", "not_available", "one_voice", "voice_cut", "recording_stopped", "ended_by_admin", "app_disabled", "origin_refused", "unauthorized", "forbidden", "rate_limited", "not_found", "still_writing", "internal"]  # The `code` of an `error` or `warning` message.
 
 
 class AudioContent(TypedDict, total=False):
-    """A piece of sound."""
+    """An audio clip."""
 
     type: Literal["audio"]
     data: str  # Base64 of little-endian float32 samples, mono, 16 kHz, at most 10 min.
@@ -28,36 +28,36 @@ class AudioContent(TypedDict, total=False):
 
 
 class BargeInConfig(TypedDict, total=False):
-    """The server listens for the user while the model speaks, and breaks the model off."""
+    """The server interrupts the model when it detects the user's speech."""
 
-    threshold: float  # Speech begins at this probability; lower is keener.
-    min_speech_duration_ms: int  # Shorter bursts break nothing off, ms.
+    threshold: float  # Probability at which speech begins; lower is more sensitive.
+    min_speech_duration_ms: int  # Shorter bursts are ignored, ms.
 
 
 class DuplexConfig(TypedDict, total=False):
-    """All settings of one duplex session; what is left out takes the default given here."""
+    """All settings of one duplex session."""
 
-    generate_audio: bool  # Speak; false gives text alone.
-    ls_mode: Literal["explicit"]  # How the model says that it listens or speaks; must be explicit.
-    force_listen_count: int  # Units at the start in which the model must listen.
+    generate_audio: bool  # Speak; false: text only.
+    ls_mode: Literal["explicit"]  # How the model decides to listen or speak; must be explicit.
+    force_listen_count: int  # Initial units in which the model must listen.
     max_new_speak_tokens_per_chunk: int  # Most steps of one unit: the decision to listen or to speak, tokens of text, and the end of the unit. At most N - 2 tokens are spoken, at least one is allowed.
     temperature: float  # Higher is more varied; 0 takes the likeliest token.
     top_k: int  # Candidates kept; 0 keeps all.
     top_p: float  # Nucleus: probability mass kept.
-    listen_prob_scale: float  # Above 1 the model is quieter, below 1 more eager.
+    listen_prob_scale: float  # Above 1 the model speaks less, below 1 more.
     chunk_ms: int  # Length of one unit and of each audio_chunk, ms; must be 1000.
     sample_rate: int  # Samples per second of the audio sent; must be 16000.
-    decode_mode: Literal["sampling", "greedy"]  # Draw at random, or take the likeliest token.
-    listen_top_k: int | None  # Listen if listening is among this many likeliest.
+    decode_mode: Literal["sampling", "greedy"]  # Sample, or take the most likely token.
+    listen_top_k: int | None  # Listen if listening is among the k most likely tokens.
     text_repetition_penalty: float  # Above 1 discourages tokens spoken before.
-    text_repetition_window_size: int  # How far back the repetition penalty looks, tokens.
-    length_penalty: float  # Above 1 makes answers longer and harder to interrupt.
-    tts_temperature: float  # How varied the voice is; 0 takes the likeliest token.
+    text_repetition_window_size: int  # Tokens considered by the repetition penalty.
+    length_penalty: float  # Above 1 makes replies longer and harder to interrupt.
+    tts_temperature: float  # Variation of the voice; 0 takes the most likely token.
     max_slice_nums: int  # Most tiles per picture.
 
 
 class GenerationConfig(TypedDict, total=False):
-    """How the text of a reply is drawn."""
+    """Generation of a reply's text."""
 
     do_sample: bool  # Draw at random; false takes the likeliest token.
     temperature: float  # Higher is more varied; 0 takes the likeliest token.
@@ -72,14 +72,14 @@ class GenerationConfig(TypedDict, total=False):
 class HalfDuplexConfig(TypedDict, total=False):
     """All settings of one half-duplex session."""
 
-    vad: VadConfig  # When the user counts as speaking.
-    generation: TurnGenerationConfig  # How the text is drawn.
+    vad: VadConfig  # Voice activity detection.
+    generation: TurnGenerationConfig  # Generation of the text.
     tts: TurnSpeechConfig  # Whether replies are spoken.
-    session: SessionConfig  # When the session ends by itself.
+    session: SessionConfig  # Time-out of the session.
 
 
 class ImageConfig(TypedDict, total=False):
-    """How pictures are cut before the model sees them."""
+    """How pictures are split into tiles."""
 
     max_slice_nums: int | None  # Most tiles per picture, 1 to 16; null leaves it to the model.
     use_image_id: bool  # Number the pictures in the prompt.
@@ -93,42 +93,42 @@ class ImageContent(TypedDict, total=False):
 
 
 class Message(TypedDict, total=False):
-    """What one party said."""
+    """A message of one party."""
 
-    role: Role  # Who says it.
+    role: Role  # Its author.
     content: str | list[TextContent | ImageContent | AudioContent | VideoContent]  # A text, or a list of text, image, audio and video items in order.
 
 
 class SessionConfig(TypedDict, total=False):
-    """When the session ends by itself."""
+    """Time-out of the session."""
 
     timeout_s: float  # Ends after this long without an audio_chunk, s.
 
 
 class StreamingConfig(TypedDict, total=False):
-    """How a streamed reply is spoken."""
+    """Speech of a streamed reply."""
 
     generate_audio: bool  # Speak the reply.
     ref_audio_path: str | None  # Voice sample as a file of the server; library use only.
     ref_audio_data: str | None  # Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
-    tts_sampling: TTSSamplingParams  # How speech tokens are drawn.
+    tts_sampling: TTSSamplingParams  # Sampling of speech tokens.
 
 
 class TTSConfig(TypedDict, total=False):
     """Whether and with which voice a reply is spoken."""
 
     enabled: bool  # Speak the reply.
-    mode: TTSMode  # What the model is asked to do with the voice sample.
+    mode: TTSMode  # Use of the voice sample in the prompt.
     ref_audio_path: str | None  # Voice sample as a file of the server; library use only.
     ref_audio_data: str | None  # Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
     ref_audio_max_ms: int | None  # Use at most this much of the voice sample, ms.
     output_path: str | None  # Where to write the spoken reply; library use only.
     language: str  # Language of the prompt around the voice sample.
-    sampling: TTSSamplingParams  # How speech tokens are drawn.
+    sampling: TTSSamplingParams  # Sampling of speech tokens.
 
 
 class TTSSamplingParams(TypedDict, total=False):
-    """How speech tokens are drawn."""
+    """Sampling of speech tokens."""
 
     top_p: float  # Nucleus: probability mass kept.
     top_k: int  # Candidates kept; 0 keeps all.
@@ -137,14 +137,14 @@ class TTSSamplingParams(TypedDict, total=False):
 
 
 class TextContent(TypedDict, total=False):
-    """A piece of text."""
+    """A text."""
 
     type: Literal["text"]
     text: str  # The text; may be empty.
 
 
 class TurnGenerationConfig(TypedDict, total=False):
-    """How the text of a reply is drawn."""
+    """Generation of a reply's text."""
 
     max_new_tokens: int  # Most tokens of the reply.
     length_penalty: float  # Above 1 makes replies longer, below 1 shorter.
@@ -154,20 +154,20 @@ class TurnGenerationConfig(TypedDict, total=False):
 class TurnSpeechConfig(TypedDict, total=False):
     """Whether replies are spoken."""
 
-    enabled: bool  # Speak the reply; false gives text alone.
+    enabled: bool  # Speak the reply; false: text only.
 
 
 class VadConfig(TypedDict, total=False):
-    """When the user counts as speaking."""
+    """Voice activity detection."""
 
-    threshold: float  # Speech begins at this probability; lower is keener.
+    threshold: float  # Probability at which speech begins; lower is more sensitive.
     min_speech_duration_ms: int  # Shorter bursts are discarded as noise, ms.
     min_silence_duration_ms: int  # Silence that ends the user's turn, ms.
-    speech_pad_ms: int  # Kept before and after the speech, ms.
+    speech_pad_ms: int  # Padding before and after the speech, ms.
 
 
 class VideoContent(TypedDict, total=False):
-    """A video with its sound."""
+    """A video with its audio."""
 
     type: Literal["video"]
     data: str  # Base64 of a container file such as MP4 or WebM.
@@ -179,19 +179,19 @@ class Prefill(TypedDict, total=False):
 
     messages: list[Message]  # Full history, the new user message last.
     session_id: str | None  # The session; the path's one counts.
-    session_secret: str | None  # Of an earlier socket of this session, whose recording continues.
+    session_secret: str | None  # From an earlier socket of this session, whose recording continues.
     tts_ref_audio_base64: str | None  # Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s.
     ref_audio_base64: str | None  # The same, used when tts_ref_audio_base64 is absent.
     max_slice_nums: int | None  # Most tiles per picture.
-    omni_mode: bool | None  # Interleave pictures and sound second by second.
+    omni_mode: bool | None  # Interleave pictures and audio second by second.
     use_tts_template: bool | None  # Prompt for a spoken reply.
     enable_thinking: bool  # Let the model think before it answers.
-    is_last_chunk: bool  # A reply is generated after this.
+    is_last_chunk: bool  # A reply is generated next.
     generation: GenerationConfig | None  # Defaults for the `generate` that follows.
     streaming: StreamingConfig | None  # Defaults for the `generate` that follows.
-    image: ImageConfig | None  # max_slice_nums in its older place.
-    tts: TTSConfig | None  # Voice and speech in their older place.
-    transcribe: bool  # Say in user_transcript what is heard in the new message's sound, before done.
+    image: ImageConfig | None  # Older place of max_slice_nums.
+    tts: TTSConfig | None  # Older place of voice and speech settings.
+    transcribe: bool  # Send user_transcript of the new message's audio before done.
 
 
 class Generate(TypedDict, total=False):
@@ -210,36 +210,36 @@ class Generate(TypedDict, total=False):
 class HalfDuplexPrepare(TypedDict, total=False):
     """Set up the session; the first message after queue_done."""
 
-    system_prompt: str | None  # The system prompt; used without system_content.
-    system_content: list[TextContent | ImageContent | AudioContent | VideoContent] | None  # The same as items (text, audio, image); best as text, voice sample, text.
+    system_prompt: str | None  # The system prompt; ignored with system_content.
+    system_content: list[TextContent | ImageContent | AudioContent | VideoContent] | None  # The same as items (text, audio, image); ideally text, voice sample, text.
     ref_audio_base64: str | None  # Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
-    tts_ref_audio_base64: str | None  # Voice to speak with, when it is not the voice of the system content.
+    tts_ref_audio_base64: str | None  # Voice to speak with, if not that of the system content.
     ref_audio_id: str | None  # Voice sample by its registered name.
-    transcribe: bool  # Say in user_transcript what the user said, if the server can.
+    transcribe: bool  # Send user_transcript, if the server can transcribe.
     config: HalfDuplexConfig  # Settings of this session.
 
 
 class DuplexPrepare(TypedDict, total=False):
     """Set up the session; once, after queue_done."""
 
-    prefix_system_prompt: str  # The system prompt; comes before the voice sample.
-    suffix_system_prompt: str | None  # Comes after the voice sample.
+    prefix_system_prompt: str  # The system prompt; precedes the voice sample.
+    suffix_system_prompt: str | None  # Follows the voice sample.
     config: DuplexConfig  # Settings of this session.
     ref_audio_path: str | None  # Voice sample by path, inside the server's reference folders only.
-    ref_audio_base64: str | None  # Voice sample the model hears, Base64 of float32 at 16 kHz, ≤ 30 s.
-    tts_ref_audio_base64: str | None  # Voice sample to speak with; without it, the former.
+    ref_audio_base64: str | None  # Voice sample in the prompt, Base64 of float32 at 16 kHz, ≤ 30 s.
+    tts_ref_audio_base64: str | None  # Voice sample to speak with; by default the former.
     ref_audio_id: str | None  # The former by its registered name.
     tts_ref_audio_id: str | None  # The latter by its registered name.
     max_slice_nums: int | None  # Most tiles per picture; overrides config.
-    deferred_finalize: bool  # Send each result before the unit's bookkeeping.
-    early_audio: bool  # Send the beginning of a unit's sound ahead of its result, in result_part.
-    transcribe: bool  # Say in user_transcript what the user said, if the server can.
-    barge_in: BargeInConfig | None  # When given, the user's voice breaks the model off; else it never does.
+    deferred_finalize: bool  # Send each result before the unit is finalized.
+    early_audio: bool  # Send the beginning of a unit's audio ahead of its result, in result_part.
+    transcribe: bool  # Send user_transcript, if the server can transcribe.
+    barge_in: BargeInConfig | None  # If set, the user's speech interrupts the model.
 
 
 @dataclass(frozen=True, slots=True)
 class TokenStats:
-    """What one turn cost, in tokens."""
+    """Token counts of one turn."""
 
     cached_tokens: int  # Tokens already in the KV cache.
     input_tokens: int  # Tokens fed for this turn.
@@ -252,12 +252,12 @@ class Queued:
     """The request waits; sent once and only if no worker is free."""
 
     type: Literal["queued"]
-    ticket_id: str  # Name of the place.
+    ticket_id: str  # The ticket.
     position: int  # 1 is next.
     estimated_wait_s: float  # Estimated wait, s.
-    queue_length: int  # How many requests wait.
+    queue_length: int  # Waiting requests.
     return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket.
-    session_secret: str | None  # Shows over HTTP that a request is from the session's owner.
+    session_secret: str | None  # Proves over HTTP that a request is from the session's owner.
     eta_seconds: float  # Same as estimated_wait_s.
 
 
@@ -266,22 +266,22 @@ class QueueUpdate:
     """The place in the queue or the estimate changed."""
 
     type: Literal["queue_update"]
-    ticket_id: str  # Name of the place.
+    ticket_id: str  # The ticket.
     position: int  # 1 is next.
     estimated_wait_s: float  # Estimated wait, s.
-    queue_length: int  # How many requests wait.
+    queue_length: int  # Waiting requests.
     return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket.
     eta_seconds: float  # Same as estimated_wait_s.
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDone:
-    """A worker is assigned; the client may prepare now. It comes again if that worker could not be reached and another one takes over."""
+    """A worker is assigned; the client may prepare now. Sent again if that worker cannot be reached and another one takes over."""
 
     type: Literal["queue_done"]
     worker_id: str | None  # Name of the worker.
     position: int  # Always 0.
-    session_secret: str | None  # Shows over HTTP that a request is from the session's owner.
+    session_secret: str | None  # Proves over HTTP that a request is from the session's owner.
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,36 +290,36 @@ class PrefillDone:
 
     type: Literal["prefill_done"]
     cached_tokens: int  # Tokens reused; above 0 on a cache hit.
-    input_tokens: int  # Tokens fed now.
-    message_count: int  # Messages fed now.
-    prompt_length: int  # Characters of the prompt fed now.
-    cache_hit: bool  # Earlier turns were not fed again.
+    input_tokens: int  # Tokens prefilled now.
+    message_count: int  # Messages prefilled now.
+    prompt_length: int  # Characters of the prompt prefilled now.
+    cache_hit: bool  # Earlier turns were reused.
     recording_session_id: str | None  # Name of the recording.
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk(HasSound):
-    """A piece of the reply."""
+    """A chunk of the reply."""
 
     type: Literal["chunk"]
-    chunk_index: int  # Number of the piece, from 0.
+    chunk_index: int  # Number of the chunk, from 0.
     text_delta: str | None  # New text.
-    audio_data: str | None  # New sound: Base64 of float32, mono, at audio_sample_rate.
+    audio_data: str | None  # New audio: Base64 of float32, mono, at audio_sample_rate.
     audio_sample_rate: int  # Samples per second of audio_data.
-    is_final: bool  # The last piece; it carries neither text nor sound.
-    duration_ms: float  # Time it took to make this piece, ms.
+    is_final: bool  # The last chunk, without text and audio.
+    duration_ms: float  # Time to generate this chunk, ms.
 
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
-    """What the user said, as text; some time after it was said."""
+    """Transcript of the user's speech, some time after it."""
 
     type: Literal["user_transcript"]
-    text: str  # What was said; empty if it could not be written down.
-    language: str  # ISO 639-1 code, if it is known.
-    start_ms: int  # Where it began in the sound that was sent, ms.
-    duration_ms: int  # How long it was, ms.
-    turn_index: int | None  # Number of the turn that answers it, in half duplex.
+    text: str  # The transcript; empty if transcription failed.
+    language: str  # ISO 639-1 code, if known.
+    start_ms: int  # Position of the speech in the audio sent, ms.
+    duration_ms: int  # Length of the speech, ms.
+    turn_index: int | None  # Half duplex: number of the turn that replies to it.
     error: str | None  # Why there is no text.
 
 
@@ -332,13 +332,13 @@ class Done:
     text: str  # The whole reply.
     elapsed_ms: float  # Time from prefill to here, ms.
     stopped: bool  # The reply was cut short on request.
-    token_stats: TokenStats  # What the turn cost, in tokens.
+    token_stats: TokenStats  # Token counts of the turn.
     recording_session_id: str | None  # Name of the recording.
 
 
 @dataclass(frozen=True, slots=True)
 class WarningMessage:
-    """Something was ignored or left out; the connection stays open."""
+    """Something was ignored or dropped; the connection stays open."""
 
     type: Literal["warning"]
     code: ErrorCode  # What happened, for a program.
@@ -347,7 +347,7 @@ class WarningMessage:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """Something cannot be helped; the connection closes after this."""
+    """Fatal error; the connection closes after it."""
 
     type: Literal["error"]
     message: str  # What went wrong, for a person to read.
@@ -358,28 +358,28 @@ class ErrorMessage:
 
 @dataclass(frozen=True, slots=True)
 class SessionResumable:
-    """The session may continue over another socket; sent first to who asked for it."""
+    """The session may continue over another socket; the first message if requested."""
 
     type: Literal["session_resumable"]
     session_id: str  # The session's id.
-    resume_token: str  # Shows that a socket is the session's owner's.
+    resume_token: str  # Proves that a socket is the session owner's.
     grace_s: float  # How long the session waits for another socket, s.
-    return_ticket: str  # OpenAI's protocols, which have no `queued`: comes with each new place.
+    return_ticket: str  # OpenAI's protocols, which have no `queued`: sent with each new place.
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResumed:
-    """The session continues over this socket; the messages that were missed follow."""
+    """The session continues over this socket; missed messages follow."""
 
     type: Literal["session_resumed"]
     last_seq: int  # `seq` of the newest message of the session.
-    lost_messages: int  # Messages that are no longer kept.
+    lost_messages: int  # Missed messages that are lost.
     away_ms: int  # How long the session had no socket, ms.
 
 
 @dataclass(frozen=True, slots=True)
 class HalfDuplexPrepared:
-    """Ready: send sound now."""
+    """The session is ready: send audio now."""
 
     type: Literal["prepared"]
     session_id: str  # The session.
@@ -390,7 +390,7 @@ class HalfDuplexPrepared:
 
 @dataclass(frozen=True, slots=True)
 class VadState:
-    """The user began or ceased to speak; false also when a short burst was discarded."""
+    """The user began or stopped speaking; false also if a short burst was discarded."""
 
     type: Literal["vad_state"]
     speaking: bool  # The user is speaking.
@@ -398,10 +398,10 @@ class VadState:
 
 @dataclass(frozen=True, slots=True)
 class Generating:
-    """The user's turn is over and the reply is being made: stop sending sound."""
+    """The user's turn is over and the reply is being generated: stop sending audio."""
 
     type: Literal["generating"]
-    speech_duration_ms: int  # Length of what the user said, ms.
+    speech_duration_ms: int  # Length of the user's speech, ms.
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,21 +414,21 @@ class TurnDone:
     interrupted: bool  # The reply was cut short on request.
     elapsed_ms: float  # Time the turn took, ms.
     kv_cache_length: int  # Tokens in the KV cache.
-    token_stats: TokenStats  # What the turn cost, in tokens.
+    token_stats: TokenStats  # Token counts of the turn.
 
 
 @dataclass(frozen=True, slots=True)
 class HalfDuplexTimeout:
-    """Nothing was heard for too long, or the session reached its longest length."""
+    """No audio arrived for too long, or the session reached its longest duration."""
 
     type: Literal["timeout"]
-    elapsed_s: float  # How long it was, s, to one decimal.
-    reason: Literal["inactivity", "max_session"]  # Which limit was reached.
+    elapsed_s: float  # Duration, s, to one decimal.
+    reason: Literal["inactivity", "max_session"]  # The limit reached.
 
 
 @dataclass(frozen=True, slots=True)
 class HalfDuplexStopped:
-    """Answer to stop."""
+    """Reply to stop."""
 
     type: Literal["stopped"]
     session_id: str  # The session.
@@ -437,7 +437,7 @@ class HalfDuplexStopped:
 
 @dataclass(frozen=True, slots=True)
 class DuplexPrepared:
-    """Ready: start to capture now."""
+    """The session is ready: start capturing."""
 
     type: Literal["prepared"]
     prompt_length: int  # Characters of the system prompt.
@@ -452,10 +452,10 @@ class DuplexPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ResultPart(HasSound):
-    """The beginning of a unit's sound, sent ahead; the rest is in the unit's result."""
+    """Beginning of a unit's audio, sent ahead; the rest is in the unit's result."""
 
     type: Literal["result_part"]
-    audio_data: str  # Base64 of float32, mono, 24 kHz; to be played at once.
+    audio_data: str  # Base64 of float32, mono, 24 kHz; play at once.
     turn_id: int  # Number of the speaking turn.
     step: int  # Number of the unit, from 0.
     elapsed_ms: float  # Time from the chunk's arrival to this message, ms.
@@ -463,14 +463,14 @@ class ResultPart(HasSound):
 
 @dataclass(frozen=True, slots=True)
 class Result(HasSound):
-    """What the model did in one unit; one per audio_chunk, in order."""
+    """Outcome of one unit; one per audio_chunk, in order."""
 
     type: Literal["result"]
     is_listen: bool  # The model stayed silent.
     text: str  # New text; empty when listening.
-    audio_data: str  # New sound: Base64 of float32, mono, 24 kHz; empty when listening.
-    end_of_turn: bool  # The model has finished what it had to say.
-    current_time: int  # Audio heard so far, ms.
+    audio_data: str  # New audio: Base64 of float32, mono, 24 kHz; empty when listening.
+    end_of_turn: bool  # The model has finished its turn.
+    current_time: int  # Audio received so far, ms.
     cost_llm_ms: float  # Time of the language model: reading the unit, deciding, words, ms.
     cost_read_ms: float  # Part of it: reading the unit, where it is measured apart, ms.
     cost_tts_prep_ms: float | None  # Time to prepare the speech decoder, ms.
@@ -479,20 +479,20 @@ class Result(HasSound):
     cost_all_ms: float  # Time of the whole unit, ms; stays under chunk_ms in real time. Prefill, generate and the finalize that came before this result.
     n_tokens: int  # Tokens of the language model: decision, words, end.
     n_tts_tokens: int  # Speech tokens drawn.
-    prefill_ms: float  # Time to encode the unit's sound and pictures, ms.
+    prefill_ms: float  # Time to encode the unit's audio and pictures, ms.
     kv_cache_length: int  # Tokens in the KV cache.
-    vision_slices: int  # Tiles cut from the unit's pictures.
+    vision_slices: int  # Tiles of the unit's pictures.
     vision_tokens: int  # Tokens of those tiles.
     server_send_ts: float | None  # When it was sent, Unix seconds.
     wall_clock_ms: float  # Time from the chunk's arrival to this result, ms.
     turn_id: int  # Number of the speaking turn.
     step: int  # Number of the unit, from 0.
-    barge_in: bool  # The model broke off what it was saying: flush what is not yet played.
+    barge_in: bool  # The model was interrupted: drop audio that was not played yet.
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Answer to pause."""
+    """Reply to pause."""
 
     type: Literal["paused"]
     timeout: float  # The worker is released after this long, s.
@@ -500,21 +500,21 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Answer to resume."""
+    """Reply to resume."""
 
     type: Literal["resumed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Answer to interrupt: the next unit listens."""
+    """Reply to interrupt: the next unit listens."""
 
     type: Literal["interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
 class DuplexStopped:
-    """Answer to stop."""
+    """Reply to stop."""
 
     type: Literal["stopped"]
     session_id: str  # The session.
@@ -526,18 +526,18 @@ class DuplexTimeout:
     """The pause or the session was too long; the connection closes."""
 
     type: Literal["timeout"]
-    reason: Literal["pause", "max_session", "inactivity"]  # Which limit was reached; inactivity is silence without a pause.
-    elapsed_s: float  # How long it was, s.
+    reason: Literal["pause", "max_session", "inactivity"]  # The limit reached; inactivity is missing audio without a pause.
+    elapsed_s: float  # Duration, s.
     session_id: str  # The session.
 
 
 @dataclass(frozen=True, slots=True)
 class TextAdded:
-    """Answer to text_input: it is taken."""
+    """Reply to text_input: it was accepted."""
 
     type: Literal["text_added"]
-    text: str  # The words, without the space around them.
-    start_ms: int  # How long the sound was that was sent before, ms.
+    text: str  # The text without surrounding space.
+    start_ms: int  # Length of the audio sent before it, ms.
 
 
 StreamingEvent = Queued | QueueUpdate | QueueDone | PrefillDone | Chunk | UserTranscript | Done | WarningMessage | ErrorMessage

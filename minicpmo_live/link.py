@@ -1,7 +1,7 @@
-"""A session's sockets, one after the other: opened, read, lost, and opened again.
+"""Connection of a session: opens, reads and reopens its socket.
 
-A session of `?resumable=1` continues over another socket, and a place in the queue is kept:
-docs/protocol/queue.md. What the program has not read yet waits in a bounded inbox.
+A session with `?resumable=1` continues over another socket, and a place in the queue is kept:
+docs/protocol/queue.md. Unread events wait in a bounded inbox.
 """
 
 from __future__ import annotations
@@ -32,16 +32,11 @@ from minicpmo_live.events import (
 )
 
 INBOX_EVENTS: Final = 256
-MAX_BYTES: Final = 64 * 1024 * 1024  # of a message, as the server's own limit
+MAX_BYTES: Final = 64 * 1024 * 1024  # of a message, as in the server
 OPEN_LIMIT_S: Final = 60.0
 CLOSE_LIMIT_S: Final = 5.0
-RETRY_S: Final = (
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-)  # before the first try, the second, ...; the last for all more
-# How a socket closes whose session waits for another: 1006 vanished, 1012 restarted.
+RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)  # delay before each attempt; the last for all further ones
+# Close codes after which a session may be resumed: 1006 vanished, 1012 restarted.
 # Source: RFC 6455, section 7.4.1, and its registry.
 LOST_CODES: Final = frozenset({1001, 1006, 1011, 1012})
 NORMAL_CLOSURE: Final = 1000
@@ -56,10 +51,10 @@ Event = TypeVar("Event")
 class ConnectionLost:
     """The socket broke; the client reconnects, and `session_resumed` follows.
 
-    In the queue, the next `queued` or `queue_update` follows instead.
+    In the queue, `queued` or `queue_update` follows instead.
 
     Attributes:
-        grace_s: How long the session, or its place, waits, s.
+        grace_s: How long the session or its place is kept, s.
     """
 
     grace_s: float
@@ -68,7 +63,7 @@ class ConnectionLost:
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a session's socket, without a query; `tls` is None for the system's own choice."""
+    """Address of a session's socket without query; `tls` None uses the system's default."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -76,10 +71,10 @@ class Address:
 
 
 class Inbox(Generic[Event]):
-    """Events that the program has not read yet.
+    """Unread events.
 
-    Overflow: at `INBOX_EVENTS` the reader waits, so that TCP holds the server back. A newer place
-    in the queue takes that of an older one.
+    Overflow: at `INBOX_EVENTS` the reader waits, so that TCP slows the server down. A newer queue
+    position replaces an older one.
     """
 
     def __init__(self) -> None:
@@ -89,7 +84,7 @@ class Inbox(Generic[Event]):
         self._error: LiveError | None = None
 
     async def put(self, event: Event) -> None:
-        """Add an event, once there is room; after the end it is left out."""
+        """Add an event once there is room; after the end it is dropped."""
         async with self._changed:
             if isinstance(event, QueueUpdate) and self._events:
                 if isinstance(self._events[-1], QueueUpdate):
@@ -100,7 +95,7 @@ class Inbox(Generic[Event]):
                 self._changed.notify_all()
 
     async def get(self) -> Event | None:
-        """Return the next event, None at the end; a LiveError if the session ended with it."""
+        """Return the next event, None at the end; raises the session's final error."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._events or self._is_ended)
             if self._events:
@@ -113,7 +108,7 @@ class Inbox(Generic[Event]):
             return None
 
     async def end(self, error: LiveError | None = None) -> None:
-        """Accept nothing more; only the first end counts."""
+        """Accept no more events; only the first end counts."""
         async with self._changed:
             if not self._is_ended:
                 self._is_ended, self._error = True, error
@@ -122,13 +117,13 @@ class Inbox(Generic[Event]):
 
 @dataclass
 class _ResumeState:
-    """What is needed to continue over another socket.
+    """State for continuing over another socket.
 
     Attributes:
-        offer: of a session that outlives its socket.
-        last_seq: of its newest message.
+        offer: of a session that can be resumed.
+        last_seq: `seq` of the newest message.
         ticket: of a place in the queue.
-        request: to be sent again there. Any: JSON.
+        request: to be sent again. Any: JSON.
     """
 
     offer: SessionResumable | None = None
@@ -138,7 +133,7 @@ class _ResumeState:
 
     @property
     def kept_s(self) -> float:
-        """How long the server waits for another socket, for the session or for its place."""
+        """How long the server keeps the session or its place without a socket."""
         if self.offer is not None:
             return self.offer.grace_s
         return QUEUE_POSITION_LIFE_S if self.ticket else 0.0
@@ -166,9 +161,9 @@ class Link(Generic[Event]):
 
         Args:
             address: Of the server.
-            kinds: Its messages by type; others are left out.
-            on_event: Gets each event first, and returns whether it was the session's last one.
-            is_resumable: Ask for a session that outlives its socket.
+            kinds: Message classes by type; others are ignored.
+            on_event: Called first with each event; returns whether it was the session's last.
+            is_resumable: Request a session that can be resumed.
         """
         self.inbox: Inbox[Event | ConnectionLost | SessionResumed] = Inbox()
         self._address = address
@@ -191,7 +186,7 @@ class Link(Generic[Event]):
 
     # Any: a value of JSON.
     async def send(self, message: Mapping[str, Any]) -> bool:
-        """Send a message; False where there is no connection at the moment, and it is left out."""
+        """Send a message; without a connection it is dropped, and False returned."""
         if self._socket is None or self._is_over:
             return False
         try:
@@ -202,7 +197,7 @@ class Link(Generic[Event]):
 
     # Any: a value of JSON.
     async def request(self, message: Mapping[str, Any]) -> None:
-        """Ask for something that may have to wait; it is asked again where the place is kept."""
+        """Send a request that may be queued; it is sent again after a reconnect."""
         self._resume.request = message
         await self.send(message)
 
@@ -221,7 +216,7 @@ class Link(Generic[Event]):
         return event.is_set()
 
     async def wait_for_end(self, limit_s: float) -> None:
-        """Drop what comes until the session has ended."""
+        """Drop events until the session has ended."""
         await self.inbox.end()
         if self._reader is not None:
             await asyncio.wait([self._reader], timeout=limit_s)
@@ -242,14 +237,14 @@ class Link(Generic[Event]):
             f"{url}?{urlencode(parameters)}" if parameters else url,
             ssl=self._address.tls,
             additional_headers=self._address.headers,
-            compression=None,  # Base64 of sound hardly gets smaller
+            compression=None,  # Base64 of audio hardly compresses
             max_size=MAX_BYTES,
             open_timeout=OPEN_LIMIT_S,
             close_timeout=CLOSE_LIMIT_S,
         )
 
     async def _read(self, socket: ClientConnection) -> None:
-        """Read until the session ends; its end is the inbox's."""
+        """Read until the session ends, then end the inbox."""
         try:
             while not await self._read_one(socket):
                 self._socket = None
@@ -279,7 +274,7 @@ class Link(Generic[Event]):
             self._resume.ticket = ticket
         kind = self._kinds.get(message["type"])
         if kind is None:
-            return False  # of a newer server
+            return False  # from a newer server
         event = _build(kind, message)
         if isinstance(event, ErrorMessage):
             self._last_error = ServerError(event.code, event.message)
@@ -297,7 +292,7 @@ class Link(Generic[Event]):
         return is_last
 
     async def _reconnected(self, close_code: int) -> ClientConnection:
-        """Return another socket of the session, or raise a LiveError; tries at least once."""
+        """Return another socket of the session after at least one attempt; raises a LiveError."""
         kept_s, lost_s = self._resume.kept_s, time.monotonic()
         if kept_s == 0 or close_code not in LOST_CODES or self._is_over:
             why = f"{self._address.url}: the connection was closed with {close_code}"
@@ -306,7 +301,7 @@ class Link(Generic[Event]):
         tries = 0
         while True:
             wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # not all clients at once
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # jitter
             tries += 1
             try:
                 return await self._connect(self._resume.query)
@@ -323,7 +318,7 @@ def _parse(text: str | bytes) -> dict[str, Any]:
     except ValueError:
         message = None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise ProtocolError(f"no message with a type: {text[:200]!r}")
+        raise ProtocolError(f"not a message with a type: {text[:200]!r}")
     return message
 
 

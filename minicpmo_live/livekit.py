@@ -1,7 +1,7 @@
-"""This server in LiveKit's rooms, with the camera: the extra `livekit`.
+"""LiveKit plugin with camera support: the extra `livekit`.
 
-LiveKit's own client of GPT-Live has sound and words; ours shows pictures too. Of frames that come
-faster than they are shown, the newest is shown.
+LiveKit's own GPT-Live client has audio and text; this one sends pictures too. If frames arrive
+faster than they are sent, the newest is sent.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from livekit.plugins.openai.realtime import GPTLiveModel, GPTLiveSession
 
 DEFAULT_URL: Final = "http://localhost:8006/v1"
 PERIOD_S: Final = 0.5  # between two pictures: the server's model looks once or twice a second
-LONGEST_SIDE: Final = 1_280  # pixels; the server's model makes larger pictures smaller itself
+LONGEST_SIDE: Final = 1_280  # pixels; the model scales larger pictures down anyway
 
 
-# Any, also as base: the checks of the server do not install LiveKit.
+# Any, also as base: the server's checks run without LiveKit.
 class LiveModel(GPTLiveModel):  # type: ignore[misc]
     """A `DuplexModel`: pass it to `AgentSession(llm=…)`, and start it with `video_input=True`."""
 
     def __init__(self, *, base_url: str = DEFAULT_URL, api_key: str = "none", **options: Any):
-        """Remember the address; nothing is connected.
+        """Store the address; nothing connects.
 
         Args:
             base_url: Of the gateway's OpenAI interface.
-            api_key: One of the server's, where it asks for keys.
+            api_key: One of the server's, if it requires keys.
             options: Of `GPTLiveModel`.
         """
         super().__init__(base_url=base_url, api_key=api_key, **options)
@@ -38,26 +38,26 @@ class LiveModel(GPTLiveModel):  # type: ignore[misc]
 
 
 class LiveSession(GPTLiveSession):  # type: ignore[misc]
-    """A call whose camera the model sees."""
+    """A GPT-Live session with a camera."""
 
     def __init__(self, model: LiveModel) -> None:
         super().__init__(model)
         self._newest: rtc.VideoFrame | None = None
-        self._showing: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
 
     def push_video(self, frame: rtc.VideoFrame) -> None:
-        """Show a frame, unless a newer one comes before its turn."""
+        """Send a frame, unless a newer one replaces it first."""
         self._newest = frame
-        if self._showing is None or self._showing.done():
-            self._showing = asyncio.create_task(self._show())
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_frames())
 
     async def aclose(self) -> None:
-        if self._showing is not None:
-            self._showing.cancel()
-            await asyncio.wait([self._showing])
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
         await super().aclose()
 
-    async def _show(self) -> None:
+    async def _send_frames(self) -> None:
         while (frame := self._newest) is not None:
             self._newest = None
             picture = await asyncio.to_thread(_encoded, frame)

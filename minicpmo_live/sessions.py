@@ -1,4 +1,4 @@
-"""The three ways to talk to a server: full duplex, half duplex and chat by turns."""
+"""Sessions: full duplex, half duplex and turn-based chat."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from minicpmo_live.events import (
 from minicpmo_live.link import Address, ConnectionLost, Link
 from minicpmo_live.sound import INPUT_RATE_HZ, Sound, float_samples, to_base64
 
-STOP_LIMIT_S: Final = 8.0  # the server itself waits up to 5 s for a unit that runs
+STOP_LIMIT_S: Final = 8.0  # the server waits up to 5 s for a running unit
 CHUNK_MS: Final = 500  # of half duplex
 MS_PER_S: Final = 1_000
 PREPARED: Final = (DuplexPrepared, HalfDuplexPrepared)
@@ -46,7 +46,7 @@ Json = Mapping[str, Any]
 
 
 class LiveSession(Generic[Event]):
-    """A conversation whose sound goes up as it is recorded. Iterate over it for what comes."""
+    """A call whose audio is sent as it is recorded; an iterator over its events."""
 
     def __init__(
         self, address: Address, kinds: Mapping[str, type[Event]], prepare: Json, chunk_ms: int
@@ -58,7 +58,7 @@ class LiveSession(Generic[Event]):
         self._prepared = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Connect; the first events are about the queue, then `prepared`."""
+        """Connect; the first events are those of the queue, then `prepared`."""
         await self._link.open()
         return self
 
@@ -84,18 +84,18 @@ class LiveSession(Generic[Event]):
         return event
 
     async def send_audio(self, sound: Sound) -> bool:
-        """Send sound as it is recorded, in pieces of any length; waits until the session is ready.
+        """Send audio as it is recorded, in pieces of any length; waits until the session is ready.
 
-        What fills no whole unit waits for the next call.
+        An incomplete unit waits for the next call.
 
         Args:
             sound: Mono, 16 kHz.
 
         Returns:
-            Whether all whole units went out; what was not sent for want of a connection is lost.
+            Whether all complete units were sent; without a connection they are lost.
 
         Raises:
-            SoundError: It is no sound.
+            SoundError: Its format is not supported.
             LiveError: The session ended before it was ready.
         """
         self._unsent.extend(float_samples(sound))
@@ -107,7 +107,7 @@ class LiveSession(Generic[Event]):
         return is_sent
 
     async def interrupt(self) -> bool:
-        """End what the model is saying; the session continues."""
+        """Stop the model's speech; the session continues."""
         return await self._link.send({"type": "interrupt"})
 
     async def stop(self) -> bool:
@@ -119,7 +119,7 @@ class LiveSession(Generic[Event]):
 
     async def _until_prepared(self) -> None:
         if not self._prepared.is_set() and not await self._link.wait_for(self._prepared):
-            raise LiveError("the session ended before it was ready; its events say why")
+            raise LiveError("the session ended before it was ready; see its events")
 
     async def _note(self, event: Event) -> bool:
         is_new = isinstance(event, SessionResumed) and event.last_seq == 0
@@ -131,19 +131,19 @@ class LiveSession(Generic[Event]):
 
 
 class AsyncDuplex(LiveSession[DuplexEvent]):
-    """Full duplex: each second of sound, with pictures or without, is answered by a `result`."""
+    """Full duplex: a `result` for each second of audio, with or without pictures."""
 
     def __init__(self, address: Address, prepare: Json) -> None:
         super().__init__(address, events.DUPLEX, prepare, chunk_ms=MS_PER_S)
 
     async def send_picture(self, picture: bytes) -> bool:
-        """Show a picture, JPEG, PNG or WebP; it belongs to the unit that is sent next."""
+        """Send a JPEG, PNG or WebP picture; it belongs to the unit that is sent next."""
         await self._until_prepared()
         frame = base64.b64encode(picture).decode()
         return await self._link.send({"type": "video_frame", "frame": frame})
 
     async def send_text(self, text: str) -> bool:
-        """Say something in writing; the model knows it from its next pause on."""
+        """Send text; the model gets it at its next pause."""
         await self._until_prepared()
         return await self._link.send({"type": "text_input", "text": text})
 
@@ -158,15 +158,15 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
     async def play(
         self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
     ) -> AsyncIterator[DuplexEvent | ConnectionLost | SessionResumed]:
-        """Play a recording to the model, each second once the one before it is answered.
+        """Play a recording to the model, each second after the result of the one before.
 
         Args:
             sound: Mono, 16 kHz.
             pictures: One for each second; may be fewer.
-            rest_s: Silent seconds behind it, for the answer.
+            rest_s: Seconds of silence after it, for the reply.
 
         Yields:
-            Every event until the last second is answered.
+            Every event until the result of the last second.
 
         Raises:
             LiveError: The session ended with an error.
@@ -177,7 +177,7 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
         at = 0
         async for event in self:
             yield event
-            # After a break it is not known what has arrived, so the recording continues.
+            # After a reconnect it is unknown what has arrived, so the recording continues.
             if not isinstance(event, (DuplexPrepared, Result, SessionResumed)):
                 continue
             if at >= len(samples):
@@ -189,7 +189,7 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
 
 
 class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
-    """Half duplex: the server finds out when the user has finished, and answers."""
+    """Half duplex: the server detects the end of the user's turn, and replies."""
 
     def __init__(self, address: Address, prepare: Json) -> None:
         super().__init__(address, events.HALF_DUPLEX, prepare, chunk_ms=CHUNK_MS)
@@ -197,11 +197,11 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
     async def play(
         self, sound: Sound, rest_s: float = 2.0
     ) -> AsyncIterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
-        """Say something, and yield every event until it is answered.
+        """Send a recording, and yield every event until the end of the reply.
 
         Args:
             sound: Mono, 16 kHz.
-            rest_s: Silence behind it, which ends the user's turn.
+            rest_s: Seconds of silence after it, which end the user's turn.
 
         Raises:
             LiveError: The session ended with an error.
@@ -213,7 +213,7 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
             async for event in self:
                 yield event
                 if isinstance(event, Generating):
-                    sending.cancel()  # sound is ignored from now on
+                    sending.cancel()  # audio is ignored from now on
                 if isinstance(event, TurnDone):
                     return
         finally:
@@ -222,7 +222,7 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
 
 
 class AsyncChat:
-    """Chat by turns. The history is kept here, and the server keeps what it has read of it."""
+    """Turn-based chat. The history is kept here; the server caches what it has processed."""
 
     def __init__(self, address: Address, settings: Json) -> None:
         self.messages: list[dict[str, Any]] = []  # Any: content is text or items
@@ -240,19 +240,19 @@ class AsyncChat:
     async def ask(
         self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
     ) -> AsyncIterator[StreamingEvent | ConnectionLost | SessionResumed]:
-        """Say something, and yield every event of the answer, which ends with the iteration.
+        """Send a message, and yield every event of its reply; ending the iteration stops it.
 
         Args:
-            text: What is said in writing.
-            sound: What is said aloud: mono, 16 kHz.
-            pictures: Encoded, as files hold them.
+            text: The text.
+            sound: Audio, mono, 16 kHz.
+            pictures: Encoded picture files.
 
         Raises:
-            LiveError: It cannot be answered; the history is as before.
+            LiveError: There is no reply; the history is unchanged.
         """
         message = {"role": "user", "content": _content(text, sound, pictures)}
         if self._is_asking:
-            await self._disconnect()  # the answer before was broken off, and may still come
+            await self._disconnect()  # the last reply was abandoned and may still arrive
         self._is_asking = True
         link = await self._connected()
         try:
@@ -268,13 +268,13 @@ class AsyncChat:
                 yield event
                 if isinstance(event, Done):
                     return
-            raise LiveError("the connection ended before the answer did")
+            raise LiveError("the connection ended before the reply")
         finally:
             if self._is_asking and link is self._link:
                 await self._disconnect()
 
     async def _connected(self) -> Link[StreamingEvent]:
-        """Return the socket of the last turn, or another one: the history is in each question."""
+        """Return the last turn's socket or a new one; each request has the whole history."""
         if self._link is None or self._link.has_ended:
             await self._disconnect()
             self._link = Link(self._address, events.STREAMING, _never_last, is_resumable=False)

@@ -1,4 +1,4 @@
-"""Sound as the wire has it: Base64 of little-endian float32 samples, mono."""
+"""Audio of the wire format: Base64 of little-endian float32 samples, mono."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, Final, Protocol, cast
 
 from minicpmo_live.errors import SoundError
 
-INPUT_RATE_HZ: Final = 16_000  # of what the server hears
-OUTPUT_RATE_HZ: Final = 24_000  # of what it says
+INPUT_RATE_HZ: Final = 16_000  # to the server
+OUTPUT_RATE_HZ: Final = 24_000  # from the server
 PCM16_SCALE: Final = 32_768
 IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 
 
 class Buffer(Protocol):
-    """What `memoryview` takes. Source: PEP 688."""
+    """Argument of `memoryview`. Source: PEP 688."""
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        """Before Python 3.12 only type checkers see it."""
+        """Only for type checkers before Python 3.12."""
 
 
 class Array(Protocol):
-    """An array of numpy, whose types have `__buffer__` from Python 3.12 on only."""
+    """A numpy array, whose type has `__buffer__` only from Python 3.12 on."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -37,14 +37,14 @@ Sound = Buffer | Array
 
 
 class HasSound:
-    """A message with sound in it."""
+    """A message with audio."""
 
     __slots__ = ()
     audio_data: str | None
 
     @property
     def samples(self) -> memoryview:
-        """The sound: float32, mono, 24 kHz; `numpy.asarray` takes it without a copy."""
+        """The audio: float32, mono, 24 kHz; `numpy.asarray` accepts it without a copy."""
         samples = array("f", base64.b64decode(self.audio_data or ""))
         if not IS_LITTLE_ENDIAN:
             samples.byteswap()
@@ -55,21 +55,21 @@ def float_samples(sound: Sound) -> array[float]:
     """Return samples as float32; a SoundError for other types."""
     view = memoryview(cast(Buffer, sound))
     if view.ndim != 1 or not view.contiguous:
-        raise SoundError("sound is one row of samples, mono, without gaps")
+        raise SoundError("audio must be one contiguous row of mono samples")
     if view.format in ("B", "b", "c"):
         if len(view) % 2:
-            raise SoundError("16-bit sound has an even number of bytes")
+            raise SoundError("16-bit audio has an even number of bytes")
         view = view.cast("B").cast("h")
     match view.format:
         case "f" | "<f":
             return array("f", view.tobytes())
         case "h" | "<h":
             return array("f", [sample / PCM16_SCALE for sample in view])
-    raise SoundError(f"sound is float32 or 16-bit, not of format {view.format!r}")
+    raise SoundError(f"audio must be float32 or 16-bit, not of format {view.format!r}")
 
 
 def to_base64(samples: array[float]) -> str:
-    """Return float32 samples as the wire has them."""
+    """Return float32 samples in the wire format."""
     if not IS_LITTLE_ENDIAN:
         samples = samples[:]
         samples.byteswap()
@@ -83,6 +83,6 @@ def read_wav(path: str | PathLike[str]) -> array[float]:
         if kind != (2, 1, INPUT_RATE_HZ):
             raise SoundError(
                 f"{path} has {8 * kind[0]} bit, {kind[1]} channels and {kind[2]} Hz; "
-                f"the server hears 16 bit, mono, {INPUT_RATE_HZ} Hz"
+                f"the server needs 16 bit, mono, {INPUT_RATE_HZ} Hz"
             )
         return float_samples(file.readframes(file.getnframes()))

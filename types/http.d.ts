@@ -1,9 +1,9 @@
 // What the server answers over HTTP, from its OpenAPI document. Written by `make protocol`.
 
 declare namespace Http {
-  /** Whether a request did what it was asked to. */
+  /** Result of a request. */
   type ActionResult = {
-    success: boolean; // It did.
+    success: boolean; // Whether it succeeded.
     message: string; // What happened, for a person to read.
   };
 
@@ -185,19 +185,19 @@ declare namespace Http {
   /** A reply as the gateway returns it. */
   type GatewayChatResponse = {
     text: string; // The reply's text.
-    audio_path: string | null; // Where the spoken reply was written.
+    audio_path: string | null; // File of the spoken reply.
     audio_data: string | null; // The spoken reply: over HTTP, Base64 of a WAV file.
     audio_sample_rate: number; // Samples per second of the reply.
     tokens_generated: number; // Tokens of the reply.
-    duration_ms: number; // Time it took, ms.
-    prompt: string | null; // The prompt, if it was asked for.
-    token_stats: TokenStats | null; // What the reply cost, in tokens.
+    duration_ms: number; // Duration, ms.
+    prompt: string | null; // The prompt, if requested.
+    token_stats: TokenStats | null; // Token counts of the reply.
     recording_session_id: string | null; // Name of the recording.
     error: string | null; // Why there is no reply.
     success: boolean; // There is a reply.
     queue_wait_ms: number; // Time spent in the queue, ms.
-    estimated_queue_wait_s: number; // Wait estimated when the request came, s.
-    session_secret: string | null; // Shows that a request about the recording is from its owner.
+    estimated_queue_wait_s: number; // Wait estimated when the request arrived, s.
+    session_secret: string | null; // Proves that a request about the recording is its owner's.
   };
 
   /** Half-duplex sessions: defaults for what `prepare` leaves out. */
@@ -296,18 +296,18 @@ declare namespace Http {
     was_turned_over: boolean; // The log was rotated since the cursor.
   };
 
-  /** What is loaded, in plain facts. */
+  /** The loaded model. */
   type ModelFacts = {
-    name: string; // For people.
-    kind: ModelKind; // What it is.
-    parameters: number | null; // How many weights, vocoder left out.
-    device: string; // Where it runs: cpu, or cuda and the GPU's name.
+    name: string; // Display name.
+    kind: ModelKind; // Kind of model.
+    parameters: number | null; // Number of weights without the vocoder.
+    device: string; // cpu, or cuda and the GPU's name.
     dtype: string | null; // Type of its weights.
-    try_saying: Array<string>; // Sentences it is known to answer.
-    is_demonstration: boolean; // It shows how the system works, not what the model can do.
+    try_saying: Array<string>; // Sentences it can answer.
+    is_demonstration: boolean; // It shows the system, not the model's abilities.
   };
 
-  /** What stands behind a worker. */
+  /** Kind of model that a worker serves. */
   type ModelKind = "full" | "tiny_random" | "nano" | "cascade" | "fake" | "unknown";
 
   /** A preset of a mode. */
@@ -370,7 +370,7 @@ declare namespace Http {
     running_tasks: Array<RunningTaskInfo>; // Requests being served.
   };
 
-  /** Where a client's socket stands at the gateway. */
+  /** Phase of a client's socket at the gateway. */
   type QueueingPhase = "open" | "waiting" | "connecting" | "relaying" | "closed";
 
   /** A page of the list, and totals of all recordings. */
@@ -419,7 +419,7 @@ store's CORS rules must allow the pages.
     ref_audios: Array<RefAudio>; // Oldest first.
   };
 
-  /** What a place in the queue is for. */
+  /** Type of a queued request. */
   type RequestType = "chat" | "streaming" | "half_duplex_audio" | "audio_duplex" | "omni_duplex" | "duplex";
 
   /** A request that a worker is serving. */
@@ -511,7 +511,7 @@ store's CORS rules must allow the pages.
     message: string | null; // Why it was not found.
   };
 
-  /** What one turn cost, in tokens. */
+  /** Token counts of one turn. */
   type TokenStats = {
     cached_tokens: number; // Tokens already in the KV cache.
     input_tokens: number; // Tokens fed for this turn.
@@ -579,7 +579,7 @@ store's CORS rules must allow the pages.
     started_at: string; // When it was assigned.
   };
 
-  /** What a worker is doing. */
+  /** Status of a worker. */
   type WorkerStatus = "loading" | "idle" | "error" | "offline" | "busy_chat" | "busy_streaming" | "busy_half_duplex" | "duplex_active" | "duplex_paused";
 
   /** The configured workers. */

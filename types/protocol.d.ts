@@ -1,8 +1,8 @@
 // Messages and settings of the protocol, from the server's own models. Written by `make protocol`.
 
-/** A piece of sound. */
+/** An audio clip. */
 export type AudioContent = {
-  /** Kind of content item. */
+  /** Content type. */
   type: "audio";
   /** Base64 of little-endian float32 samples, mono, 16 kHz, at most 10 min. */
   data: string;
@@ -10,21 +10,21 @@ export type AudioContent = {
   sample_rate?: number;
 };
 
-/** The server listens for the user while the model speaks, and breaks the model off. */
+/** The server interrupts the model when it detects the user's speech. */
 export type BargeInConfig = {
-  /** Speech begins at this probability; lower is keener. */
+  /** Probability at which speech begins; lower is more sensitive. */
   threshold?: number;
-  /** Shorter bursts break nothing off, ms. */
+  /** Shorter bursts are ignored, ms. */
   min_speech_duration_ms?: number;
 };
 
-/** All settings of one duplex session; what is left out takes the default given here. */
+/** All settings of one duplex session. */
 export type DuplexConfig = {
-  /** Speak; false gives text alone. */
+  /** Speak; false: text only. */
   generate_audio?: boolean;
-  /** How the model says that it listens or speaks; must be explicit. */
+  /** How the model decides to listen or speak; must be explicit. */
   ls_mode?: "explicit";
-  /** Units at the start in which the model must listen. */
+  /** Initial units in which the model must listen. */
   force_listen_count?: number;
   /** Most steps of one unit: the decision to listen or to speak, tokens of text, and the end of the unit. At most N - 2 tokens are spoken, at least one is allowed. */
   max_new_speak_tokens_per_chunk?: number;
@@ -34,23 +34,23 @@ export type DuplexConfig = {
   top_k?: number;
   /** Nucleus: probability mass kept. */
   top_p?: number;
-  /** Above 1 the model is quieter, below 1 more eager. */
+  /** Above 1 the model speaks less, below 1 more. */
   listen_prob_scale?: number;
   /** Length of one unit and of each audio_chunk, ms; must be 1000. */
   chunk_ms?: number;
   /** Samples per second of the audio sent; must be 16000. */
   sample_rate?: number;
-  /** Draw at random, or take the likeliest token. */
+  /** Sample, or take the most likely token. */
   decode_mode?: "sampling" | "greedy";
-  /** Listen if listening is among this many likeliest. */
+  /** Listen if listening is among the k most likely tokens. */
   listen_top_k?: number | null;
   /** Above 1 discourages tokens spoken before. */
   text_repetition_penalty?: number;
-  /** How far back the repetition penalty looks, tokens. */
+  /** Tokens considered by the repetition penalty. */
   text_repetition_window_size?: number;
-  /** Above 1 makes answers longer and harder to interrupt. */
+  /** Above 1 makes replies longer and harder to interrupt. */
   length_penalty?: number;
-  /** How varied the voice is; 0 takes the likeliest token. */
+  /** Variation of the voice; 0 takes the most likely token. */
   tts_temperature?: number;
   /** Most tiles per picture. */
   max_slice_nums?: number;
@@ -59,7 +59,7 @@ export type DuplexConfig = {
 /** The `code` of an `error` or `warning` message. */
 export type ErrorCode = "queue_full" | "queue_cancelled" | "no_worker" | "shutting_down" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "session_expired" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "not_available" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal";
 
-/** How the text of a reply is drawn. */
+/** Generation of a reply's text. */
 export type GenerationConfig = {
   /** Draw at random; false takes the likeliest token. */
   do_sample?: boolean;
@@ -81,17 +81,17 @@ export type GenerationConfig = {
 
 /** All settings of one half-duplex session. */
 export type HalfDuplexConfig = {
-  /** When the user counts as speaking. */
+  /** Voice activity detection. */
   vad?: VadConfig;
-  /** How the text is drawn. */
+  /** Generation of the text. */
   generation?: TurnGenerationConfig;
   /** Whether replies are spoken. */
   tts?: TurnSpeechConfig;
-  /** When the session ends by itself. */
+  /** Time-out of the session. */
   session?: SessionConfig;
 };
 
-/** How pictures are cut before the model sees them. */
+/** How pictures are split into tiles. */
 export type ImageConfig = {
   /** Most tiles per picture, 1 to 16; null leaves it to the model. */
   max_slice_nums?: number | null;
@@ -101,30 +101,30 @@ export type ImageConfig = {
 
 /** A picture. */
 export type ImageContent = {
-  /** Kind of content item. */
+  /** Content type. */
   type: "image";
   /** Base64 of an encoded picture (JPEG, PNG, WebP, GIF, BMP or TIFF). */
   data: string;
 };
 
-/** What one party said. */
+/** A message of one party. */
 export type Message = {
-  /** Who says it. */
+  /** Its author. */
   role: Role;
   /** A text, or a list of text, image, audio and video items in order. */
   content: string | Array<TextContent | ImageContent | AudioContent | VideoContent>;
 };
 
-/** Who says a message. */
+/** Author of a message. */
 export type Role = "system" | "user" | "assistant";
 
-/** When the session ends by itself. */
+/** Time-out of the session. */
 export type SessionConfig = {
   /** Ends after this long without an audio_chunk, s. */
   timeout_s?: number;
 };
 
-/** How a streamed reply is spoken. */
+/** Speech of a streamed reply. */
 export type StreamingConfig = {
   /** Speak the reply. */
   generate_audio?: boolean;
@@ -132,7 +132,7 @@ export type StreamingConfig = {
   ref_audio_path?: string | null;
   /** Voice sample, Base64 of float32 at 16 kHz, at most 30 s. */
   ref_audio_data?: string | null;
-  /** How speech tokens are drawn. */
+  /** Sampling of speech tokens. */
   tts_sampling?: TTSSamplingParams;
 };
 
@@ -140,7 +140,7 @@ export type StreamingConfig = {
 export type TTSConfig = {
   /** Speak the reply. */
   enabled?: boolean;
-  /** What the model is asked to do with the voice sample. */
+  /** Use of the voice sample in the prompt. */
   mode?: TTSMode;
   /** Voice sample as a file of the server; library use only. */
   ref_audio_path?: string | null;
@@ -152,14 +152,14 @@ export type TTSConfig = {
   output_path?: string | null;
   /** Language of the prompt around the voice sample. */
   language?: string;
-  /** How speech tokens are drawn. */
+  /** Sampling of speech tokens. */
   sampling?: TTSSamplingParams;
 };
 
-/** What the system prompt asks the model to do with the voice sample. */
+/** Use of the voice sample in the system prompt. */
 export type TTSMode = "default" | "audio_assistant" | "omni" | "audio_roleplay" | "voice_cloning";
 
-/** How speech tokens are drawn. */
+/** Sampling of speech tokens. */
 export type TTSSamplingParams = {
   /** Nucleus: probability mass kept. */
   top_p?: number;
@@ -171,15 +171,15 @@ export type TTSSamplingParams = {
   temperature?: number;
 };
 
-/** A piece of text. */
+/** A text. */
 export type TextContent = {
-  /** Kind of content item. */
+  /** Content type. */
   type: "text";
   /** The text; may be empty. */
   text: string;
 };
 
-/** What one turn cost, in tokens. */
+/** Token counts of one turn. */
 export type TokenStats = {
   /** Tokens already in the KV cache. */
   cached_tokens: number;
@@ -191,7 +191,7 @@ export type TokenStats = {
   total_tokens: number;
 };
 
-/** How the text of a reply is drawn. */
+/** Generation of a reply's text. */
 export type TurnGenerationConfig = {
   /** Most tokens of the reply. */
   max_new_tokens?: number;
@@ -203,25 +203,25 @@ export type TurnGenerationConfig = {
 
 /** Whether replies are spoken. */
 export type TurnSpeechConfig = {
-  /** Speak the reply; false gives text alone. */
+  /** Speak the reply; false: text only. */
   enabled?: boolean;
 };
 
-/** When the user counts as speaking. */
+/** Voice activity detection. */
 export type VadConfig = {
-  /** Speech begins at this probability; lower is keener. */
+  /** Probability at which speech begins; lower is more sensitive. */
   threshold?: number;
   /** Shorter bursts are discarded as noise, ms. */
   min_speech_duration_ms?: number;
   /** Silence that ends the user's turn, ms. */
   min_silence_duration_ms?: number;
-  /** Kept before and after the speech, ms. */
+  /** Padding before and after the speech, ms. */
   speech_pad_ms?: number;
 };
 
-/** A video with its sound. */
+/** A video with its audio. */
 export type VideoContent = {
-  /** Kind of content item. */
+  /** Content type. */
   type: "video";
   /** Base64 of a container file such as MP4 or WebM. */
   data: string;
@@ -231,13 +231,13 @@ export type VideoContent = {
 
 /** Start of a turn: the whole history, the new user message last. */
 export type Prefill = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prefill";
   /** Full history, the new user message last. */
   messages: Array<Message>;
   /** The session; the path's one counts. */
   session_id?: string | null;
-  /** Of an earlier socket of this session, whose recording continues. */
+  /** From an earlier socket of this session, whose recording continues. */
   session_secret?: string | null;
   /** Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s. */
   tts_ref_audio_base64?: string | null;
@@ -245,29 +245,29 @@ export type Prefill = {
   ref_audio_base64?: string | null;
   /** Most tiles per picture. */
   max_slice_nums?: number | null;
-  /** Interleave pictures and sound second by second. */
+  /** Interleave pictures and audio second by second. */
   omni_mode?: boolean | null;
   /** Prompt for a spoken reply. */
   use_tts_template?: boolean | null;
   /** Let the model think before it answers. */
   enable_thinking?: boolean;
-  /** A reply is generated after this. */
+  /** A reply is generated next. */
   is_last_chunk?: boolean;
   /** Defaults for the `generate` that follows. */
   generation?: GenerationConfig | null;
   /** Defaults for the `generate` that follows. */
   streaming?: StreamingConfig | null;
-  /** max_slice_nums in its older place. */
+  /** Older place of max_slice_nums. */
   image?: ImageConfig | null;
-  /** Voice and speech in their older place. */
+  /** Older place of voice and speech settings. */
   tts?: TTSConfig | null;
-  /** Say in user_transcript what is heard in the new message's sound, before done. */
+  /** Send user_transcript of the new message's audio before done. */
   transcribe?: boolean;
 };
 
 /** Generate the reply to what was prefilled. */
 export type Generate = {
-  /** Kind of message. */
+  /** Message type. */
   type: "generate";
   /** Draw at random; false takes the likeliest token. */
   do_sample?: boolean;
@@ -287,39 +287,39 @@ export type Generate = {
   max_new_tokens?: number;
 };
 
-/** End what is going on: the wait, the reply or the session, as each protocol says. */
+/** End the wait, the reply or the session, depending on the protocol. */
 export type Stop = {
-  /** Kind of message. */
+  /** Message type. */
   type: "stop";
 };
 
 /** End of the connection. */
 export type Close = {
-  /** Kind of message. */
+  /** Message type. */
   type: "close";
 };
 
-/** A sign of life; tolerated, never answered. */
+/** Keep-alive; accepted, never answered. */
 export type Heartbeat = {
-  /** Kind of message. */
+  /** Message type. */
   type: "heartbeat";
 };
 
 /** The request waits; sent once and only if no worker is free. */
 export type Queued = {
-  /** Kind of message. */
+  /** Message type. */
   type: "queued";
-  /** Name of the place. */
+  /** The ticket. */
   ticket_id: string;
   /** 1 is next. */
   position: number;
   /** Estimated wait, s. */
   estimated_wait_s: number;
-  /** How many requests wait. */
+  /** Waiting requests. */
   queue_length: number;
   /** Keeps the place for a minute: `?ticket=` of another socket. */
   return_ticket: string;
-  /** Shows over HTTP that a request is from the session's owner. */
+  /** Proves over HTTP that a request is from the session's owner. */
   session_secret: string | null;
   /** Same as estimated_wait_s. */
   eta_seconds: number;
@@ -327,15 +327,15 @@ export type Queued = {
 
 /** The place in the queue or the estimate changed. */
 export type QueueUpdate = {
-  /** Kind of message. */
+  /** Message type. */
   type: "queue_update";
-  /** Name of the place. */
+  /** The ticket. */
   ticket_id: string;
   /** 1 is next. */
   position: number;
   /** Estimated wait, s. */
   estimated_wait_s: number;
-  /** How many requests wait. */
+  /** Waiting requests. */
   queue_length: number;
   /** Keeps the place for a minute: `?ticket=` of another socket. */
   return_ticket: string;
@@ -343,67 +343,67 @@ export type QueueUpdate = {
   eta_seconds: number;
 };
 
-/** A worker is assigned; the client may prepare now. It comes again if that worker could not be reached and another one takes over. */
+/** A worker is assigned; the client may prepare now. Sent again if that worker cannot be reached and another one takes over. */
 export type QueueDone = {
-  /** Kind of message. */
+  /** Message type. */
   type: "queue_done";
   /** Name of the worker. */
   worker_id: string | null;
   /** Always 0. */
   position: number;
-  /** Shows over HTTP that a request is from the session's owner. */
+  /** Proves over HTTP that a request is from the session's owner. */
   session_secret: string | null;
 };
 
 /** The history is in the KV cache. */
 export type PrefillDone = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prefill_done";
   /** Tokens reused; above 0 on a cache hit. */
   cached_tokens: number;
-  /** Tokens fed now. */
+  /** Tokens prefilled now. */
   input_tokens: number;
-  /** Messages fed now. */
+  /** Messages prefilled now. */
   message_count: number;
-  /** Characters of the prompt fed now. */
+  /** Characters of the prompt prefilled now. */
   prompt_length: number;
-  /** Earlier turns were not fed again. */
+  /** Earlier turns were reused. */
   cache_hit: boolean;
   /** Name of the recording. */
   recording_session_id: string | null;
 };
 
-/** A piece of the reply. */
+/** A chunk of the reply. */
 export type Chunk = {
-  /** Kind of message. */
+  /** Message type. */
   type: "chunk";
-  /** Number of the piece, from 0. */
+  /** Number of the chunk, from 0. */
   chunk_index: number;
   /** New text. */
   text_delta: string | null;
-  /** New sound: Base64 of float32, mono, at audio_sample_rate. */
+  /** New audio: Base64 of float32, mono, at audio_sample_rate. */
   audio_data: string | null;
   /** Samples per second of audio_data. */
   audio_sample_rate: number;
-  /** The last piece; it carries neither text nor sound. */
+  /** The last chunk, without text and audio. */
   is_final: boolean;
-  /** Time it took to make this piece, ms. */
+  /** Time to generate this chunk, ms. */
   duration_ms: number;
 };
 
-/** What the user said, as text; some time after it was said. */
+/** Transcript of the user's speech, some time after it. */
 export type UserTranscript = {
-  /** Kind of message. */
+  /** Message type. */
   type: "user_transcript";
-  /** What was said; empty if it could not be written down. */
+  /** The transcript; empty if transcription failed. */
   text: string;
-  /** ISO 639-1 code, if it is known. */
+  /** ISO 639-1 code, if known. */
   language: string;
-  /** Where it began in the sound that was sent, ms. */
+  /** Position of the speech in the audio sent, ms. */
   start_ms: number;
-  /** How long it was, ms. */
+  /** Length of the speech, ms. */
   duration_ms: number;
-  /** Number of the turn that answers it, in half duplex. */
+  /** Half duplex: number of the turn that replies to it. */
   turn_index: number | null;
   /** Why there is no text. */
   error: string | null;
@@ -411,7 +411,7 @@ export type UserTranscript = {
 
 /** The turn is over. */
 export type Done = {
-  /** Kind of message. */
+  /** Message type. */
   type: "done";
   /** The session. */
   session_id: string;
@@ -421,15 +421,15 @@ export type Done = {
   elapsed_ms: number;
   /** The reply was cut short on request. */
   stopped: boolean;
-  /** What the turn cost, in tokens. */
+  /** Token counts of the turn. */
   token_stats: TokenStats;
   /** Name of the recording. */
   recording_session_id: string | null;
 };
 
-/** Something was ignored or left out; the connection stays open. */
+/** Something was ignored or dropped; the connection stays open. */
 export type WarningMessage = {
-  /** Kind of message. */
+  /** Message type. */
   type: "warning";
   /** What happened, for a program. */
   code: ErrorCode;
@@ -437,9 +437,9 @@ export type WarningMessage = {
   message: string;
 };
 
-/** Something cannot be helped; the connection closes after this. */
+/** Fatal error; the connection closes after it. */
 export type ErrorMessage = {
-  /** Kind of message. */
+  /** Message type. */
   type: "error";
   /** What went wrong, for a person to read. */
   message: string;
@@ -453,27 +453,27 @@ export type ErrorMessage = {
 
 /** Set up the session; the first message after queue_done. */
 export type HalfDuplexPrepare = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prepare";
-  /** The system prompt; used without system_content. */
+  /** The system prompt; ignored with system_content. */
   system_prompt?: string | null;
-  /** The same as items (text, audio, image); best as text, voice sample, text. */
+  /** The same as items (text, audio, image); ideally text, voice sample, text. */
   system_content?: Array<TextContent | ImageContent | AudioContent | VideoContent> | null;
   /** Voice sample, Base64 of float32 at 16 kHz, at most 30 s. */
   ref_audio_base64?: string | null;
-  /** Voice to speak with, when it is not the voice of the system content. */
+  /** Voice to speak with, if not that of the system content. */
   tts_ref_audio_base64?: string | null;
   /** Voice sample by its registered name. */
   ref_audio_id?: string | null;
-  /** Say in user_transcript what the user said, if the server can. */
+  /** Send user_transcript, if the server can transcribe. */
   transcribe?: boolean;
   /** Settings of this session. */
   config?: HalfDuplexConfig;
 };
 
-/** What the microphone heard, about half a second. */
+/** Microphone audio, about half a second. */
 export type HalfDuplexAudioChunk = {
-  /** Kind of message. */
+  /** Message type. */
   type: "audio_chunk";
   /** Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s. */
   audio_base64: string;
@@ -481,39 +481,39 @@ export type HalfDuplexAudioChunk = {
 
 /** Stop speaking and listen; the session continues. */
 export type Interrupt = {
-  /** Kind of message. */
+  /** Message type. */
   type: "interrupt";
 };
 
-/** The session may continue over another socket; sent first to who asked for it. */
+/** The session may continue over another socket; the first message if requested. */
 export type SessionResumable = {
-  /** Kind of message. */
+  /** Message type. */
   type: "session_resumable";
   /** The session's id. */
   session_id: string;
-  /** Shows that a socket is the session's owner's. */
+  /** Proves that a socket is the session owner's. */
   resume_token: string;
   /** How long the session waits for another socket, s. */
   grace_s: number;
-  /** OpenAI's protocols, which have no `queued`: comes with each new place. */
+  /** OpenAI's protocols, which have no `queued`: sent with each new place. */
   return_ticket: string;
 };
 
-/** The session continues over this socket; the messages that were missed follow. */
+/** The session continues over this socket; missed messages follow. */
 export type SessionResumed = {
-  /** Kind of message. */
+  /** Message type. */
   type: "session_resumed";
   /** `seq` of the newest message of the session. */
   last_seq: number;
-  /** Messages that are no longer kept. */
+  /** Missed messages that are lost. */
   lost_messages: number;
   /** How long the session had no socket, ms. */
   away_ms: number;
 };
 
-/** Ready: send sound now. */
+/** The session is ready: send audio now. */
 export type HalfDuplexPrepared = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prepared";
   /** The session. */
   session_id: string;
@@ -525,25 +525,25 @@ export type HalfDuplexPrepared = {
   session_secret: string | null;
 };
 
-/** The user began or ceased to speak; false also when a short burst was discarded. */
+/** The user began or stopped speaking; false also if a short burst was discarded. */
 export type VadState = {
-  /** Kind of message. */
+  /** Message type. */
   type: "vad_state";
   /** The user is speaking. */
   speaking: boolean;
 };
 
-/** The user's turn is over and the reply is being made: stop sending sound. */
+/** The user's turn is over and the reply is being generated: stop sending audio. */
 export type Generating = {
-  /** Kind of message. */
+  /** Message type. */
   type: "generating";
-  /** Length of what the user said, ms. */
+  /** Length of the user's speech, ms. */
   speech_duration_ms: number;
 };
 
 /** The reply is complete. */
 export type TurnDone = {
-  /** Kind of message. */
+  /** Message type. */
   type: "turn_done";
   /** Number of the turn, from 0. */
   turn_index: number;
@@ -555,23 +555,23 @@ export type TurnDone = {
   elapsed_ms: number;
   /** Tokens in the KV cache. */
   kv_cache_length: number;
-  /** What the turn cost, in tokens. */
+  /** Token counts of the turn. */
   token_stats: TokenStats;
 };
 
-/** Nothing was heard for too long, or the session reached its longest length. */
+/** No audio arrived for too long, or the session reached its longest duration. */
 export type HalfDuplexTimeout = {
-  /** Kind of message. */
+  /** Message type. */
   type: "timeout";
-  /** How long it was, s, to one decimal. */
+  /** Duration, s, to one decimal. */
   elapsed_s: number;
-  /** Which limit was reached. */
+  /** The limit reached. */
   reason: "inactivity" | "max_session";
 };
 
-/** Answer to stop. */
+/** Reply to stop. */
 export type HalfDuplexStopped = {
-  /** Kind of message. */
+  /** Message type. */
   type: "stopped";
   /** The session. */
   session_id: string;
@@ -581,19 +581,19 @@ export type HalfDuplexStopped = {
 
 /** Set up the session; once, after queue_done. */
 export type DuplexPrepare = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prepare";
-  /** The system prompt; comes before the voice sample. */
+  /** The system prompt; precedes the voice sample. */
   prefix_system_prompt?: string;
-  /** Comes after the voice sample. */
+  /** Follows the voice sample. */
   suffix_system_prompt?: string | null;
   /** Settings of this session. */
   config?: DuplexConfig;
   /** Voice sample by path, inside the server's reference folders only. */
   ref_audio_path?: string | null;
-  /** Voice sample the model hears, Base64 of float32 at 16 kHz, ≤ 30 s. */
+  /** Voice sample in the prompt, Base64 of float32 at 16 kHz, ≤ 30 s. */
   ref_audio_base64?: string | null;
-  /** Voice sample to speak with; without it, the former. */
+  /** Voice sample to speak with; by default the former. */
   tts_ref_audio_base64?: string | null;
   /** The former by its registered name. */
   ref_audio_id?: string | null;
@@ -601,19 +601,19 @@ export type DuplexPrepare = {
   tts_ref_audio_id?: string | null;
   /** Most tiles per picture; overrides config. */
   max_slice_nums?: number | null;
-  /** Send each result before the unit's bookkeeping. */
+  /** Send each result before the unit is finalized. */
   deferred_finalize?: boolean;
-  /** Send the beginning of a unit's sound ahead of its result, in result_part. */
+  /** Send the beginning of a unit's audio ahead of its result, in result_part. */
   early_audio?: boolean;
-  /** Say in user_transcript what the user said, if the server can. */
+  /** Send user_transcript, if the server can transcribe. */
   transcribe?: boolean;
-  /** When given, the user's voice breaks the model off; else it never does. */
+  /** If set, the user's speech interrupts the model. */
   barge_in?: BargeInConfig | null;
 };
 
-/** What the microphone heard, one unit long; pictures may come with it. */
+/** One unit of microphone audio, optionally with pictures. */
 export type DuplexAudioChunk = {
-  /** Kind of message. */
+  /** Message type. */
   type: "audio_chunk";
   /** Base64 of little-endian float32 samples, mono, 16 kHz, chunk_ms long. */
   audio: string;
@@ -625,7 +625,7 @@ export type DuplexAudioChunk = {
   force_speak?: boolean;
   /** Most tiles per picture in this unit. */
   max_slice_nums?: number | null;
-  /** When it was sent, for the client's use. */
+  /** Time it was sent, for the client's use. */
   client_ts?: number | null;
   /** Number of the chunk, for the client's use. */
   seq?: number | null;
@@ -633,25 +633,25 @@ export type DuplexAudioChunk = {
 
 /** One camera picture. */
 export type VideoFrame = {
-  /** Kind of message. */
+  /** Message type. */
   type: "video_frame";
   /** Base64 of a JPEG, PNG or WebP picture, at most 4 MiB and 4096 px a side. */
   frame: string;
 };
 
-/** What the user typed; known from the model's next pause on. */
+/** Text typed by the user; the model gets it at its next pause. */
 export type TextInput = {
-  /** Kind of message. */
+  /** Message type. */
   type: "text_input";
-  /** The words, at most 1,000 characters. */
+  /** The text, at most 1,000 characters. */
   text: string;
-  /** The model must speak in the first unit that knows it. */
+  /** The model must speak in the first unit after it. */
   force_speak?: boolean;
 };
 
 /** Suspend the session. */
 export type Pause = {
-  /** Kind of message. */
+  /** Message type. */
   type: "pause";
   /** Release after this long, s; at most the server's own limit. */
   timeout?: number | null;
@@ -659,21 +659,21 @@ export type Pause = {
 
 /** Continue after a pause. */
 export type Resume = {
-  /** Kind of message. */
+  /** Message type. */
   type: "resume";
 };
 
-/** What the client measured; fields outside `metrics` are kept too. */
+/** Measurements of the client; fields outside `metrics` are kept too. */
 export type ClientDiagnostic = {
-  /** Kind of message. */
+  /** Message type. */
   type: "client_diagnostic";
   /** Measurements by name. */
   metrics?: Record<string, unknown>;
 };
 
-/** Ready: start to capture now. */
+/** The session is ready: start capturing. */
 export type DuplexPrepared = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prepared";
   /** Characters of the system prompt. */
   prompt_length: number;
@@ -693,11 +693,11 @@ export type DuplexPrepared = {
   pause_timeout: number;
 };
 
-/** The beginning of a unit's sound, sent ahead; the rest is in the unit's result. */
+/** Beginning of a unit's audio, sent ahead; the rest is in the unit's result. */
 export type ResultPart = {
-  /** Kind of message. */
+  /** Message type. */
   type: "result_part";
-  /** Base64 of float32, mono, 24 kHz; to be played at once. */
+  /** Base64 of float32, mono, 24 kHz; play at once. */
   audio_data: string;
   /** Number of the speaking turn. */
   turn_id: number;
@@ -707,19 +707,19 @@ export type ResultPart = {
   elapsed_ms: number;
 };
 
-/** What the model did in one unit; one per audio_chunk, in order. */
+/** Outcome of one unit; one per audio_chunk, in order. */
 export type Result = {
-  /** Kind of message. */
+  /** Message type. */
   type: "result";
   /** The model stayed silent. */
   is_listen: boolean;
   /** New text; empty when listening. */
   text: string;
-  /** New sound: Base64 of float32, mono, 24 kHz; empty when listening. */
+  /** New audio: Base64 of float32, mono, 24 kHz; empty when listening. */
   audio_data: string;
-  /** The model has finished what it had to say. */
+  /** The model has finished its turn. */
   end_of_turn: boolean;
-  /** Audio heard so far, ms. */
+  /** Audio received so far, ms. */
   current_time: number;
   /** Time of the language model: reading the unit, deciding, words, ms. */
   cost_llm_ms: number;
@@ -737,11 +737,11 @@ export type Result = {
   n_tokens: number;
   /** Speech tokens drawn. */
   n_tts_tokens: number;
-  /** Time to encode the unit's sound and pictures, ms. */
+  /** Time to encode the unit's audio and pictures, ms. */
   prefill_ms: number;
   /** Tokens in the KV cache. */
   kv_cache_length: number;
-  /** Tiles cut from the unit's pictures. */
+  /** Tiles of the unit's pictures. */
   vision_slices: number;
   /** Tokens of those tiles. */
   vision_tokens: number;
@@ -753,33 +753,33 @@ export type Result = {
   turn_id: number;
   /** Number of the unit, from 0. */
   step: number;
-  /** The model broke off what it was saying: flush what is not yet played. */
+  /** The model was interrupted: drop audio that was not played yet. */
   barge_in: boolean;
 };
 
-/** Answer to pause. */
+/** Reply to pause. */
 export type Paused = {
-  /** Kind of message. */
+  /** Message type. */
   type: "paused";
   /** The worker is released after this long, s. */
   timeout: number;
 };
 
-/** Answer to resume. */
+/** Reply to resume. */
 export type Resumed = {
-  /** Kind of message. */
+  /** Message type. */
   type: "resumed";
 };
 
-/** Answer to interrupt: the next unit listens. */
+/** Reply to interrupt: the next unit listens. */
 export type Interrupted = {
-  /** Kind of message. */
+  /** Message type. */
   type: "interrupted";
 };
 
-/** Answer to stop. */
+/** Reply to stop. */
 export type DuplexStopped = {
-  /** Kind of message. */
+  /** Message type. */
   type: "stopped";
   /** The session. */
   session_id: string;
@@ -789,83 +789,83 @@ export type DuplexStopped = {
 
 /** The pause or the session was too long; the connection closes. */
 export type DuplexTimeout = {
-  /** Kind of message. */
+  /** Message type. */
   type: "timeout";
-  /** Which limit was reached; inactivity is silence without a pause. */
+  /** The limit reached; inactivity is missing audio without a pause. */
   reason: "pause" | "max_session" | "inactivity";
-  /** How long it was, s. */
+  /** Duration, s. */
   elapsed_s: number;
   /** The session. */
   session_id: string;
 };
 
-/** Answer to text_input: it is taken. */
+/** Reply to text_input: it was accepted. */
 export type TextAdded = {
-  /** Kind of message. */
+  /** Message type. */
   type: "text_added";
-  /** The words, without the space around them. */
+  /** The text without surrounding space. */
   text: string;
-  /** How long the sound was that was sent before, ms. */
+  /** Length of the audio sent before it, ms. */
   start_ms: number;
 };
 
-/** The one request of a `/ws/chat` connection; its type may be left out. */
+/** The request of a `/ws/chat` connection; its type may be omitted. */
 export type ChatSocketRequest = {
-  /** Kind of message. */
+  /** Message type. */
   type?: "chat";
   /** Full history, the new user message last. */
   messages: Array<Message>;
-  /** How the text is drawn. */
+  /** Generation of the text. */
   generation?: GenerationConfig;
   /** Whether the reply is spoken. */
   tts?: TTSConfig;
-  /** How pictures are cut. */
+  /** How pictures are split. */
   image?: ImageConfig;
   /** Prompt for a spoken reply. */
   use_tts_template?: boolean;
-  /** Interleave pictures and sound second by second. */
+  /** Interleave pictures and audio second by second. */
   omni_mode?: boolean;
   /** Let the model think before it answers. */
   enable_thinking?: boolean;
-  /** Text the reply begins with, as if the model had chosen it; its tokens count, so a reply of at most 1 new token is exactly this text. */
+  /** Text the reply begins with, as if generated; its tokens count, so a reply of at most 1 new token is exactly this text. */
   reply_start?: string;
-  /** Makes the draws of this reply repeatable. */
+  /** Makes the sampling of this reply repeatable. */
   seed?: number | null;
-  /** Send the reply in pieces. */
+  /** Stream the reply. */
   streaming?: boolean;
 };
 
 /** The request is in the KV cache. */
 export type ChatPrefillDone = {
-  /** Kind of message. */
+  /** Message type. */
   type: "prefill_done";
-  /** Tokens fed. */
+  /** Tokens prefilled. */
   input_tokens: number;
 };
 
-/** A piece of the reply. */
+/** A chunk of the reply. */
 export type ChatChunk = {
-  /** Kind of message. */
+  /** Message type. */
   type: "chunk";
   /** New text. */
   text_delta: string | null;
-  /** New sound: Base64 of float32, 24 kHz. */
+  /** New audio: Base64 of float32, 24 kHz. */
   audio_data: string | null;
 };
 
 /** The reply is complete. */
 export type ChatDone = {
-  /** Kind of message. */
+  /** Message type. */
   type: "done";
   /** The whole reply. */
   text: string;
   /** Tokens of the reply. */
   generated_tokens: number;
-  /** Tokens fed. */
+  /** Tokens prefilled. */
   input_tokens: number;
   /** The reply was cut short on request. */
   stopped: boolean;
-  /** All sound when not streaming: Base64 of float32, 24 kHz. */
+  /** All audio if not streamed: Base64 of float32, 24 kHz. */
   audio_data: string | null;
   /** Name of the recording. */
   recording_session_id: string | null;

@@ -1,4 +1,4 @@
-"""One-shot chat over a socket: one request, its reply in pieces or as a whole, and the end."""
+"""One-shot chat over a socket: one request and its reply, streamed or whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from core.schemas.worker import WorkerStatus
 
 
 class ChatPhase(StrEnum):
-    """Where a chat connection stands."""
+    """Phase of a chat connection."""
 
     WAITING = "waiting"
     PREFILLING = "prefilling"
@@ -45,7 +45,7 @@ class ChatPhase(StrEnum):
 
 @dataclass(frozen=True)
 class ChatLimits:
-    """What a chat connection may take. Ours.
+    """Limits of a chat connection. Ours.
 
     Attributes:
         request_timeout_s: longest time without the request.
@@ -55,14 +55,14 @@ class ChatLimits:
 
 
 class ChatMachine(SessionMachine[ChatPhase]):
-    """The rules of one `/ws/chat` connection."""
+    """State machine of one `/ws/chat` connection."""
 
     def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:
         super().__init__(ids, ChatPhase.WAITING)
         self._limits = limits or ChatLimits()
         self._request: ChatSocketRequest | None = None
         self._input_tokens = 0
-        self._whole_audio: bytes | None = None  # of a reply that is not sent in pieces
+        self._whole_audio: bytes | None = None  # of a reply that is not streamed
 
     @property
     def status(self) -> WorkerStatus:
@@ -72,8 +72,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
     def open(self, event: Opened) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
 
-    def ask(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, ChatSocketRequest)
+    def ask(self, event: Received[ChatSocketRequest]) -> list[Effect]:
         self._request = event.message
         self._phase = ChatPhase.PREFILLING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
@@ -105,11 +104,11 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return self.fail(event.error)
 
     def interrupt(self, event: Event) -> list[Effect]:
-        """Cut the reply short; the connection ends with what there is."""
+        """Cut the reply short; the connection ends with the partial reply."""
         return [Interrupt()]
 
     def cancel(self, event: Event) -> list[Effect]:
-        """Wait for the end of the prefill, then answer nothing."""
+        """Wait for the end of the prefill; there is no reply."""
         self._phase = ChatPhase.CANCELLING
         return [Interrupt()]
 

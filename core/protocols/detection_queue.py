@@ -1,6 +1,6 @@
-"""Audio of a half-duplex session that waits for voice detection, and what was detected. Pure.
+"""Half duplex: audio waiting for voice detection, and detected speech events. Pure.
 
-Bounded: beyond what `HalfDuplexLimits` lets wait, the oldest goes.
+Bounded by `HalfDuplexLimits`; the oldest is dropped.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 @dataclass(frozen=True)
 class HalfDuplexLimits(LiveLimits):
-    """What a half-duplex session may take; the idle time comes with `prepare`.
+    """Limits of a half-duplex session; the idle time-out comes with `prepare`.
 
     Attributes:
-        max_session_s: longest session; 0 is without end.
+        max_session_s: longest session; 0 is unlimited.
         prepare_timeout_s: longest time without `prepare`. Ours.
         stop_grace_s: how long `stop` waits for a reply to end. Ours.
         max_kv_tokens: tokens at which the session ends.
-        kv_reserve_tokens: the client is warned when no more than this is left. Ours.
-        max_waiting_s: most audio that waits for detection; the oldest goes. Ours: as much as may
-            come at once, so that a client that sends a whole file loses nothing of it.
-        max_waiting_chunks: most chunks of it, likewise. Ours.
-        max_waiting_segments: most segments of one chunk that wait for their answer; the oldest
-            goes. Ours.
+        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
+        max_waiting_s: audio waiting for detection; beyond it the oldest is dropped. Ours: as much
+            as may arrive at once, so that a client that sends a whole file loses none of it.
+        max_waiting_chunks: the same in chunks. Ours.
+        max_waiting_segments: segments of one chunk waiting for their reply; beyond it the oldest is
+            dropped. Ours.
     """
 
     max_waiting_s: float = AHEAD_MAX_S
@@ -44,7 +44,7 @@ class HalfDuplexLimits(LiveLimits):
 
 
 class DetectionQueue:
-    """Audio on its way to detection, and detected segments without an answer yet."""
+    """Audio waiting for detection, and detected segments waiting for a reply."""
 
     def __init__(self, limits: HalfDuplexLimits) -> None:
         self._limits = limits
@@ -83,10 +83,9 @@ class DetectionQueue:
         return [Detect(self._take_oldest())]
 
     def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
-        """Handle what detection found in its chunk.
+        """Queue the speech events of a chunk.
 
-        What follows the last complete segment is forgotten: the answer comes first, and detection
-        begins anew after it.
+        Events after the last complete segment are dropped: detection restarts after the reply.
         """
         self._is_detecting = False
         self._is_warned = False
@@ -102,7 +101,7 @@ class DetectionQueue:
         return self._speech_events.popleft() if self._speech_events else None
 
     def drop_waiting_audio(self) -> None:
-        """The model answers now: what was not detected yet never will be."""
+        """Drop undetected audio, as the model replies now."""
         self._waiting.clear()
         self._waiting_samples = 0
 
@@ -122,9 +121,9 @@ class DetectionQueue:
     def _ignored_samples(self, samples: int, at_s: float) -> int:
         """Return how many samples of a chunk belong to the cold start.
 
-        Those are the ones recorded in the first half second after `prepared`. A chunk arrives when
-        its last sample was recorded. A client that sends a file faster than it plays loses half a
-        second of it and no more.
+        These were recorded in the first half second after `prepared`; a chunk is assumed to arrive
+        when its last sample was recorded. A client that sends a file faster than real time loses
+        half a second of it at most.
         """
         recorded_from_s = at_s - samples / INPUT_SAMPLE_RATE_HZ
         early_s = max(0.0, self._ready_s + COLD_START_S - recorded_from_s)

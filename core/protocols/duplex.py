@@ -1,7 +1,7 @@
-"""Full duplex: prepare, then unit by unit listen or speak; pause, interrupt, stop.
+"""Full duplex: prepare, then listen or speak unit by unit; pause, interrupt, stop.
 
-Two coupled machines: the session's phase, and the unit, which the engine works on or not. A unit's
-result leaves before its bookkeeping, and no unit begins before the bookkeeping of the last ended.
+Two coupled machines: the phase of the session, and that of the unit in the engine. A unit's result
+is sent before its `Finalize`, and no unit begins before the `Finalize` of the last has ended.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from core.protocols.effects import (
 from core.protocols.events import (
     AudioReady,
     Detected,
+    Event,
     FinalizeDone,
     Prefetched,
     PrefillDone,
@@ -50,7 +51,7 @@ from core.schemas.worker import WorkerStatus
 
 
 class DuplexMachine(DuplexContext):
-    """The rules of one `/ws/duplex` session."""
+    """State machine of one `/ws/duplex` session."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class DuplexMachine(DuplexContext):
     ) -> None:
         super().__init__(ids, limits, count_tokens, keeps_history=keeps_history)
         self._pace = AudioRateLimit()
-        self._held_result: StepDone | None = None  # waits for its bookkeeping
+        self._held_result: StepDone | None = None  # sent after `Finalize`
 
     @property
     def status(self) -> WorkerStatus:
@@ -78,12 +79,11 @@ class DuplexMachine(DuplexContext):
 
     # --- input ---
 
-    def chunk(self, event: Received) -> list[Effect]:
-        """Add a unit's audio; begin the unit if nothing stands in its way."""
-        assert isinstance(event.message, AudioChunk)
+    def chunk(self, event: Received[AudioChunk]) -> list[Effect]:
+        """Add a unit's audio; begin the unit if possible."""
         self._since_s = event.at_s
         self._received_samples += len(event.message.audio) // SAMPLE_BYTES
-        # A chunk that is too short takes the engine as long as a whole unit.
+        # A short chunk costs the engine as much as a whole unit.
         shortest_ms = self._prepare.config.chunk_ms
         if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
             return self.fail(problem)
@@ -93,9 +93,8 @@ class DuplexMachine(DuplexContext):
         effects += [*self._units.detect_next(), *self._begin_unit(event.at_s)]
         return [*effects, *self._units.prefetch()]
 
-    def frame(self, event: Received) -> list[Effect]:
-        """Add a picture: what a chunk waits for, or what is encoded ahead of its chunk."""
-        assert isinstance(event.message, VideoFrame)
+    def frame(self, event: Received[VideoFrame]) -> list[Effect]:
+        """Add a picture; a chunk may wait for it, or it is encoded ahead of its chunk."""
         effects = self._units.add_frame(event.message.frame, event.at_s)
         if self._phase != DuplexPhase.ACTIVE:
             return effects
@@ -110,16 +109,18 @@ class DuplexMachine(DuplexContext):
         return self._begin_unit(event.at_s)
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Break the model off if the user begins to speak while it speaks."""
+        """Interrupt the model if the user begins to speak over it."""
         self._units.detected()
-        began = any(isinstance(speech_event, SpeechStarted) for speech_event in event.speech_events)
-        if began:
+        has_begun = any(
+            isinstance(speech_event, SpeechStarted) for speech_event in event.speech_events
+        )
+        if has_begun:
             self._note_speech()
-        effects: list[Effect] = [Interrupt()] if began and self._units.is_speaking else []
+        effects: list[Effect] = [Interrupt()] if has_begun and self._units.is_speaking else []
         return [*effects, *self._units.detect_next(), *self._begin_unit(event.at_s)]
 
-    def drop_while_paused(self, event: Received) -> list[Effect]:
-        """Audio and pictures of a pause are lost; warn once per pause."""
+    def drop_while_paused(self, event: Event) -> list[Effect]:
+        """Drop audio and pictures of a pause; warn once per pause."""
         return self._warn_once("paused", OutOfOrderError("Paused: what is sent now is dropped."))
 
     # --- units ---
@@ -128,7 +129,7 @@ class DuplexMachine(DuplexContext):
         return [Send(self._units.part(event.pcm, event.at_s))]
 
     def step_done(self, event: StepDone) -> list[Effect]:
-        """Send the result, then close the unit; or the other way round if so asked."""
+        """Send the result, then finalize the unit; the reverse without `deferred_finalize`."""
         self._work = None
         if not self._prepare.deferred_finalize:
             self._held_result = event
@@ -152,14 +153,13 @@ class DuplexMachine(DuplexContext):
         full = self._if_full(event.kv_tokens, effects)
         return full or [*effects, *self._begin_unit(event.at_s)]
 
-    def interrupt(self, event: Received) -> list[Effect]:
+    def interrupt(self, event: Event) -> list[Effect]:
         return [Interrupt(), Send(Interrupted())]
 
     # --- pauses and limits ---
 
-    def pause(self, event: Received) -> list[Effect]:
-        """Begin no unit until `resume`; chunks that wait keep waiting, pictures alone do not."""
-        assert isinstance(event.message, Pause)
+    def pause(self, event: Received[Pause]) -> list[Effect]:
+        """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
         self._phase = DuplexPhase.PAUSED
@@ -173,7 +173,7 @@ class DuplexMachine(DuplexContext):
             *self._units.prefetch(),
         ]
 
-    def resume(self, event: Received) -> list[Effect]:
+    def resume(self, event: Event) -> list[Effect]:
         self._phase = DuplexPhase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
@@ -205,7 +205,7 @@ class DuplexMachine(DuplexContext):
         return Send(result)
 
     def begin_anew(self) -> list[Effect]:
-        """Begin with a new prompt, which holds what was said, if the present one lacks text."""
+        """Restart with a prompt that contains the conversation, if text was added to it."""
         is_busy = self._work is not None or self._units.is_speaking
         if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
@@ -228,7 +228,7 @@ class DuplexMachine(DuplexContext):
         return [*effects, self._begin(step)]
 
     def _if_full(self, kv_tokens: int, effects: list[Effect]) -> list[Effect]:
-        """Return the end of the session if the context is full; else add a warning at most."""
+        """Return the end of the session if the context is full; else add at most a warning."""
         if self._limits.has_window:
             return []
         left = self._limits.max_kv_tokens - kv_tokens

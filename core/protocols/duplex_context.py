@@ -1,8 +1,8 @@
-"""What a duplex session knows in words: its prompt, what was said, and what is typed. Pure.
+"""Text of a duplex session: its prompt, the conversation so far, typed text. Pure.
 
-The cache of a session grows by units alone, so text that comes later begins the conversation anew,
-with a prompt that holds it and what was said so far. To the client it is the same session.
-Bounded: of the conversation the newest is kept, of the rest no more than its budget.
+The cache of a session grows by units alone, so later text restarts the conversation with a prompt
+that contains it and the conversation so far. To the client it is the same session. Bounded: the
+newest of the conversation is kept, and everything else has a budget.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from core.schemas.duplex import Prepare, Prepared, Stopped, TextAdded, TextInput
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import WarningMessage
 
-HISTORY_TOKENS: Final = 1_024  # ours: of what was said so far
-APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts that came later
+HISTORY_TOKENS: Final = 1_024  # ours: of the conversation so far
+APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts appended later
 ITEMS_MAX: Final = 256
-ITEM_MAX_CHARS: Final = 1_000  # ours: of what one says in a row, the end is kept
+ITEM_MAX_CHARS: Final = 1_000  # ours: of one speaker's consecutive text, whose end is kept
 USER_SPOKE: Final = "[the user spoke]"
 
 CountTokens = Callable[[str], int]
 
 
 class Speaker(StrEnum):
-    """Who said something."""
+    """Speaker of a line of the conversation."""
 
     USER = "User"
     ASSISTANT = "Assistant"
@@ -46,28 +46,28 @@ SPEAKER_OF: Final = {
     "developer": Speaker.DEVELOPER,
     "system": Speaker.DEVELOPER,
 }
-"""Who speaks in a message of a role."""
+"""Speaker by message role."""
 
 
 class Append(StrEnum):
-    """What words are appended for."""
+    """Purpose of appended text."""
 
-    INSTRUCTIONS = "instructions"  # from now on they hold
-    THINKING = "thinking"  # to be known, not to be spoken of
-    COMMENTARY = "commentary"  # to be spoken of now
+    INSTRUCTIONS = "instructions"  # in force from now on
+    THINKING = "thinking"  # context, not to be spoken
+    COMMENTARY = "commentary"  # to be spoken about now
 
 
 @dataclass(frozen=True)
 class Appended:
-    """Words that were appended in the middle of a session."""
+    """Text appended during a session."""
 
-    purpose: Append  # what for
-    text: str  # the words
-    event_id: str | None = None  # the client's name for the event, told when they are in
+    purpose: Append
+    text: str
+    event_id: str | None = None  # of the client's event, echoed once the prompt contains the text
 
 
 class SpokenHistory:
-    """What was said so far, as far as it is known in words."""
+    """The conversation so far, as text."""
 
     def __init__(self, count_tokens: CountTokens) -> None:
         self._count = count_tokens
@@ -77,7 +77,7 @@ class SpokenHistory:
         self._items.clear()
 
     def add(self, speaker: Speaker, text: str) -> None:
-        """Add text; what one speaker says in a row is one item."""
+        """Add text; consecutive text of one speaker is one item."""
         if self._items and self._items[-1][0] is speaker:
             _, before = self._items.pop()
             is_same = speaker is Speaker.USER and text == before == USER_SPOKE
@@ -85,7 +85,7 @@ class SpokenHistory:
         self._items.append((speaker, text[-ITEM_MAX_CHARS:]))
 
     def set_transcript(self, text: str) -> None:
-        """Replace the newest speech of the user that has no transcript yet."""
+        """Set the transcript of the user's newest speech without one."""
         for index in range(len(self._items) - 1, -1, -1):
             if self._items[index] == (Speaker.USER, USER_SPOKE):
                 self._items[index] = (Speaker.USER, text)
@@ -93,7 +93,7 @@ class SpokenHistory:
         self.add(Speaker.USER, f" {text}")
 
     def lines(self, max_tokens: int = HISTORY_TOKENS) -> list[str]:
-        """Return the newest items, oldest first, as far as the budget goes."""
+        """Return the newest items within the budget, oldest first."""
         lines: deque[str] = deque()
         for speaker, text in reversed(self._items):
             line = f"{speaker.value}: {text.strip()}"
@@ -105,27 +105,27 @@ class SpokenHistory:
 
 
 class Rebase:
-    """The prompt of a duplex session whose conversation changes."""
+    """The prompt of a duplex session, which is restarted when text is added."""
 
     def __init__(self, first: Prepare, count_tokens: CountTokens) -> None:
-        self.first = first  # what the first session begins with
-        self.history = SpokenHistory(count_tokens)  # what was said so far
-        self.is_stale = False  # a new session has to begin
-        self.must_speak = False  # the next unit speaks
+        self.first = first  # settings of the first session
+        self.history = SpokenHistory(count_tokens)  # the conversation so far
+        self.is_stale = False  # a restart is due
+        self.must_speak = False  # the next unit has to speak
         self._count = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
-        self._waiting: list[Appended] = []  # not in the present session's prompt yet
-        self._going_in: list[Appended] = []  # in the prompt that is being fed
-        self._done: list[Appended] = []  # in it, and not acknowledged yet
-        self._typed_chars = 0  # not in the present session's prompt yet
-        self._must_speak_then = False  # once they are
+        self._waiting: list[Appended] = []  # not in the current prompt yet
+        self._going_in: list[Appended] = []  # in the prompt that is being prefilled
+        self._done: list[Appended] = []  # in the prompt, not acknowledged yet
+        self._typed_chars = 0  # not in the current prompt yet
+        self._must_speak_then = False  # the same, once all text is in the prompt
 
     def ask(self) -> None:
-        """Begin a new session though no text was appended."""
+        """Request a restart without new text."""
         self.is_stale = True
 
     def type(self, text: str, *, must_speak: bool) -> bool:
-        """Add what the user typed; return whether there was room for it."""
+        """Add typed text; return whether there was room for it."""
         if self._typed_chars + len(text) > ITEM_MAX_CHARS:
             return False
         self._typed_chars += len(text) + 1
@@ -136,11 +136,11 @@ class Rebase:
 
     @property
     def is_speech_due(self) -> bool:
-        """The model has been asked to speak, and has not begun to."""
+        """Whether the model was asked to speak and has not begun."""
         return self.must_speak or self._must_speak_then
 
     def speak_next(self, *, is_wanted: bool = True) -> None:
-        """Let the first unit that has all text in its prompt speak, or not any more."""
+        """Make the first unit whose prompt contains all text speak, or cancel that."""
         self._must_speak_then = is_wanted and self.is_stale
         self.must_speak = is_wanted and not self.is_stale
 
@@ -160,7 +160,7 @@ class Rebase:
             update={
                 "prefix_system_prompt": self._instructions(),
                 "suffix_system_prompt": self._suffix(),
-                # The first units of a session listen; this is the middle of one.
+                # Only the first units of a session are forced to listen.
                 "config": self.first.config.model_copy(update={"force_listen_count": 0}),
             }
         )
@@ -176,7 +176,7 @@ class Rebase:
         self._done += done
 
     def take_done(self) -> list[Appended]:
-        """Return what is in the prompt for the first time since the last call."""
+        """Return the appended texts that entered the prompt since the last call."""
         done, self._done = self._done, []
         return done
 
@@ -200,7 +200,7 @@ class Rebase:
 
 
 class DuplexPhase(StrEnum):
-    """Where a duplex session stands."""
+    """Phase of a duplex session."""
 
     WAITING = "waiting"
     PREPARING = "preparing"
@@ -211,7 +211,7 @@ class DuplexPhase(StrEnum):
 
 
 class UnitPhase(StrEnum):
-    """What the engine does for the session's present unit."""
+    """Phase of the current unit in the engine."""
 
     IDLE = "idle"
     STEPPING = "stepping"
@@ -219,8 +219,9 @@ class UnitPhase(StrEnum):
 
 
 class DuplexContext(LiveMachine[DuplexPhase]):
-    """The part of a duplex session that deals with words."""
+    """The part of the duplex machine that deals with text."""
 
+    stopped = Stopped
     _limits: DuplexLimits
 
     def __init__(
@@ -231,31 +232,26 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         *,
         keeps_history: bool = True,
     ) -> None:
-        """Without `keeps_history` the caller keeps the history."""
+        """Without `keeps_history` the caller maintains the history."""
         self._limits = limits or DuplexLimits()
         super().__init__(ids, DuplexPhase.WAITING)
-        self.rebase = Rebase(Prepare(), count_tokens)  # what the session knows in words
+        self.rebase = Rebase(Prepare(), count_tokens)
         self._keeps_history = keeps_history
-        # By the model, and not in the history yet.
+        # Spoken by the model, not in the history yet.
         self._spoken: deque[str] = deque(maxlen=ITEMS_MAX)
         self._prepare = Prepare()
         self._units = DuplexUnits(self._limits)
         self._received_samples = 0
         self._ready_s = 0.0  # when `prepared` was sent
-        self._since_s = 0.0  # when the pause began, or audio last came
+        self._since_s = 0.0  # when the pause began, or audio last arrived
 
     @property
     def is_preparing(self) -> bool:
         return isinstance(self._work, Prefill)
 
-    def _stopped_message(self) -> Stopped:
-        ids = self._ids
-        return Stopped(session_id=ids.session_id, recording_session_id=ids.recording_session_id)
-
     # --- preparation ---
 
-    def prepare(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, Prepare)
+    def prepare(self, event: Received[Prepare]) -> list[Effect]:
         self._prepare = event.message
         self.rebase.first = event.message
         self._phase = DuplexPhase.PREPARING
@@ -277,15 +273,14 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         )
         effects: list[Effect] = [Send(message)]
         if unknown := self._prepare.config.unknown_keys:
-            text = f"These settings are not known and were left out: {', '.join(unknown)}."
+            text = f"These settings are unknown and were ignored: {', '.join(unknown)}."
             effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
         effects += [*self._restart_idle_timer(), *self._session_timer()]
         return [*effects, *self._units.prefetch()]
 
-    # --- words in the middle ---
+    # --- text during the session ---
 
-    def text(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, TextInput)
+    def text(self, event: Received[TextInput]) -> list[Effect]:
         text = event.message.text.strip()
         if not text:
             return [warn(BadPayloadError("'text' is empty."))]
@@ -294,9 +289,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
             return [warn(TooBigError(problem))]
         self._note_spoken()
         if not self.rebase.type(text, must_speak=event.message.force_speak):
-            problem = (
-                f"'text' was left out: {ITEM_MAX_CHARS} characters wait for the model already."
-            )
+            problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
             return [warn(TooBigError(problem))]
         received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
         return [Send(TextAdded(text=text, start_ms=received_ms))]
@@ -319,4 +312,4 @@ class DuplexContext(LiveMachine[DuplexPhase]):
 
     @abstractmethod
     def _restart_idle_timer(self) -> list[Effect]:
-        """Give the client its time anew; each chunk does."""
+        """Restart the idle timer; each chunk does."""

@@ -1,6 +1,6 @@
-"""Units of one duplex session: what waits for them, which begins next, and their results. Pure.
+"""Units of one duplex session: waiting input, the next unit, results. Pure.
 
-Bounded: beyond `max_chunks` the oldest chunk goes, beyond `max_frames` of one unit the oldest
+Bounded: beyond `max_chunks` the oldest chunk is dropped, beyond `max_frames` of a unit the oldest
 picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 """
 
@@ -36,27 +36,27 @@ DROPPED: Final = (
 
 @dataclass
 class WaitingChunk:
-    """One unit's input on its way to the engine."""
+    """Input of one unit that waits for the engine."""
 
     chunk: AudioChunk
     arrived_s: float
     frames: list[Frame] = field(default_factory=list)
-    has_own_frame: bool = False  # one that came with the chunk or after it
-    is_detected: bool = True  # voice activity detection has had it, or need not
+    has_own_frame: bool = False  # it came with the chunk or after it
+    is_detected: bool = True  # voice activity detection has processed it, or is off
 
 
 class Backlog:
-    """The chunks that wait, each with the pictures that will go with it."""
+    """Waiting chunks, each with its pictures."""
 
     def __init__(self, max_chunks: int, max_frames: int, frame_grace_s: float) -> None:
         self._max_chunks = max_chunks
         self._max_frames = max_frames
         self._frame_grace_s = frame_grace_s
         self._waiting: deque[WaitingChunk] = deque()
-        self._held: list[Frame] = []  # pictures that came before their chunk
+        self._held: list[Frame] = []  # pictures that arrived before their chunk
         self._next_number = 0  # of a picture
         self._last: WaitingChunk | None = None  # the newest chunk, begun or not
-        self._frames_follow = False  # this client sends each picture after its chunk
+        self._frames_follow = False  # the client sends each picture after its chunk
         self.dropped = dict.fromkeys((code for code, _ in DROPPED), 0)
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Backlog:
 
     @property
     def loose_frames(self) -> list[Frame]:
-        """The pictures that wait and were sent as messages of their own, oldest first."""
+        """Waiting pictures that were sent as messages of their own, oldest first."""
         given = (frame for entry in self._waiting for frame in entry.frames)
         return [*(frame for frame in given if frame.is_separate), *self._held]
 
@@ -83,7 +83,7 @@ class Backlog:
         frame = self._number(data, is_separate=True)
         last = self._last
         if last is not None and not last.has_own_frame and not last.frames:
-            # Only what comes right behind a chunk is meant for it.
+            # Only a picture right after a chunk belongs to it.
             self._frames_follow |= at_s - last.arrived_s <= self._frame_grace_s
         if self._waiting:
             self._waiting[0].has_own_frame = True
@@ -106,17 +106,17 @@ class Backlog:
                 entry.is_detected = True
 
     def frame_wait_s(self, now_s: float) -> float:
-        """Return how long the oldest chunk must still wait for its picture; 0 is not at all."""
+        """Return how long the oldest chunk still waits for its picture; 0 if it does not."""
         if not self._waiting or not self._frames_follow or self._waiting[0].has_own_frame:
             return 0.0
         return max(0.0, self._waiting[0].arrived_s + self._frame_grace_s - now_s)
 
     def stop_waiting_for_frames(self) -> None:
-        """Do not wait again until a picture follows a chunk again."""
+        """Stop waiting until a picture follows a chunk again."""
         self._frames_follow = False
 
     def take(self) -> WaitingChunk | None:
-        """Take out the oldest chunk if detection has had it."""
+        """Remove and return the oldest chunk if detection has processed it."""
         if not self._waiting or not self._waiting[0].is_detected:
             return None
         return self._waiting.popleft()
@@ -133,19 +133,19 @@ class Backlog:
 
 
 class PrefetchPlan:
-    """Which pictures are encoded ahead of their unit; one `Prefetch` is under way at a time.
+    """Chooses the pictures to encode ahead of their unit; one `Prefetch` runs at a time.
 
-    Beyond `max_new` between the beginnings of two units, pictures are left to the unit itself, so
-    that a client that sends more than its units can use does not keep the engine busy.
+    At most `max_new` pictures are prefetched per unit, so that a client that sends more than its
+    units can use does not keep the engine busy; the unit itself encodes the others.
     """
 
     def __init__(self, max_new: int) -> None:
         self.is_prefetching = False
         self._max_new = self._left = max_new
-        self._asked: tuple[Frame, ...] = ()  # and neither taken by a unit nor dropped since
+        self._asked: tuple[Frame, ...] = ()  # neither taken by a unit nor dropped since
 
     def next_prefetch(self, waiting: Iterable[Frame]) -> Prefetch | None:
-        """Return what is to be encoded and dropped now, if anything, and note that it is."""
+        """Start the next prefetch if there is anything to encode or drop."""
         if self.is_prefetching:
             return None
         now = tuple(waiting)
@@ -169,7 +169,7 @@ def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, .
 
 
 class ResultWriter:
-    """Counts units, speaking turns and the audio received, over one session."""
+    """Writes the results of a session and counts its units, turns and audio."""
 
     def __init__(self) -> None:
         self.is_speaking = False  # the model is in the middle of a turn
@@ -188,17 +188,17 @@ class ResultWriter:
     def write(
         self, done: StepDone, chunk: AudioChunk, wall_clock_ms: float, finalize_ms: float = 0.0
     ) -> Result:
-        """Describe one unit; each unit must be described once, in order.
+        """Return the result of a unit; call once for each, in order.
 
         Args:
-            done: What the model did with `chunk`.
-            chunk: The unit's audio.
+            done: Outcome of the unit.
+            chunk: Its audio.
             wall_clock_ms: Time from the chunk's arrival to now.
-            finalize_ms: Time of the bookkeeping since the last result.
+            finalize_ms: Time of `Finalize` since the last result.
         """
         given = done.result
         self._received_samples += len(chunk.audio) // SAMPLE_BYTES
-        # Listening on for want of audio says nothing about the turn.
+        # A unit without enough audio does not end a turn.
         is_barge_in = done.was_fed and given.is_listen and self.is_speaking
         fields = dict(given) | {
             "text": "" if given.is_listen else given.text,
@@ -224,21 +224,21 @@ class ResultWriter:
 
 @dataclass(frozen=True)
 class DuplexLimits(LiveLimits):
-    """What a duplex session may take.
+    """Limits of a duplex session.
 
     Source of the defaults: docs/specification/service.md#2.5 and #4.1.
 
     Attributes:
         pause_timeout_s: longest pause.
-        max_session_s: longest session; 0 is without end.
+        max_session_s: longest session; 0 is unlimited.
         prepare_timeout_s: longest time without `prepare`. Ours.
-        idle_timeout_s: longest time without audio, pauses apart; 0 is without end. Ours.
+        idle_timeout_s: longest time without audio, pauses excluded; 0 is unlimited. Ours.
         stop_grace_s: how long `stop` waits for a running step. Ours.
         max_kv_tokens: tokens at which the session ends, unless `has_window`.
-        kv_reserve_tokens: the client is warned when no more than this is left. Ours.
-        has_window: old units leave the cache, so that it never fills up.
-        max_backlog_chunks: most chunks that wait for their unit; the oldest goes.
-        max_frames_per_chunk: most pictures of a unit; the oldest goes.
+        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
+        has_window: a sliding window drops old units, so that the cache never fills up.
+        max_backlog_chunks: chunks waiting for their unit; beyond it the oldest is dropped.
+        max_frames_per_chunk: pictures of a unit; beyond it the oldest is dropped.
         frame_grace_s: how long a chunk waits for a picture that follows it.
     """
 
@@ -251,7 +251,7 @@ class DuplexLimits(LiveLimits):
 
 
 class DuplexUnits:
-    """Input that waits, the unit the engine works on, and the results so far."""
+    """Waiting input, the current unit, and the results of one session."""
 
     def __init__(self, limits: DuplexLimits) -> None:
         self._backlog = Backlog(
@@ -259,10 +259,10 @@ class DuplexUnits:
         )
         self._prefetch_plan = PrefetchPlan(limits.max_frames_per_chunk)
         self._writer = ResultWriter()
-        self._finalize_ms = 0.0  # of bookkeeping that no result has counted yet
-        self._current: WaitingChunk | None = None  # the one the engine works on
+        self._finalize_ms = 0.0  # not yet included in a result
+        self._current: WaitingChunk | None = None  # the unit in the engine
         self._next_index = 0
-        self._detecting: AudioChunk | None = None  # what detection listens to
+        self._detecting: AudioChunk | None = None  # in voice activity detection
         self._is_waiting_for_frame = False
         self._seen_drops = self._backlog.dropped.copy()
         self._warned: set[ErrorCode] = set()
@@ -298,7 +298,7 @@ class DuplexUnits:
         self._detecting = None
 
     def prefetch(self) -> list[Effect]:
-        """Have pictures that wait encoded, within the budget, unless some are encoded now."""
+        """Prefetch waiting pictures within the budget, unless a prefetch is running."""
         effect = self._prefetch_plan.next_prefetch(self._backlog.loose_frames)
         return [] if effect is None else [effect]
 
@@ -309,7 +309,7 @@ class DuplexUnits:
         """Begin the next unit if its input is complete.
 
         Returns:
-            What to do with the picture's timer, and the unit if it may begin.
+            Effects on the picture's timer, and the unit if it may begin.
         """
         if (wait_s := self._backlog.frame_wait_s(now_s)) > 0:
             self._is_waiting_for_frame = True
@@ -339,7 +339,7 @@ class DuplexUnits:
         self._finalize_ms += finalize_ms
 
     def result(self, done: StepDone, now_s: float) -> Result:
-        """Describe the unit the engine has worked on; once for each."""
+        """Return the result of the current unit; call once for each."""
         assert self._current is not None
         wall_clock_ms = self._wall_clock_ms(now_s)
         finalize_ms, self._finalize_ms = self._finalize_ms, 0.0
@@ -350,7 +350,7 @@ class DuplexUnits:
         return (now_s - self._current.arrived_s) * MS_PER_S
 
     def _warn_of_drops(self) -> list[Effect]:
-        """Warn with the counts so far; at most once each between the beginnings of two units."""
+        """Warn with the counts so far, at most once per unit and kind."""
         dropped, before = self._backlog.dropped, self._seen_drops
         if dropped == before:
             return []

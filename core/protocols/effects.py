@@ -1,8 +1,8 @@
-"""What a machine may ask for; plain frozen values, carried out in the order given.
+"""Effects a machine may request: frozen values, carried out in order.
 
 `Prefill`, `Step`, `Finalize`, `Generate`, `Detect` and `Prefetch` each end in exactly one event;
-the machine asks for the next one of its kind only after it, and for engine work one at a time.
-The others end in none unless they fail.
+the machine requests the next of a kind only after it, and engine work one at a time. The others end
+in none unless they fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ServerMessage = (
     | ServerEvent
     | OutputAudioDelta
 )
-"""Anything a machine may send to its client."""
+"""Any message to a client."""
 
 PrefillMessage = (
     streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare | chat.ChatSocketRequest
@@ -44,7 +44,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Post `TimerFired(name)` after `delay_s`; a running timer of this name starts anew."""
+    """Emit `TimerFired(name)` after `delay_s`; a running timer of this name restarts."""
 
     name: TimerName
     delay_s: float
@@ -52,7 +52,7 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class StopTimer:
-    """Forget a timer; harmless when it does not run. The end of the machine stops all."""
+    """Stop a timer, if it runs. The end of the machine stops all."""
 
     name: TimerName
 
@@ -70,11 +70,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A picture of a duplex session, identified by its number: its data is never compared."""
+    """A picture of a duplex session; only its number is compared."""
 
-    number: int  # counts the session's pictures in the order in which they arrive
-    data: str = field(compare=False, repr=False)  # the picture in Base64
-    # It was sent as a message of its own, not inside a chunk.
+    number: int  # order of arrival within the session
+    data: str = field(compare=False, repr=False)  # Base64
+    # Sent as a message of its own, not inside a chunk.
     is_separate: bool = field(default=True, compare=False)
 
 
@@ -86,34 +86,34 @@ class Prefill:
     """
 
     message: PrefillMessage
-    # The first of its turn: the point that `Rollback` returns to lies before it.
+    # The first of its turn; `Rollback` returns to the state before it.
     is_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Feed one unit and let the model listen or speak. Ends in `StepDone` or `EngineFailed`.
+    """Run one unit: the model listens or speaks. Ends in `StepDone` or `EngineFailed`.
 
-    Any number of `AudioReady` may come before, if the client asked for early audio.
+    Any number of `AudioReady` may precede it if the client requested early audio.
     """
 
     chunk: duplex.AudioChunk
     frames: tuple[Frame, ...]  # oldest first
     index: int  # number of the unit, from 0
-    due_s: float  # when the next unit's input may be complete, on the events' clock
-    must_speak: bool = False  # whatever the client asks for
+    due_s: float  # earliest end of the next unit's input, on the events' clock
+    must_speak: bool = False  # overrides the client's wish
     client_format: AudioFormat | None = None  # OpenAI protocols: format of the audio to the client
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Prepare pictures that wait for their unit, beside other work. Ends in `Prefetched`.
+    """Encode pictures ahead of their unit, concurrently with other work. Ends in `Prefetched`.
 
-    A `Step` uses what was made of its pictures; problems with them are reported there.
+    The `Step` uses the encoded pictures and reports problems with them.
     """
 
     frames: tuple[Frame, ...]  # pictures to encode, oldest first
-    dropped: tuple[Frame, ...] = ()  # pictures asked for earlier that no unit will need
+    dropped: tuple[Frame, ...] = ()  # requested earlier, no longer needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,75 +123,73 @@ class Finalize:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Make a reply: to what was prefilled, or to a segment, which is prefilled first.
+    """Generate a reply to the prefilled messages, or to a segment, which is prefilled first.
 
     Ends, after any number of `ChunkReady`, in `GenerateDone`, `TurnFailed` or `EngineFailed`.
     """
 
-    # Streaming: the client's message, its defaults filled in; half-duplex: what the user said;
-    # chat: the request again; realtime: all that the reply depends on. With a segment the point
-    # that `Rollback` returns to lies before it.
+    # Streaming: the client's message with defaults filled in; half duplex: the user's speech, which
+    # `Rollback` removes too; chat: the request again; Realtime: the conversation and settings.
     request: streaming.Generate | Segment | chat.ChatSocketRequest | TurnRequest
-    turn_index: int = 0  # number of the turn, from 0
+    turn_index: int = 0  # from 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Back to the point before the turn; if there is none any more, forget everything."""
+    """Return to the state before the turn; if it is no longer held, drop the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """The turn is over: keep the conversation for the next one and give the slot back."""
+    """End the turn: retain the conversation for the next one and release the slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """At once, from the loop: cut the running prefill or reply short; in duplex, listen next.
+    """Immediately, from the loop: cut short the running prefill or reply; in duplex, listen next.
 
-    It concerns work under way alone: what is asked for later is not cut short by it. Work that
-    has ended meanwhile is no mistake.
+    Work requested later is unaffected. The work may have ended meanwhile.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """At once, from the loop: running work ends at its next forward pass; `Release` follows."""
+    """Immediately, from the loop: end running work at its next forward pass; `Release` follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detect:
-    """Look for speech in audio that follows the last. Ends in `Detected`."""
+    """Run voice activity detection on the next audio of the stream. Ends in `Detected`."""
 
     samples: bytes = field(repr=False)  # little-endian float32, mono, 16 kHz
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreSpeech:
-    """Score how likely audio holds speech; it follows the last. Ends in `SpeechScored`."""
+    """Compute speech probabilities of the next audio of the stream. Ends in `SpeechScored`."""
 
     pcm: bytes = field(repr=False)  # whole samples
-    format: AudioFormat  # how they are written; another one than before begins a new stream
+    format: AudioFormat  # a different one than before begins a new stream
 
 
 @dataclass(frozen=True, slots=True)
 class Transcribe:
-    """Write down the audio of an item beside everything else. Ends in `ItemTranscribed`."""
+    """Transcribe the audio of an item concurrently. Ends in `ItemTranscribed`."""
 
     item_id: str
     pcm: bytes = field(repr=False)  # whole samples
-    format: AudioFormat  # how they are written
-    wanted: Transcription  # what the client says of the words
+    format: AudioFormat
+    wanted: Transcription  # language and prompt from the client
 
 
 @dataclass(frozen=True, slots=True)
 class ResetDetector:
-    """Forget the audio so far."""
+    """Reset voice activity detection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Once per machine: free everything the session holds, after running work has ended."""
+    """Once per machine: free the session's resources after running work has ended."""
 
 
 # --- carried out by the gateway's relay ---
@@ -202,9 +200,9 @@ class Enqueue:
     """Join the queue. Ends in `Enqueued`, `Assigned` or `QueueRefused`."""
 
     request_type: RequestType
-    # Streaming: the `prefill` whose history decides the worker.
+    # Streaming: the `prefill` whose history selects the worker.
     first_text: str | None = field(default=None, repr=False)
-    order: int | None = None  # the position it has already; None is behind all others
+    order: int | None = None  # the position it holds already; None is last
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,7 @@ class CancelTicket:
 
 @dataclass(frozen=True, slots=True)
 class ReportPosition:
-    """Post `PositionChanged` now."""
+    """Emit `PositionChanged` now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,22 +222,21 @@ class ConnectWorker:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Pass a held message of the client on to the worker."""
+    """Forward a held message of the client to the worker."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class StartRelay:
-    """From now on copy text both ways, unread."""
+    """Relay texts both ways from now on, unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWorker:
-    """Once per `Assigned`: close the socket to the worker, then give the worker back."""
+    """Once per `Assigned`: close the socket to the worker, then release the worker."""
 
-    # The turn or session ended as it should; otherwise what the worker holds in its cache is not
-    # known.
+    # The turn or session ended in order; otherwise the state of the worker's cache is unknown.
     is_clean: bool
 
 
@@ -257,7 +254,7 @@ Effect = (
     | SignalEffect
     | Release
 )
-"""Everything a worker's machine may ask for."""
+"""Effects of a worker's machine."""
 
 QueueEffect = (
     Send
@@ -272,11 +269,11 @@ QueueEffect = (
     | StartRelay
     | ReleaseWorker
 )
-"""Everything the gateway's machine may ask for."""
+"""Effects of the gateway's machine."""
 
 
 def label(effect: Effect | QueueEffect) -> str:
-    """Return the effect's word in the transition tables: `Send(result)`, `Step`, …."""
+    """Return the effect's name in the transition tables: `Send(result)`, `Step`, …."""
     match effect:
         case Send(RealtimeEvent() as event):
             return f"Send({event.family})"

@@ -1,7 +1,7 @@
-"""The gateway's part of a socket of OpenAI's protocols, which know no queue.
+"""The gateway's side of a socket of OpenAI's protocols, which have no queue.
 
-The wait has an end, and only clients that ask for it are sent their position. What a client sends
-meanwhile is kept for the worker, in order.
+The wait is limited, and only clients that request it are sent their position. Events that arrive
+meanwhile are held for the worker, in order.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.queue import Queued, QueueDone, QueueUpdate, RequestType
 
 AUDIO: Final = "audio"
-"""The kind of an event that brings audio."""
+"""Kind of an event with audio."""
 EVENT: Final = "event"
-"""The kind of any other event."""
+"""Kind of any other event."""
 
 
 RECONNECT_S: Final = 1.0
-"""Ours: a client that ends a session and begins the next at once finds its worker free by then."""
+"""Ours: by then the worker of a client that ends a session and begins another is free again."""
 
 
 @dataclass(frozen=True)
 class WaitLimits:
-    """How long a client may wait, and what is kept of it meanwhile.
+    """How long a client may wait, and how many of its events are held meanwhile.
 
     Attributes:
         max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
             clients' own limits are 10 s.
-        max_events: events kept; one more ends the connection. Oldest audio is left out first.
-        max_audio_chars: audio kept, as Base64; the oldest is left out.
+        max_events: events held; one more ends the connection. The oldest audio is dropped first.
+        max_audio_chars: Base64 of audio held; beyond it the oldest is dropped.
     """
 
     max_wait_s: float = 8.0
@@ -76,7 +76,7 @@ class WaitLimits:
 
 
 class EventQueueingMachine(QueueingMachine):
-    """The rules of one client's socket; who knows no queue is not sent its messages."""
+    """State machine of one client's socket."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class EventQueueingMachine(QueueingMachine):
         *,
         order: int | None = None,
     ) -> None:
-        """`first` is an event that the worker gets before all others."""
+        """`first` is sent to the worker before all other events."""
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
         self._events = [] if first is None else [RawMessage(EVENT, first)]
@@ -140,7 +140,7 @@ class EventQueueingMachine(QueueingMachine):
         return [*(timer if is_queued else ()), *effects]
 
     def refuse_event(self, event: Rejected) -> list[QueueEffect]:
-        """Report an event that cannot be read; the session continues unless it is too big."""
+        """Report an invalid event; the session continues unless it is too big."""
         if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
             return [warn(event.error)]
         return self._fail(event.error)

@@ -1,7 +1,7 @@
-"""What a machine handles: client messages, engine results, timers, the end of the socket.
+"""Events a machine handles: client messages, engine results, timers, the end of the socket.
 
-Plain frozen values. `at_s` is when the loop took the event in, on its monotonic clock; a machine
-compares such times and never reads a clock. `kind` is the event's word in the transition tables.
+Frozen values. `at_s` is when the loop received the event, on its monotonic clock; machines compare
+such times and never read a clock. `kind` is the event's name in the transition tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, TypeVar
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.errors import OmniError
@@ -30,30 +30,28 @@ ClientMessage = (
     | gpt_live.ClientMessage
     | realtime.ClientEvent
 )
-"""Anything a worker accepts on one of its sockets."""
+"""Any client message of a worker's sockets."""
+MessageT = TypeVar("MessageT", bound=ClientMessage, covariant=True)
 
 
 class TimerName(StrEnum):
-    """The timers a machine may run; starting a running one restarts it."""
+    """Timers of the machines; starting a running one restarts it."""
 
-    PREPARE = "prepare"  # the client must say something to begin
-    IDLE = "idle"  # the client must continue
-    PAUSE = "pause"  # a pause may not last longer
-    SESSION = "session"  # nor the whole session
-    FRAME = "frame"  # a chunk waits so long for its picture
-    STOPPING = "stopping"  # and the end for a running step
+    PREPARE = "prepare"  # time to send the first message
+    IDLE = "idle"  # time without input
+    PAUSE = "pause"  # longest pause
+    SESSION = "session"  # longest session
+    FRAME = "frame"  # time a chunk waits for its picture
+    STOPPING = "stopping"  # time `stop` waits for a running step
     PACE = "pace"  # the next piece of audio is due
-    QUEUE_UPDATE = "queue_update"  # the client is sent how long it still waits
-    WAIT = "wait"  # the client waits no longer for a worker
+    QUEUE_UPDATE = "queue_update"  # the next report of the queue position is due
+    WAIT = "wait"  # longest wait for a worker
     ANSWER = "answer"  # the model speaks by then
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of everything a machine handles.
-
-    The word of an event in the transition tables is the name of its class, in snake case.
-    """
+    """Base of all events; `KIND` is the class name in snake case."""
 
     KIND: ClassVar[str] = "event"
     at_s: float = field(default=0.0, kw_only=True)
@@ -66,14 +64,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Opened(Event):
-    """The client's socket is accepted; always the first event."""
+    """The client's socket was accepted; always the first event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Received(Event):
+class Received(Generic[MessageT], Event):
     """A valid message of the client; its kind is the message's type."""
 
-    message: ClientMessage
+    message: MessageT
     size_bytes: int = field(default=0, kw_only=True)
 
     kind = property(attrgetter("message.type"))
@@ -81,28 +79,28 @@ class Received(Event):
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Event):
-    """Something of the client that cannot be understood or is too big."""
+    """A client message that cannot be parsed or is too big."""
 
     error: OmniError
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected(Event):
-    """The socket is gone; nothing can be sent any more."""
+    """The socket is closed; nothing can be sent."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientAway(Event):
-    """The socket broke, and another one may take its place; or one did."""
+    """A resumable session lost its socket, or continues over another one."""
 
     is_away: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired(Event):
-    """A timer ran out; its kind is `<name>_timer`."""
+    """A timer fired; its kind is `<name>_timer`."""
 
     name: TimerName
 
@@ -113,12 +111,12 @@ class TimerFired(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):
-    """A request over HTTP asks to stop what is going on."""
+    """An HTTP request stops the current reply or session."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShuttingDown(Event):
-    """The program ends and waits no longer."""
+    """The process is about to exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +128,14 @@ class EngineFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class EngineWarning(Event):
-    """The engine left something out and continues: an undecodable picture, say."""
+    """The engine skipped something and continues, for example an undecodable picture."""
 
     problem: OmniError
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillDone(Event):
-    """The system prompt or the messages are in the KV cache: ends `Prefill`."""
+    """End of `Prefill`: the system prompt or the messages are in the KV cache."""
 
     cached_tokens: int = 0
     input_tokens: int = 0
@@ -148,35 +146,35 @@ class PrefillDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheMissed(Event):
-    """The cache does not hold the expected history; nothing was fed: ends `Prefill` too."""
+    """End of `Prefill`: the cache does not hold the expected history; nothing was fed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioReady(Event):
-    """The beginning of a unit's audio; any number of them come before `StepDone`."""
+    """Part of a unit's audio; any number of these precede `StepDone`."""
 
-    pcm: bytes  # little-endian float32 at 24 kHz; what follows is in the unit's result
+    pcm: bytes  # little-endian float32 at 24 kHz; the rest is in the unit's result
     client_audio: bytes = field(default=b"", repr=False)  # in `Step.client_format`
 
 
 @dataclass(frozen=True, slots=True)
 class StepDone(Event):
-    """The model listened or spoke for one unit: ends `Step`."""
+    """End of `Step`: the model listened or spoke for one unit."""
 
-    # What the view returned; the machine fills in `current_time` itself.
+    # As returned by the view; the machine fills in `current_time`.
     result: DuplexGenerateResult
     prefill_ms: float = 0.0  # time to encode the unit's audio and pictures
     kv_tokens: int = 0  # tokens in the KV cache
     vision_slices: int = 0
     vision_tokens: int = 0
-    was_fed: bool = True  # False when there was too little audio and the model was not asked
+    was_fed: bool = True  # False if there was too little audio to run the model
     # The result's audio in `Step.client_format`.
     client_audio: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizeDone(Event):
-    """The unit is closed in the cache: ends `Finalize`."""
+    """End of `Finalize`: the unit is closed in the cache."""
 
     finalize_ms: float = 0.0
     kv_tokens: int = 0
@@ -184,10 +182,10 @@ class FinalizeDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What the user said between two endpoints."""
+    """The user's speech between two endpoints."""
 
-    # Float32 little-endian, mono, 16 kHz, padding included; may be empty where only the fact
-    # counts.
+    # Little-endian float32, mono, 16 kHz, padding included; may be empty where only the event
+    # matters.
     pcm: bytes = field(repr=False)
     start_samples: int = 0  # position in the stream
     speech_samples: int = 0  # length without padding
@@ -202,14 +200,14 @@ SpeechEvent = SpeechSuspected | SpeechStarted | Segment | SpeechDiscarded
 
 @dataclass(frozen=True, slots=True)
 class Detected(Event):
-    """What voice activity detection found in one chunk, oldest first: ends `Detect`."""
+    """End of `Detect`: speech events of one chunk, oldest first."""
 
     speech_events: tuple[SpeechEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Transcribed(Event):
-    """A segment was written down, or why not; comes beside everything else."""
+    """The transcript of a segment, or why there is none; arrives at any time."""
 
     segment: Segment
     text: str = ""
@@ -220,7 +218,7 @@ class Transcribed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ItemTranscribed(Event):
-    """The audio of an item was written down, or why not: ends `Transcribe`, after any time."""
+    """End of `Transcribe`, at any time: the transcript of an item, or why there is none."""
 
     item_id: str
     text: str = ""
@@ -229,24 +227,24 @@ class ItemTranscribed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpeechScored(Event):
-    """How likely each window that followed holds speech, oldest first: ends `ScoreSpeech`."""
+    """End of `ScoreSpeech`: speech probability of each completed window, oldest first."""
 
     probabilities: tuple[float, ...] = field(default=(), repr=False)
-    # The audio as it is fed to the model: little-endian float32, mono, 16 kHz.
+    # The audio as model input: little-endian float32, mono, 16 kHz.
     samples: bytes = field(default=b"", repr=False)
-    # Power of each 4 ms from the first of these windows on, the beginning of the window that is not
-    # complete yet included; nothing where nobody needs it.
+    # Power of each 4 ms from the first of these windows on, the incomplete window included; empty
+    # where it is not needed.
     levels: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetched(Event):
-    """The pictures were encoded, as far as a unit still needs them: ends `Prefetch`."""
+    """End of `Prefetch`: the pictures that a unit still needs are encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkReady(Event):
-    """A piece of the reply; any number of them come before `GenerateDone`."""
+    """A chunk of the reply; any number of these precede `GenerateDone`."""
 
     chunk: StreamingChunk
     client_audio: bytes = field(default=b"", repr=False)  # Realtime: in the client's format
@@ -254,28 +252,28 @@ class ChunkReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class GenerateDone(Event):
-    """The reply is complete or was cut short, and closed in the cache: ends `Generate`."""
+    """End of `Generate`: the reply is complete or was cut short, and is closed in the cache."""
 
     text: str = ""
-    stopped: bool = False  # it was cut short by `Interrupt` or `Cancel`
-    token_stats: TokenStats = field(default_factory=TokenStats)  # what the turn cost
+    stopped: bool = False  # cut short by `Interrupt` or `Cancel`
+    token_stats: TokenStats = field(default_factory=TokenStats)  # of the whole turn
     kv_tokens: int = 0  # tokens in the KV cache
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFailed(Event):
-    """The turn broke; the session may live on: ends `Generate` or a turn's `Prefill`."""
+    """End of `Generate` or of a turn's `Prefill`: the turn failed; the session may continue."""
 
     error: OmniError
     can_rollback: bool = False
 
 
-# What follows is for the gateway's queueing machine alone.
+# --- events of the gateway's queueing machine ---
 
 
 @dataclass(frozen=True, slots=True)
 class RawMessage(Event):
-    """A message of the client as it came; its kind is its type, or "other"."""
+    """An unparsed client message; its kind is its type, or "other"."""
 
     message_type: str
     text: str = field(repr=False)
@@ -285,7 +283,7 @@ class RawMessage(Event):
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where a request stands in the queue."""
+    """Position of a request in the queue."""
 
     ticket_id: str
     position: int
@@ -303,22 +301,22 @@ class Enqueued(Event):
 
 @dataclass(frozen=True, slots=True)
 class PositionChanged(Enqueued):
-    """The position or the estimate changed, or was asked for."""
+    """The position or the estimate changed, or was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRefused(Event):
-    """The queue is full, there is no worker, or the place was cancelled."""
+    """The queue is full, there is no worker, or the ticket was cancelled."""
 
     error: OmniError
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Event):
-    """A worker is ours until it is released."""
+    """A worker is assigned until it is released."""
 
     worker_id: str
-    is_resumed: bool = False  # it has kept the session that continues
+    is_resumed: bool = False  # it retained the session that continues
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +326,7 @@ class WorkerConnected(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerUnreachable(Event):
-    """The worker cannot be reached, and there is another one; `order` was the request's place."""
+    """The worker cannot be reached, but another can; `order` was the request's position."""
 
     error: OmniError
     order: int | None = None
@@ -336,14 +334,14 @@ class WorkerUnreachable(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed(Event):
-    """The worker cannot be reached, or its socket broke before it said its last word."""
+    """The worker cannot be reached, or its socket broke before its last message."""
 
     error: OmniError
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerClosed(Event):
-    """The worker closed its socket after its last word, which was passed on."""
+    """The worker closed its socket after its last message, which was forwarded."""
 
     code: int = 1000
     reason: str = ""
@@ -351,4 +349,4 @@ class WorkerClosed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded(Event):
-    """The worker's `done` was passed on; the next turn queues again (streaming only)."""
+    """The worker's `done` was forwarded; the next turn queues again (streaming only)."""

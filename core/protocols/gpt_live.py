@@ -1,11 +1,11 @@
-"""GPT-Live over full duplex: from the events of the client to a live session, and back.
+"""GPT-Live over full duplex: translates client events to the duplex machine, and back.
 
-A machine around the duplex machine, whose phases are its own. Pure: audio comes and goes as bytes.
+Its phases are those of the duplex machine inside. Pure: audio is passed as bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -55,29 +55,27 @@ from core.schemas.gpt_live import (
 )
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
-from core.schemas.realtime import NamedEvent
 from core.schemas.worker import WorkerStatus
 
-CONTENT_TOKENS: Final = 500  # the original's: of one append
+CONTENT_TOKENS: Final = 500  # of one append; source: the original protocol
 USAGE_PERIOD_S: Final = 15.0
 SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time."
-IDLE_S: Final = 600.0  # ours: a client that says nothing, not even silence, is gone
+IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
 @dataclass
 class _Session:
-    """What is kept for the client."""
+    """State of the session apart from its units."""
 
-    start_id: str | None = None  # its name for the event that began the session
-    is_kept: bool = True  # it does not object to a recording
-    fixture: Fixture | None = None  # the recording that is played to it
-    usage_due_s: float = 0.0  # when its usage is next sent
-    last_said_s: float = 0.0  # when it last said something
+    start_id: str | None = None  # id of the client's `session.start`
+    may_record: bool = True
+    usage_due_s: float = 0.0  # when the usage is next reported
+    last_event_s: float = 0.0  # when the client last sent an event
     closing: Closing = "close_requested"  # why the session ends
 
 
 class GptLiveMachine:
-    """The rules of one `/v1/live/sessions` socket."""
+    """State machine of one `/v1/live/sessions` socket."""
 
     rows: ClassVar[Index[Any, Effect]]
 
@@ -102,29 +100,28 @@ class GptLiveMachine:
         return self._units.machine.status
 
     @property
-    def is_kept(self) -> bool:
-        return self._session.is_kept
+    def may_record(self) -> bool:
+        return self._session.may_record
 
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """What the last event led the duplex machine to, for observers."""
+        """Events and effects of the duplex machine during the last event, for observers."""
         return tuple(self._units.seen)
 
     def handle(self, event: Event) -> list[Effect]:
         self._units.seen.clear()
         if isinstance(event, Received):
-            self._session.last_said_s = event.at_s
+            self._session.last_event_s = event.at_s
         row = self.rows.get((self.phase, event.kind))
         return [] if row is None else row.action(self, event)
 
-    # --- the beginning ---
+    # --- start ---
 
-    def start(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, SessionStart)
+    def start(self, event: Received[SessionStart]) -> list[Effect]:
         settings = event.message.session
         self._events.settings = settings
         self._session.start_id = event.message.event_id
-        self._session.is_kept = settings.store is not False
+        self._session.may_record = settings.store is not False
         first = duplex.Prepare(
             prefix_system_prompt=settings.instructions or "",
             ref_audio_base64=settings.audio.output.voice_sample,
@@ -140,10 +137,10 @@ class GptLiveMachine:
         self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
 
-    def too_early(self, event: Received) -> list[Effect]:
+    def too_early(self, event: Received[Any]) -> list[Effect]:
         return [self._error(event, "session_not_started", "Send 'session.start' first.")]
 
-    def started_already(self, event: Received) -> list[Effect]:
+    def started_already(self, event: Received[Any]) -> list[Effect]:
         text = "The session has been started already."
         return [self._error(event, "session_already_started", text)]
 
@@ -153,26 +150,23 @@ class GptLiveMachine:
             for effect in self._translated(self._units.handle(event))
         ]
 
-    # --- what the client says ---
+    # --- client events ---
 
-    def append_audio(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, AudioReceived)
+    def append_audio(self, event: Received[AudioReceived]) -> list[Effect]:
         return self._translated(self._units.append_audio(event.message.samples, event.at_s))
 
-    def append_image(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, InputImageAppend)
+    def append_image(self, event: Received[InputImageAppend]) -> list[Effect]:
         frame = duplex.VideoFrame(frame=event.message.image)
         return self._translated(self._units.handle(Received(frame, at_s=event.at_s)))
 
-    def mute(self, event: Received) -> list[Effect]:
+    def mute(self, event: Received[Any]) -> list[Effect]:
         is_muted = self._units.input.is_muted = event.kind.endswith(".mute")
         done = "input_audio.muted" if is_muted else "input_audio.unmuted"
-        return [self._events.acknowledged(done, _name_of(event))]
+        return [self._events.acknowledged(done, event.message.event_id)]
 
-    def append(self, event: Received) -> list[Effect]:
-        """Add text; it reaches the model with the next unit in which it may begin anew."""
+    def append(self, event: Received[ContextAppend]) -> list[Effect]:
+        """Append text; the model gets it at its next pause."""
         message = event.message
-        assert isinstance(message, ContextAppend)
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
         if message.delegation_id is not None:
             return [self._error(event, "invalid_value", "No such delegation.", "delegation_id")]
@@ -183,29 +177,26 @@ class GptLiveMachine:
         if not self._units.rebase.has_room(words):
             text = "'content' finds no room: too much was appended to this session."
             return [self._error(event, "content_too_long", text, "content")]
-        if self._session.fixture is not None and words.purpose is Append.COMMENTARY:
+        if self._units.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
         self._units.rebase.append(words)
         return self._translated(self._units.advance(event.at_s))
 
-    def play(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, Fixture)
-        if self._session.fixture is not None:
+    def play(self, event: Received[Fixture]) -> list[Effect]:
+        if self._units.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
-        effects = self._translated(self._units.play_over(event.message.samples, event.at_s))
-        self._session.fixture = event.message
+        effects = self._translated(self._units.play(event.message, event.at_s))
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
-    def change(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, SessionUpdate)
+    def change(self, event: Received[SessionUpdate]) -> list[Effect]:
         if not self._events.change(event.message.session):
             param, text = "session.delegation.type", "The type of delegation is fixed at the start."
             return [self._error(event, "invalid_value", text, param)]
         return [self._events.session("updated", event.message.event_id)]
 
-    def not_offered(self, event: Received) -> list[Effect]:
-        """Refuse what needs a delegation."""
+    def not_offered(self, event: Received[Any]) -> list[Effect]:
+        """Refuse an event that requires a delegation."""
         text = f"'{event.kind}' requires Responses delegation."
         return [self._error(event, "invalid_event", text)]
 
@@ -216,10 +207,10 @@ class GptLiveMachine:
             return [self._events.error(problem.openai_code, problem.message, *where)]
         return [self._events.error("invalid_event", problem.message)]
 
-    def close(self, event: Received) -> list[Effect]:
+    def close(self, event: Event) -> list[Effect]:
         return self._translated(self._units.handle(Received(Stop(), at_s=event.at_s)))
 
-    # --- the clock ---
+    # --- clock ---
 
     def tick(self, event: TimerFired) -> list[Effect]:
         session, units, at_s = self._session, self._units, event.at_s
@@ -228,31 +219,29 @@ class GptLiveMachine:
         effects: list[Effect] = [
             send for piece in units.due(at_s) for send in self._events.spoken(piece)
         ]
-        if session.fixture is not None and not units.sender.is_audible:
+        if (fixture := units.take_played()) is not None:
             name = "output_audio.fixture.played"
-            effects.append(self._events.acknowledged(name, session.fixture.event_id))
-            session.fixture = None
-            units.end_play_over()
+            effects.append(self._events.acknowledged(name, fixture.event_id))
         if at_s >= session.usage_due_s:
             session.usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))
         effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
-        if at_s - session.last_said_s > IDLE_S and units.is_active:
+        if at_s - session.last_event_s > IDLE_S and units.is_active:
             session.closing = "expired"
             return [*effects, *self._translated(units.handle(Received(Stop(), at_s=at_s)))]
-        if units.input.is_starved(at_s):  # otherwise each append has begun what was due
+        if units.input.is_starved(at_s):  # otherwise each append advances the units
             effects += self._translated(units.advance(at_s))
         return effects
 
     def wait_for_client(self, event: ClientAway) -> list[Effect]:
-        """Send nothing while the client is away; then continue where it was left."""
+        """Pause while the client is away; then continue from there."""
         if event.is_away:
             self._units.pause()
             return [StopTimer(TimerName.PACE)]
         self._units.resume(event.at_s)
         return self._restart_clock(event.at_s)
 
-    # --- what the engine says ---
+    # --- engine events ---
 
     def detected(self, event: Detected) -> list[Effect]:
         return self._translated(self._units.detected(event))
@@ -285,31 +274,31 @@ class GptLiveMachine:
         return [sent for effect in effects for sent in self._translation_of(effect)]
 
     def _translation_of(self, effect: Effect) -> list[Effect]:
+        if not isinstance(effect, Send):
+            return [effect]
         events, session, received_ms = self._events, self._session, self._units.input.received_ms
-        match effect:
-            case Send(duplex.Prepared()):
+        match effect.message:
+            case duplex.Prepared():
                 return [events.session("started", session.start_id), *events.notes()]
-            case Send(UserTranscript() as said):
-                return [*events.transcribed(said)]
-            case Send(duplex.Stopped()):
+            case UserTranscript() as transcript:
+                return [*events.transcribed(transcript)]
+            case duplex.Stopped():
                 return [events.closed(session.closing, received_ms)]
-            case Send(duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL)):
+            case duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL):
                 return [events.closed("expired", received_ms)]
-            case Send(WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL)):
-                return []  # a new duplex session begins in time
-            case Send(WarningMessage(code=code, message=text)):
+            case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
+                return []  # the duplex session restarts before the context is full
+            case WarningMessage(code=code, message=text):
                 return [events.info(code.value, text)]
-            case Send(ErrorMessage() as error):
+            case ErrorMessage() as error:
                 return [events.failed(error)]
         return [effect]
 
-    def _error(self, event: Received, code: str, text: str, param: str | None = None) -> Effect:
-        return self._events.error(code, text, param, _name_of(event))
-
-
-def _name_of(event: Received) -> str | None:
-    assert isinstance(event.message, NamedEvent | AudioReceived | Fixture)
-    return event.message.event_id
+    # Any: every client event may have an id.
+    def _error(
+        self, event: Received[Any], code: str, text: str, param: str | None = None
+    ) -> Effect:
+        return self._events.error(code, text, param, event.message.event_id)
 
 
 WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
@@ -319,7 +308,8 @@ OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
 CLOSED: Final = DuplexPhase.CLOSED
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
-CLIENT_ROWS: Final = (
+# Any: the client event that the action takes.
+CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
     ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
     ("session.input_image.append", UNITS, MACHINE.append_image),
     ("session.input_audio.mute", MUTED, MACHINE.mute),
@@ -328,7 +318,7 @@ CLIENT_ROWS: Final = (
     ("session.update", f"{ERROR} Send(session.updated)", MACHINE.change),
     ("session.close", LAST, MACHINE.close),
 )
-"""What may be said once the session was begun, what it leads to, and who sees to it."""
+"""Client events after `session.start`, with their effects and actions."""
 TOO_EARLY: Final = (*(kind for kind, _, _ in CLIENT_ROWS), *REFUSED, "fixture")
 TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),

@@ -1,7 +1,4 @@
-"""GPT-Live's server events, and its effects in the words of transition tables.
-
-Pure: ids are counted.
-"""
+"""Server events of GPT-Live, and names of its effects in the transition table. Pure."""
 
 from __future__ import annotations
 
@@ -19,33 +16,33 @@ from core.schemas.gpt_live import SessionChanges, SessionSettings
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, UserTranscript
 
-SHOWN_LIFE_S: Final = 3_600  # shown where sessions have no end
+SHOWN_LIFE_S: Final = 3_600  # reported where sessions are unlimited
 ID_DIGITS: Final = 9
 Closing = Literal["close_requested", "expired", "connection_lost"]
 
 
 @dataclass(frozen=True)
 class LiveNames:
-    """What a session is called, and when it began."""
+    """Facts of a session that its events report."""
 
     session_id: str
-    model: str  # the model that is served
-    event_prefix: str = ""  # begins the ids of its events
-    opened_unix_s: int = 0  # when its socket was accepted
-    transcribes: bool = False  # what the user says is written down
+    model: str  # the served model's id
+    event_prefix: str = ""  # of event ids
+    opened_unix_s: int = 0  # when the socket was accepted
+    transcribes: bool = False  # the user's speech is transcribed
 
 
 class LiveEvents:
-    """Makes the events of one session. An optional field without a value is absent, never null."""
+    """Builds the events of one session. Optional fields without a value are absent, never null."""
 
     def __init__(self, names: LiveNames, max_session_s: float) -> None:
         self._names = names
         self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_LIFE_S)
-        self.settings = SessionSettings(model=names.model)  # what the client wants
+        self.settings = SessionSettings(model=names.model)  # requested by the client
         self._count = 0
 
     def change(self, changes: SessionChanges) -> bool:
-        """Apply a change; return whether it is allowed."""
+        """Apply a change unless it is not allowed; return whether it is."""
         old, new = self.settings.delegation, changes.delegation
         if new is not None and old is not None and new.type != old.type:
             return False
@@ -66,7 +63,7 @@ class LiveEvents:
         if self.settings.delegation is not None:
             notes.append(("delegation_unsupported", "This server never delegates a task."))
         if unknown := self.settings.unknown_keys:
-            text = f"These parameters are not known and were left out: {', '.join(unknown)}."
+            text = f"These parameters are unknown and were ignored: {', '.join(unknown)}."
             notes.append(("unknown_parameter", text))
         return [self.info(code, text) for code, text in notes]
 
@@ -81,7 +78,7 @@ class LiveEvents:
         return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), audio]
 
     def transcribed(self, said: UserTranscript) -> list[Send]:
-        """Return what the user said; nothing if it could not be transcribed."""
+        """Return the user's transcript; nothing if transcription failed."""
         if not said.text:
             return []
         end_ms = said.start_ms + said.duration_ms
@@ -151,7 +148,7 @@ PASSED_ON: Final = frozenset(
     "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
     "transcribed".split()
 )
-"""Events of which the duplex machine alone decides."""
+"""Events handled by the duplex machine alone."""
 TRANSLATIONS: Final = {
     "Send(stopped)": "Send(session.closed)",
     "Send(timeout)": "Send(session.closed)",
@@ -161,16 +158,16 @@ TRANSLATIONS: Final = {
     "Send(result)": "",
     "Send(result_part)": "",
 }
-"""What is sent in place of the duplex machine's messages."""
+"""Effects by which those of the duplex machine are replaced."""
 
 
 # Any: rows of two machines.
 def passed_on(
     row: Row[Any, Effect], action: Callable[[Any, Any], list[Effect]]
 ) -> Row[Any, Effect]:
-    """Return the row by which an event reaches a row of the duplex machine."""
+    """Return the row that passes an event on to a row of the duplex machine."""
     phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
     words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
-    goes_on = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
-    effects = " ".join(dict.fromkeys(f"{words}{goes_on}".split()))
+    continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
+    effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
     return Row(phases, row.event, row.targets, effects, action)

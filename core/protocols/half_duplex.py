@@ -1,6 +1,6 @@
-"""Half duplex: the user speaks until silence, the model answers, and then listens again.
+"""Half duplex: the user speaks until silence, the model replies, then listens again.
 
-Detection works on one chunk at a time; audio that comes while the model answers is dropped.
+Detection processes one chunk at a time; audio that arrives during a reply is dropped.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from core.schemas.worker import WorkerStatus
 
 
 class HalfDuplexPhase(StrEnum):
-    """Where a half-duplex session stands."""
+    """Phase of a half-duplex session."""
 
     WAITING = "waiting"
     PREPARING = "preparing"
@@ -72,8 +72,9 @@ class HalfDuplexPhase(StrEnum):
 
 
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
-    """The rules of one `/ws/half_duplex` session."""
+    """State machine of one `/ws/half_duplex` session."""
 
+    stopped = Stopped
     _limits: HalfDuplexLimits
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
@@ -86,20 +87,15 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._turn_index = 0
         self._turn_began_s = 0.0
         self._ready_s = 0.0  # when `prepared` was sent
-        self._received_s = 0.0  # when audio last came, or was last expected
+        self._received_s = 0.0  # when audio last arrived, or playback ended
 
     @property
     def status(self) -> WorkerStatus:
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
-    def _stopped_message(self) -> Stopped:
-        ids = self._ids
-        return Stopped(session_id=ids.session_id, recording_session_id=ids.recording_session_id)
-
     # --- preparation ---
 
-    def prepare(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, Prepare)
+    def prepare(self, event: Received[Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
         self._phase = HalfDuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
@@ -119,9 +115,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- listening ---
 
-    def chunk(self, event: Received) -> list[Effect]:
-        """Add audio; even what is ignored restarts the idle timer."""
-        assert isinstance(event.message, AudioChunk)
+    def chunk(self, event: Received[AudioChunk]) -> list[Effect]:
+        """Add audio; even ignored audio restarts the idle timer."""
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
             return self.fail(problem)
         waiting = self._wait_for_audio(event.at_s)
@@ -134,7 +129,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             effects += self._detection.detect_next()
         return effects
 
-    # --- answering ---
+    # --- replying ---
 
     def piece(self, event: ChunkReady) -> list[Effect]:
         return [Send(self._reply.add(event.chunk, event.at_s))]
@@ -173,7 +168,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [*effects, Send(message), *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
-        """Cut the reply short, and make none for what was said before it."""
+        """Cut the reply short, and drop segments that wait for one."""
         self._detection.drop_segments()
         return [Interrupt()]
 
@@ -191,7 +186,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- helpers ---
 
     def _take_speech_events(self, now_s: float) -> list[Effect]:
-        """Send what was found, up to a segment that has to be answered."""
+        """Report speech events up to a segment, which begins a reply."""
         effects: list[Effect] = []
         while (speech_event := self._detection.next_speech_event()) is not None:
             is_speaking = isinstance(speech_event, SpeechStarted)
@@ -220,7 +215,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return effects
 
     def _wait_for_audio(self, now_s: float) -> list[Effect]:
-        """Restart the idle timer; the client is silent by contract until it has played all."""
+        """Restart the idle timer from the end of playback, until which the client is silent."""
         self._received_s = max(now_s, self._reply.playback_end_s)
         return [StartTimer(TimerName.IDLE, self._received_s - now_s + self._timeout_s)]
 

@@ -1,6 +1,6 @@
-"""What the machines of a worker share: table look-up, warnings, and the one way to end.
+"""Base of the worker's state machines: table look-up, warnings, and the end of a session.
 
-A machine asks for engine work only while none is under way, and for `Release` exactly once.
+A machine requests engine work only while none is running, and `Release` exactly once.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.tables import SAME, Index, Row
+from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
@@ -67,14 +68,14 @@ from core.schemas.worker import WorkerStatus
 
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
-# What a client got wrong without harm: the message is left out and the session continues.
+# Client errors that only drop the message; the session continues.
 RECOVERABLE: Final = (UnknownTypeError, PictureError)
 
 FAILURE: Final = "Send(error) Release Close"
-"""What `fail` asks for when no work is under way."""
+"""Effects of `fail` when no work is running."""
 
 ENDING: Final = f"Cancel {FAILURE}"
-"""What `fail` asks for otherwise."""
+"""Effects of `fail` otherwise."""
 
 
 WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProxyType(
@@ -88,12 +89,12 @@ WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProx
         TurnFailed: (Prefill, Generate),
     }
 )
-"""Which work an engine result may come from."""
+"""The work that an engine event may result from."""
 
 
 @dataclass(frozen=True)
 class SessionIds:
-    """What a session is called, and the secret of its owner."""
+    """Ids of a session, and the secret of its owner."""
 
     session_id: str
     recording_session_id: str | None = None
@@ -105,9 +106,9 @@ def warn(problem: OmniError) -> Send:
 
 
 class SessionMachine(ABC, Generic[PhaseT]):
-    """One session's rules: `handle` and the phase are all there is to see."""
+    """State machine of one session."""
 
-    # Its transition table; every machine's phases include "closed".
+    # The transition table; the phases of every machine include "closed".
     rows: ClassVar[Index[Any, Effect]]
 
     def __init__(self, ids: SessionIds, first: PhaseT) -> None:
@@ -124,7 +125,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
 
     @property
     def is_closed(self) -> bool:
-        """`Release` was asked for; nothing will be asked for any more."""
+        """Whether `Release` was requested; no effect follows it."""
         return self._phase == self._closed
 
     @property
@@ -134,13 +135,13 @@ class SessionMachine(ABC, Generic[PhaseT]):
     @property
     @abstractmethod
     def status(self) -> WorkerStatus:
-        """What the worker reports because of this session."""
+        """Worker status that results from this session."""
 
     def handle(self, event: Event) -> list[Effect]:
         """Handle an event.
 
         Returns:
-            What is to be done, in order. Nothing once the machine is closed.
+            The effects to carry out, in order; none once the machine is closed.
         """
         if self.is_closed or not self._is_expected(event):
             return []
@@ -148,12 +149,12 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _is_expected(self, event: Event) -> bool:
-        """Return whether an engine result belongs to the work under way; other events always do."""
+        """Return whether an engine event results from running work; other events always pass."""
         work_of_event = WORK_OF.get(type(event))
         return work_of_event is None or isinstance(self._work, work_of_event)
 
     def _not_allowed(self, event: Event) -> list[Effect]:
-        """Answer a pair that is not in the table; late timers and results mean nothing."""
+        """Handle an event without a row; late timers and engine results are ignored."""
         if not isinstance(event, Received):
             return []
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}."))]
@@ -187,14 +188,14 @@ class SessionMachine(ABC, Generic[PhaseT]):
         text = f"The conversation is nearly too long: {left_tokens} tokens are left."
         return [Send(WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL, message=text))]
 
-    # --- what every protocol does in every open phase ---
+    # --- common actions of all open phases ---
 
     def fail(self, error: OmniError) -> list[Effect]:
         fields = describe_error(error)
         return self._end(ErrorMessage.of(error), close=Close(fields.close_code, fields.code))
 
     def ignore(self, event: Event) -> list[Effect]:
-        """Do nothing; observers have seen it."""
+        """Do nothing; the event is for observers."""
         return []
 
     def reject(self, event: Rejected) -> list[Effect]:
@@ -224,7 +225,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self.fail(event.error)
 
     def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        """The program ends, and the client gets an error before its socket closes."""
+        """Send an error before the process exits."""
         message = ErrorMessage.of(ShuttingDownError())
         return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
 
@@ -232,7 +233,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
 def common_rows(
     phases: tuple[StrEnum, ...], closed: StrEnum
 ) -> tuple[Row[SessionMachine[Any], Effect], ...]:
-    """Return the rows that hold in every protocol; `phases` are all but `closed`."""
+    """Return the rows common to all protocols; `phases` are all but `closed`."""
     machine = SessionMachine
     return (
         Row(phases, "heartbeat", SAME, "", machine.ignore),
@@ -243,21 +244,21 @@ def common_rows(
     )
 
 
-FASTEST: Final = 1.5  # times real time, in the long run. Ours.
-# Ours: how far audio may be ahead. A silent peer is disconnected after 40 s, so no client
-# has more to send at once when its network comes back.
+FASTEST: Final = 1.5  # times real time, on average. Ours.
+# Ours: how far audio may be ahead. A silent peer is disconnected after 40 s, so no client has more
+# to send at once after a network outage.
 AHEAD_MAX_S: Final = 40.0
 
 
 class AudioRateLimit:
-    """How far the audio of one client is ahead of the clock."""
+    """Limits how far a client's audio may run ahead of real time."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
         self._at_s = 0.0
 
     def take(self, audio: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
-        """Count a chunk, at least `shortest_ms` long; return the error for a client too fast."""
+        """Count a chunk as at least `shortest_ms`; return an error if the client is too fast."""
         audio_s = len(audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
         self._ahead_s = left_s + max(audio_s, shortest_ms / MS_PER_S)
@@ -271,7 +272,7 @@ class AudioRateLimit:
 
 
 class Reply:
-    """The pieces of one reply as they pass: their text, number, and when they will have sounded."""
+    """Text, chunk count and playback end of one reply."""
 
     def __init__(self, playback_end_s: float = 0.0) -> None:
         self._texts: list[str] = []
@@ -285,20 +286,20 @@ class Reply:
 
     @property
     def playback_end_s(self) -> float:
-        """When a client that plays each piece on arrival will have played all; 0 without audio."""
+        """When a client that plays each chunk on arrival has played all; 0 without audio."""
         return self._playback_end_s
 
-    def add(self, piece: StreamingChunk, at_s: float) -> Chunk:
-        self._texts.append(piece.text_delta or "")
-        self._next_index = piece.chunk_index + 1
-        self._is_final_sent = piece.is_final
-        duration_s = len(piece.audio_data or b"") / SAMPLE_BYTES / piece.audio_sample_rate
+    def add(self, chunk: StreamingChunk, at_s: float) -> Chunk:
+        self._texts.append(chunk.text_delta or "")
+        self._next_index = chunk.chunk_index + 1
+        self._is_final_sent = chunk.is_final
+        duration_s = len(chunk.audio_data or b"") / SAMPLE_BYTES / chunk.audio_sample_rate
         if duration_s > 0:
             self._playback_end_s = max(self._playback_end_s, at_s) + duration_s
-        return Chunk.model_validate(dict(piece))
+        return Chunk.model_validate(dict(chunk))
 
     def last_chunk(self) -> list[Chunk]:
-        """Return the empty final piece unless one was sent already."""
+        """Return the empty final chunk unless one was sent already."""
         if self._is_final_sent:
             return []
         self._is_final_sent = True
@@ -307,7 +308,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class LiveLimits:
-    """What a half- or full-duplex session may take; the subclasses describe each field."""
+    """Limits of a half- or full-duplex session; the subclasses describe each field."""
 
     max_session_s: float = 0.0
     prepare_timeout_s: float = 60.0
@@ -317,17 +318,15 @@ class LiveLimits:
 
 
 class LiveMachine(SessionMachine[PhaseT]):
-    """What half and full duplex share: one `prepare`, and a `stop` that waits for the engine."""
+    """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
+    # The reply to `stop`.
+    stopped: ClassVar[type[duplex.Stopped] | type[half_duplex.Stopped]]
     _limits: LiveLimits
 
     def __init__(self, ids: SessionIds, first: PhaseT) -> None:
         super().__init__(ids, first)
-        self._stopping = type(first)("stopping")  # waits for the end of running work
-
-    @abstractmethod
-    def _stopped_message(self) -> ServerMessage:
-        """Return the answer to `stop`."""
+        self._stopping = type(first)("stopping")  # waits for running work to end
 
     def open(self, event: Event) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
@@ -337,7 +336,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
 
     def _not_allowed(self, event: Event) -> list[Effect]:
-        # Audio still on its way to a session that ends is no mistake.
+        # Audio may still be in flight when a session ends.
         return [] if self._phase == self._stopping else super()._not_allowed(event)
 
     def stop(self, event: Event) -> list[Effect]:
@@ -347,15 +346,16 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [*self._cancel(), StartTimer(TimerName.STOPPING, self._limits.stop_grace_s)]
 
     def finish_stop(self, event: Event) -> list[Effect]:
-        """Answer `stop` and close; work that has not ended by now keeps only `Release` waiting."""
-        return self._end(self._stopped_message(), close=Close())
+        """Answer `stop` and close; only `Release` waits for work that still runs."""
+        session_id, recording_id = self._ids.session_id, self._ids.recording_session_id
+        message = self.stopped(session_id=session_id, recording_session_id=recording_id)
+        return self._end(message, close=Close())
 
     def end_work_and_stop(self, event: Event) -> list[Effect]:
         self._work = None
         return self.finish_stop(event)
 
     def preparation_failed(self, event: TurnFailed) -> list[Effect]:
-        """Without a system prompt there is no session."""
         self._work = None
         return self.fail(event.error)
 
@@ -363,7 +363,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [warn(NotPreparedError())]
 
     def not_prepared_once(self, event: Event) -> list[Effect]:
-        """Drop audio or a picture that came too early; warn of the first."""
+        """Drop audio or a picture that came too early; warn once."""
         return self._warn_once("not_prepared", NotPreparedError())
 
     def already_prepared(self, event: Event) -> list[Effect]:
@@ -376,9 +376,9 @@ class LiveMachine(SessionMachine[PhaseT]):
 def live_rows(
     running: tuple[StrEnum, ...], stopping: StrEnum, closed: StrEnum, ends_of_work: str
 ) -> tuple[Row[LiveMachine[Any], Effect], ...]:
-    """Return the rows that half and full duplex share.
+    """Return the rows common to half and full duplex.
 
-    `running` are the phases that `stop` leaves, `ends_of_work` the events that may end running
+    `running` are the phases in which `stop` applies, `ends_of_work` the events that may end running
     work, separated by spaces.
     """
     machine = LiveMachine

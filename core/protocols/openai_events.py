@@ -1,6 +1,6 @@
-"""Server events of OpenAI's protocols; those of Realtime as its beta spells them, too.
+"""Server events of OpenAI's protocols, with the beta spellings of Realtime.
 
-Null stands only where the protocol's clients take it: validators of some take an absent key alone.
+A field is null only where all clients accept it; some validators accept only an absent key.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class RealtimeEvent(ServerEvent):
 
     @property
     def family(self) -> str:
-        """Its type up to the first dot, which is what transition tables name."""
+        """The type up to the first dot, as in transition tables."""
         return self.type.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class OutputAudioDelta:
-    """40 ms of what the model says, or 100 ms of silence while it says nothing.
+    """40 ms of speech, or 100 ms of silence.
 
-    No `ServerEvent`, as there are 25 of them in a second of speech.
+    Not a `ServerEvent`, as there are 25 in a second of speech.
     """
 
     samples: bytes = field(repr=False)  # in the session's format
@@ -67,7 +67,7 @@ class OutputAudioDelta:
 
 
 def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
-    """Return an event as the protocol's beta spells it; None if the beta has none."""
+    """Return the beta spelling of an event; None if the beta lacks it."""
     if event.type in UNKNOWN_TO_BETA:
         return None
     fields = dict(event.fields)

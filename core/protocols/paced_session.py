@@ -1,8 +1,7 @@
-"""A session over the duplex machine at the pace of the clock: audio in, audio and text out.
+"""A session over the duplex machine whose output is paced by the clock. Pure.
 
-What protocols of continuous speech share; the rules of units are the duplex machine's. Pure: time
-comes in as an argument. Text is sent with the audio that speaks it, silence where there is none.
-Bounded: audio that is more than `LONGEST_S` ahead is left out, the newest first.
+Time is passed as an argument. Text is sent with the audio that speaks it, and silence where there
+is no audio. Bounded: audio more than `LONGEST_S` ahead is dropped, the newest first.
 """
 
 from __future__ import annotations
@@ -22,70 +21,71 @@ from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, Step
 from core.protocols.machine import SessionIds
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
+from core.schemas.gpt_live import Fixture
 from core.schemas.queue import UserTranscript
 from core.schemas.realtime_session import AudioFormat
 
-PIECE_MS: Final = 40  # a piece that was sent is played to its end, even if the user interrupts it
-SILENCE_MS: Final = 100  # of nothing there is nothing to interrupt
-LONGEST_S: Final = 60  # ours: of audio that waits; no unit makes more than a few seconds
-LATE_MAX_S: Final = 20.0  # ours: a client that reads so much more slowly is disconnected
-# A word with the space before it; in writing without spaces, a character.
+PIECE_MS: Final = 40  # short, as an interruption cannot recall a piece that was sent
+SILENCE_MS: Final = 100  # longer, as silence needs no interruption
+LONGEST_S: Final = 60  # ours: of waiting audio; a unit makes no more than a few seconds
+LATE_MAX_S: Final = 20.0  # ours: a client that reads so late is disconnected
+# A word with the space before it; a character in scripts without spaces.
 WORD: Final = re.compile(
     r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)|\s+$"
 )
-EARLY_S: Final = 1e-3  # a timer that fires so early has fired in time
+EARLY_S: Final = 1e-3  # tolerance of timers
 
-START_S: Final = 30.0  # ours: for a client to begin
-STOP_S: Final = 1.0  # ours: for the unit under way to end
-# Ours: after a burst that was no speech, lest an echo that returns chops the model up.
+START_S: Final = 30.0  # ours: for the client's first event
+STOP_S: Final = 1.0  # ours: for the current unit to end
+# Ours: after a burst that was not speech, so that a recurring echo does not chop the model up.
 HOLD_AGAIN_S: Final = 2.0
 
 
 class Piece(NamedTuple):
-    """What is sent at once."""
+    """A piece of output."""
 
-    samples: bytes  # in the client's format, `PIECE_MS` long, or `SILENCE_MS` of silence
-    text: str  # what is spoken in it
-    start_ms: int  # where it begins, counted from the beginning of the session
-    end_ms: int  # where its text will have been spoken; without text, where its audio ends
+    samples: bytes  # in the client's format: `PIECE_MS` of audio, or `SILENCE_MS` of silence
+    text: str  # spoken in it
+    start_ms: int  # from the beginning of the session
+    end_ms: int  # end of its text; without text, of its audio
 
 
 class PacedSender:
-    """What the model said and the client has not been sent yet, in the client's format."""
+    """Output audio and text that were not sent yet, in the client's format."""
 
     def __init__(self, audio_format: AudioFormat | None = None) -> None:
         audio_format = audio_format or AudioFormat()
         self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
         self._silence = audio_format.silence(SILENCE_MS)
-        self._due_s = inf  # when the next piece leaves
+        self._due_s = inf  # when the next piece is sent
         self._sent_ms = 0
-        self._held_ms = 0  # of it, silence that was sent because audio was held
-        self.is_held = False  # silence is sent in place of what waits
+        self._held_ms = 0  # of it, silence sent while audio was held
+        self.is_held = False  # silence is sent instead of waiting audio
         self._waiting = bytearray()
-        # Each with the bytes at which it begins and ends to be spoken.
+        # Each with the byte offsets of its beginning and end.
         self._words: deque[tuple[int, int, str]] = deque()
-        self._unit_from: int | None = None  # byte at which the audio of the present unit begins
+        self._unit_from: int | None = None  # byte offset of the current unit's audio
 
     @property
     def is_audible(self) -> bool:
         return bool(self._waiting)
 
     def begin(self, at_s: float) -> None:
-        """Start the clock, or continue where it stood: the next piece is due now."""
+        """Start or restart the clock: the next piece is due now."""
         self._due_s = at_s
 
     def wait_s(self, at_s: float) -> float:
         return max(0.0, self._due_s - at_s)
 
     def put(self, samples: bytes) -> None:
-        """Add audio of the present unit: what follows is played after it."""
+        """Add audio of the current unit."""
         if self._unit_from is None:
             self._unit_from = self._end_bytes
         room = LONGEST_S * MS_PER_S * self._bytes_per_ms - len(self._waiting)
         self._waiting += samples[:room]
 
     def end_unit(self, text: str) -> None:
-        """Add the text of the present unit, whose audio is complete: spread it over that."""
+        """Add the text of the current unit, spread over its audio, which is complete."""
         first = self._end_bytes if self._unit_from is None else self._unit_from
         length, self._unit_from = self._end_bytes - first, None
         for word in WORD.finditer(text):
@@ -93,21 +93,21 @@ class PacedSender:
             self._words.append((start, end, word[0]))
 
     def due(self, at_s: float) -> list[Piece]:
-        """Take out what has to leave by now, in order; ask first whether it `is_too_late`."""
+        """Remove and return the pieces due by now, in order; check `is_too_late` first."""
         pieces: list[Piece] = []
         while self._due_s <= at_s + EARLY_S:
             pieces.append(self._next_piece())
         return pieces
 
     def hold(self) -> None:
-        """Send silence from the next piece on, and keep what waits, until `release`."""
+        """Send silence until `release`; waiting audio is kept."""
         self.is_held = True
 
     def release(self) -> None:
         self.is_held = False
 
     def is_too_late(self, at_s: float) -> bool:
-        """Return whether the client has not read what was due for longer than `LATE_MAX_S`."""
+        """Whether the client is more than `LATE_MAX_S` behind in reading."""
         return at_s - self._due_s > LATE_MAX_S
 
     def drop(self) -> None:
@@ -145,7 +145,7 @@ class PacedSender:
 
 
 class PacedSession(UnitSession):
-    """One session."""
+    """A duplex session with paced output."""
 
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
@@ -153,12 +153,12 @@ class PacedSession(UnitSession):
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(ids, limits, count, detects=True)
         self._transcribes = transcribes
-        self._is_detecting = False  # voice detection has a piece of audio
-        self._is_played_over = False  # a recording is played instead of the model's audio
+        self.fixture: Fixture | None = None  # a recording that replaces the model's audio
+        self._is_detecting = False  # a `Detect` is running
         self._is_paused = False
         self._may_hold_from_s = 0.0
         self._format = AudioFormat()
-        self.sender = PacedSender()  # paces the audio that is sent to the client
+        self.sender = PacedSender()
 
     def prepare(
         self,
@@ -186,7 +186,7 @@ class PacedSession(UnitSession):
         self.begin(at_s)
 
     def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
-        if self._is_played_over:
+        if self.fixture is not None:
             samples = bytes(len(samples))
         self.input.append(samples, at_s)
         return self.advance(at_s)
@@ -199,21 +199,21 @@ class PacedSession(UnitSession):
         return pieces
 
     def advance(self, at_s: float) -> list[Effect]:
-        """Append silence where nothing comes, then begin whatever may begin."""
+        """Fill gaps of the input with silence, then begin what can begin."""
         if not self.is_active or self._is_paused:
             return []
         self.input.fill(at_s)
         return [*self._detect_next(), *self._feed(at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Hold the model's audio when the user may be speaking, and break it off when it is sure.
+        """Hold the model's audio on suspected speech, and interrupt it on confirmed speech.
 
-        What was no speech after all delays the model and costs it nothing.
+        A false alarm delays the audio without losing any.
         """
         self._is_detecting = False
         effects: list[Effect] = []
         for speech_event in event.speech_events:
-            may_yield = (self.sender.is_audible or self.model_speaks) and not self._is_played_over
+            may_yield = (self.sender.is_audible or self.model_speaks) and self.fixture is None
             match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
                     self.sender.hold()
@@ -227,25 +227,29 @@ class PacedSession(UnitSession):
         return [*effects, *self._detect_next()]
 
     def break_off(self, at_s: float) -> list[Effect]:
-        """Fall silent: drop what has not left, and let the next unit listen."""
+        """Fall silent: drop unsent audio, and make the next unit listen."""
         self.sender.drop()
         return super().break_off(at_s)
 
-    def play_over(self, samples: bytes, at_s: float) -> list[Effect]:
-        """Play a recording instead of the model's audio; input counts as silence meanwhile."""
+    def play(self, fixture: Fixture, at_s: float) -> list[Effect]:
+        """Play a recording instead of the model's audio; the input is muted meanwhile."""
         effects = self.break_off(at_s)
-        self._is_played_over = True
-        self.sender.put(samples)
+        self.fixture = fixture
+        self.sender.put(fixture.samples)
         self.sender.end_unit("")
         return effects
 
-    def end_play_over(self) -> None:
-        self._is_played_over = False
+    def take_played(self) -> Fixture | None:
+        """Return the recording once it was played; the model is audible again."""
+        if self.fixture is None or self.sender.is_audible:
+            return None
+        fixture, self.fixture = self.fixture, None
+        return fixture
 
     # --- helpers ---
 
     def _feed(self, at_s: float) -> list[Effect]:
-        """Give the duplex machine the units that are full, unless a new session comes first."""
+        """Pass complete units to the duplex machine, unless a restart comes first."""
         if self.machine.is_preparing:
             return []
         rebase = self.rebase
@@ -259,7 +263,7 @@ class PacedSession(UnitSession):
         return effects
 
     def _detect_next(self) -> list[Effect]:
-        """Pass new input to voice detection, one piece at a time."""
+        """Pass new input to voice activity detection, one piece at a time."""
         if not self.is_active or self._is_detecting:
             return []
         piece = self.input.take_undetected()
@@ -267,7 +271,7 @@ class PacedSession(UnitSession):
         return [] if piece is None else [Detect(piece)]
 
     def _kept(self, effect: Effect) -> Effect | None:
-        is_sent = not self.drops_unit and not self._is_played_over
+        is_sent = not self.drops_unit and self.fixture is None
         match effect:
             case Prefill(duplex.Prepare() as prompt):
                 return self._with_detector(prompt)
@@ -298,6 +302,6 @@ class PacedSession(UnitSession):
         return event.client_audio
 
     def _with_detector(self, prompt: duplex.Prepare) -> Prefill:
-        """Ask for a prompt to be fed, and for detection of pieces shorter than a unit."""
+        """Prefill the prompt with voice activity detection enabled."""
         wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
         return Prefill(prompt.model_copy(update=wanted))

@@ -1,6 +1,6 @@
-"""The gateway's part of every socket: wait for a worker, reach it, relay, let it go.
+"""The gateway's side of every socket: queue, connect to a worker, relay, release it.
 
-Every `Assigned` is answered by exactly one `ReleaseWorker`, wherever the machine stands by then.
+Every `Assigned` is followed by exactly one `ReleaseWorker`, in whatever phase.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, Req
 
 
 class QueueingPhase(StrEnum):
-    """Where a client's socket stands at the gateway."""
+    """Phase of a client's socket at the gateway."""
 
     OPEN = "open"  # not accepted yet, or between turns
     WAITING = "waiting"
@@ -70,14 +70,14 @@ class QueueingPhase(StrEnum):
 
 @dataclass(frozen=True)
 class QueueingLimits:
-    """How often and how long.
+    """Periods and counts of the queueing machine.
 
     Source of the first: docs/specification/service.md#2.2; the others are ours.
 
     Attributes:
         update_period_s: between two reports of the position.
-        open_timeout_s: longest time between turns; nothing is occupied meanwhile.
-        max_moves: how often a request goes to another worker because one cannot be reached.
+        open_timeout_s: longest time between turns; no worker is held meanwhile.
+        max_moves: how often a request moves to another worker because one cannot be reached.
     """
 
     update_period_s: float = 3.0
@@ -86,7 +86,7 @@ class QueueingLimits:
 
 
 class QueueingMachine:
-    """The rules of one client's socket at the gateway.
+    """State machine of one client's socket at the gateway.
 
     A streaming or chat socket queues for each turn, which begins with `prefill` (the relay calls
     the one message of a chat so); any other queues once, when it is opened.
@@ -102,7 +102,7 @@ class QueueingMachine:
         *,
         order: int | None = None,
     ) -> None:
-        """`order` is a position in the queue that its client comes back to."""
+        """`order` is the queue position of a returning client."""
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
@@ -124,7 +124,7 @@ class QueueingMachine:
         """Handle an event.
 
         Returns:
-            What is to be done, in order. Once closed, only a worker that comes too late is let go.
+            The effects to carry out, in order. Once closed, only a late worker is released.
         """
         row = self.rows.get((self._phase, event.kind))
         return [] if row is None else row.action(self, event)
@@ -167,21 +167,21 @@ class QueueingMachine:
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
     def refuse(self, event: QueueRefused) -> list[QueueEffect]:
-        """There will be no worker; it has left the queue already."""
+        """Fail; the request has left the queue already."""
         self._phase = QueueingPhase.OPEN
         return self._fail(event.error)
 
     # --- with a worker ---
 
     def assigned(self, event: Assigned) -> list[QueueEffect]:
-        """Send `queue_done` unless the session continues; connect to the worker."""
+        """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
         return [StopTimer(TimerName.QUEUE_UPDATE), *done, ConnectWorker()]
 
     def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
-        """The client has left."""
+        """Release the worker, as the client has left."""
         return [ReleaseWorker(is_clean=True)]
 
     def connected(self, event: WorkerConnected) -> list[QueueEffect]:
@@ -193,24 +193,23 @@ class QueueingMachine:
     def turn_ended(self, event: TurnEnded) -> list[QueueEffect]:
         if not self._queues_per_turn:
             return []
-        return [*self._let_go(is_clean=True), *self._reopen()]
+        return [*self._release(is_clean=True), *self._reopen()]
 
     def worker_unreachable(self, event: WorkerUnreachable) -> list[QueueEffect]:
-        """Queue again for another worker; this one has received nothing yet."""
+        """Queue again for another worker; this one has received nothing."""
         if self._moves == self._limits.max_moves:
             return self._fail(event.error)
         self._moves += 1
-        effects = self._let_go(is_clean=True)
+        effects = self._release(is_clean=True)
         self._phase = QueueingPhase.WAITING
         history = self._held if self._queues_per_turn else None
         return [*effects, Enqueue(self._request_type, history, event.order)]
 
     def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
-        """The worker closed without an error message; send one in its place."""
         return self._fail(event.error)
 
     def worker_closed(self, event: WorkerClosed) -> list[QueueEffect]:
-        """The worker has sent its last message; a turn that ended well would have sent `done`."""
+        """Pass the close code on; a turn that ended in order would have sent `done` first."""
         try:
             code = CloseCode(event.code)
         except ValueError:
@@ -221,14 +220,14 @@ class QueueingMachine:
     # --- the end ---
 
     def stop(self, event: RawMessage) -> list[QueueEffect]:
-        """Leave the queue: the turn ends, or the session does; a chat has one turn only."""
+        """Leave the queue: end the turn, or the session of a live protocol or chat."""
         session_id = self._session_id
         self._held = None
         if self._request_type == RequestType.CHAT:
             return [Send(chat.ChatDone(stopped=True)), *self._end(Close(), is_clean=True)]
         if self._queues_per_turn:
             done = streaming.Done(session_id=session_id, stopped=True)
-            return [*self._let_go(is_clean=True), Send(done), *self._reopen()]
+            return [*self._release(is_clean=True), Send(done), *self._reopen()]
         is_half = self._request_type == RequestType.HALF_DUPLEX_AUDIO
         stopped = half_duplex.Stopped if is_half else duplex.Stopped
         return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
@@ -248,14 +247,14 @@ class QueueingMachine:
         return [warn(UnknownTypeError())]
 
     def ignore(self, event: Event) -> list[QueueEffect]:
-        """Audio before there is a worker is dropped by design."""
+        """Drop audio that arrives before a worker is assigned."""
         return []
 
     def leave(self, event: Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
 
     def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:
-        """The program ends, and the client gets an error before its socket closes."""
+        """Send an error before the process exits."""
         return self._fail(ShuttingDownError(), event.KIND)
 
     # --- helpers ---
@@ -263,10 +262,10 @@ class QueueingMachine:
     def _update_timer(self) -> StartTimer:
         return StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
 
-    def _let_go(self, *, is_clean: bool) -> list[QueueEffect]:
+    def _release(self, *, is_clean: bool) -> list[QueueEffect]:
         if self._is_worker_ours:
             self._is_worker_ours = False
-            # A worker that was given nothing still holds what it held.
+            # A worker that received nothing keeps its cache.
             is_unused = self._phase == QueueingPhase.CONNECTING
             return [ReleaseWorker(is_clean=is_clean or is_unused)]
         return [CancelTicket()] if self._phase == QueueingPhase.WAITING else []
@@ -279,7 +278,7 @@ class QueueingMachine:
         ]
 
     def _end(self, close: Close | None, *, is_clean: bool) -> list[QueueEffect]:
-        effects = self._let_go(is_clean=is_clean)
+        effects = self._release(is_clean=is_clean)
         self._phase = QueueingPhase.CLOSED
         self._held = None
         return effects if close is None else [*effects, close]
@@ -295,8 +294,8 @@ CONNECTING, RELAYING = (QueueingPhase.CONNECTING,), (QueueingPhase.RELAYING,)
 NOT_CLOSED: Final = (*OPEN, *WAITING, *CONNECTING, *RELAYING)
 QUEUED: Final = (*WAITING, *CONNECTING)
 CLOSED: Final = QueueingPhase.CLOSED
-LET_GO: Final = "CancelTicket ReleaseWorker"
-FAILED: Final = f"Send(error) {LET_GO} Close"
+RELEASE: Final = "CancelTicket ReleaseWorker"
+FAILED: Final = f"Send(error) {RELEASE} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
 MACHINE: Final = QueueingMachine
@@ -332,10 +331,10 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         QUEUED,
         "stop",
         f"open {CLOSED}",
-        f"Send(stopped) Send(done) {LET_GO} {REOPEN} Close",
+        f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close",
         MACHINE.stop,
     ),
-    Row((*OPEN, *QUEUED), "close", CLOSED, f"{LET_GO} Close", MACHINE.close),
+    Row((*OPEN, *QUEUED), "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
     Row(
         CONNECTING,
@@ -344,19 +343,19 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         "Send(error) ReleaseWorker Enqueue Close",
         MACHINE.worker_unreachable,
     ),
-    Row(RELAYING, "turn_ended", f"{SAME} open", f"{LET_GO} {REOPEN}", MACHINE.turn_ended),
-    Row(RELAYING, "worker_closed", CLOSED, f"{LET_GO} Close", MACHINE.worker_closed),
+    Row(RELAYING, "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
+    Row(RELAYING, "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
     Row((*CONNECTING, *RELAYING), "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
     Row(
         NOT_CLOSED,
         "rejected",
         f"{SAME} {CLOSED}",
-        f"Send(warning) Send(error) {LET_GO} Close",
+        f"Send(warning) Send(error) {RELEASE} Close",
         MACHINE.reject,
     ),
-    Row(NOT_CLOSED, "disconnected", CLOSED, LET_GO, MACHINE.leave),
+    Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
     Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),
 )
-"""All transitions of the gateway's side; what a client says while relaying is passed on unread."""
+"""All transitions of the gateway's side; messages are relayed unread."""
 
 QueueingMachine.rows = index_rows(TABLE)

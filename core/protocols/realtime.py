@@ -1,6 +1,6 @@
-"""OpenAI's Realtime protocol: items, turns by silence, by hand or by the model, responses.
+"""OpenAI's Realtime protocol: session, input audio, items; turns ended by VAD, client or model.
 
-Client events are handled in the order in which they come, and none waits for the engine.
+Client events are handled in order of arrival, and none waits for the engine.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from core.protocols import openai_events as events
 from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
 from core.protocols.events import (
     MS_PER_S,
+    Event,
     ItemTranscribed,
     Opened,
     Received,
@@ -37,9 +38,9 @@ TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 
 class RealtimeMachine(UnitResponses):
-    """The rules of one Realtime session."""
+    """State machine of one Realtime session."""
 
-    # --- the session ---
+    # --- session ---
 
     def open(self, event: Opened) -> list[Effect]:
         self._phase = RealtimePhase.IDLE
@@ -53,9 +54,8 @@ class RealtimeMachine(UnitResponses):
             *timer,
         ]
 
-    def update(self, event: Received) -> list[Effect]:
+    def update(self, event: Received[SessionUpdate]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, SessionUpdate)
         before, after = self._config, self._config.patched(message.session)
         if self._has_spoken and after.output.voice != before.output.voice:
             text = "The voice cannot be changed once the session has produced audio."
@@ -71,7 +71,7 @@ class RealtimeMachine(UnitResponses):
             self._changed()
         if is_input_changed:
             if before.turn_detection is None:
-                self._audio.finder.start_at(self._audio.end_ms)
+                self._audio.segmenter.start_at(self._audio.end_ms)
             self._audio.use(after.input_format, after.turn_detection)
             effects += self._wait_for_speech(event.at_s)
         effects += self._choose_engine()
@@ -81,11 +81,10 @@ class RealtimeMachine(UnitResponses):
         text = "The session has reached its longest duration."
         return self._close_with(events.error("session_expired", text), CloseCode.NORMAL)
 
-    # --- the user's audio ---
+    # --- input audio ---
 
-    def append(self, event: Received) -> list[Effect]:
+    def append(self, event: Received[BufferAppend]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, BufferAppend)
         audio = self._audio
         if audio.is_too_far_behind:
             text = "Audio arrives faster than it can be processed; this append is dropped."
@@ -102,18 +101,20 @@ class RealtimeMachine(UnitResponses):
             assert rules is not None
             of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
             is_audible = event.at_s < self._audible_until_s
-            match audio.finder.judge(probability, rules, is_audible=is_audible, levels=of_window):
+            match audio.segmenter.process(
+                probability, rules, is_audible=is_audible, levels=of_window
+            ):
                 case SpeechOpened(start_ms):
                     effects += self._speech_began(start_ms, event.at_s)
                 case SpeechClosed(end_ms):
                     effects += self._speech_ended(end_ms, event.at_s)
         if rules is not None and event.at_s < self._audible_until_s:
-            if opened := audio.finder.judge_beginning(levels, rules):
+            if opened := audio.segmenter.process_partial(levels, rules):
                 effects += self._speech_began(opened.start_ms, event.at_s)
         return [*effects, *self._feed_audio(event.samples), *self._score_next()]
 
     def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
-        """Send the transcript; the item keeps it, unless it was deleted meanwhile."""
+        """Send and store the transcript, unless the item was deleted meanwhile."""
         item = self._store.get(event.item_id)
         if item is None:
             return []
@@ -129,8 +130,8 @@ class RealtimeMachine(UnitResponses):
         kind = f"{TRANSCRIPTION}.completed"
         return self._event(kind, **where, transcript=event.text, usage=usage)
 
-    def commit(self, event: Received) -> list[Effect]:
-        """Make an item of what was received; an open segment ends without an event of its own."""
+    def commit(self, event: Received[Any]) -> list[Effect]:
+        """Make an item of the buffered audio; an open segment ends without its own event."""
         held_ms = self._audio.held_ms
         if held_ms < MIN_COMMIT_MS:
             text = (
@@ -140,12 +141,12 @@ class RealtimeMachine(UnitResponses):
             return self._wrong(event, "input_audio_buffer_commit_empty", text)
         return self._commit(self._audio.end_ms)
 
-    def clear(self, event: Received) -> list[Effect]:
+    def clear(self, event: Event) -> list[Effect]:
         self._audio.drop()
         return self._event("input_audio_buffer.cleared")
 
-    def clear_output(self, event: Received) -> list[Effect]:
-        """The client holds the audio that it has not played."""
+    def clear_output(self, event: Event) -> list[Effect]:
+        """Note that playback ended; the client itself holds unplayed audio."""
         self._audible_until_s = event.at_s
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)
@@ -164,16 +165,15 @@ class RealtimeMachine(UnitResponses):
 
     # --- items ---
 
-    def create_item(self, event: Received) -> list[Effect]:
+    def create_item(self, event: Received[ItemCreate]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ItemCreate)
         item_id = message.item.id or self._start.new_id("item")
         after, store = message.previous_item_id, self._store
         if item_id in store:
             text = f"Item '{item_id}' exists already."
             return self._wrong(event, "item_create_duplicate_item_id", text, "item.id")
         if after not in (None, ROOT) and after not in store:
-            text = f"There is no item '{after}' to add this one behind."
+            text = f"There is no item '{after}' to insert this one after."
             code = "item_create_invalid_previous_item_id"
             return self._wrong(event, code, text, "previous_item_id")
         item = item_of(message.item, item_id, self._config.input_format)
@@ -182,18 +182,16 @@ class RealtimeMachine(UnitResponses):
             self._changed()
         return [*added, *self._add_pictures(item.content)]
 
-    def retrieve_item(self, event: Received) -> list[Effect]:
+    def retrieve_item(self, event: Received[ItemCommand]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ItemCommand)
         item = self._store.get(message.item_id)
         if item is None:
             return self._no_item(event, "retrieve", message.item_id)
         return self._event("conversation.item.retrieved", item=item.wire(with_audio=True))
 
-    def truncate_item(self, event: Received) -> list[Effect]:
-        """Keep what was played of the model's audio."""
+    def truncate_item(self, event: Received[ItemTruncate]) -> list[Effect]:
+        """Truncate a reply to the audio that was played."""
         message = event.message
-        assert isinstance(message, ItemTruncate)
         item, active = self._store.get(message.item_id), self._active
         if item is None:
             return self._no_item(event, "truncate", message.item_id)
@@ -214,19 +212,18 @@ class RealtimeMachine(UnitResponses):
         kind = "conversation.item.truncated"
         return self._event(kind, **where, audio_end_ms=message.audio_end_ms)
 
-    def delete_item(self, event: Received) -> list[Effect]:
+    def delete_item(self, event: Received[ItemCommand]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ItemCommand)
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
         self._store.delete(message.item_id)
         self._changed()
         return self._event("conversation.item.deleted", item_id=message.item_id)
 
-    # --- what is wrong, and the end ---
+    # --- errors and the end ---
 
     def reject(self, event: Rejected) -> list[Effect]:
-        """Answer what cannot be understood; only what is too big ends the session."""
+        """Report an invalid event; the session continues unless it is too big."""
         problem = event.error
         if isinstance(problem, FieldError):
             code, where = problem.openai_code, (problem.param, problem.event_id)
@@ -270,7 +267,7 @@ class RealtimeMachine(UnitResponses):
         pcm = self._audio.next_to_score()
         return [ScoreSpeech(pcm, self._audio.format)] if pcm else []
 
-    def _no_item(self, event: Received, verb: str, item_id: str) -> list[Effect]:
+    def _no_item(self, event: Received[Any], verb: str, item_id: str) -> list[Effect]:
         text = f"There is no item '{item_id}'."
         return self._wrong(event, f"item_{verb}_invalid_item_id", text, "item_id")
 
@@ -286,7 +283,7 @@ UNITS: Final = (
     "Prefill Step Finalize Prefetch StartTimer(frame) StopTimer(frame) StartTimer(pace) "
     "StartTimer(answer) StopTimer(answer)"
 )
-MADE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {UNITS}"
+RESPONSE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {UNITS}"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
 
 
@@ -312,37 +309,37 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
             MACHINE.update,
         ),
         ("input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
-        ("speech_scored", EITHER, f"ScoreSpeech {MADE}", MACHINE.score),
+        ("speech_scored", EITHER, f"ScoreSpeech {RESPONSE}", MACHINE.score),
         ("input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.append_image),
         *(
-            (kind, f"{EITHER} {CLOSED}", f"{MADE} {FAILURE}", MACHINE.unit_event)
+            (kind, f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.unit_event)
             for kind in (*(event.KIND for event in UNIT_EVENTS), "frame_timer")
         ),
-        ("pace_timer", EITHER, MADE, MACHINE.fill),
-        ("answer_timer", EITHER, MADE, MACHINE.answer_is_due),
+        ("pace_timer", EITHER, RESPONSE, MACHINE.fill),
+        ("answer_timer", EITHER, RESPONSE, MACHINE.answer_is_due),
         ("item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),
         ("input_audio_buffer.commit", SAME, SENT, MACHINE.commit),
         ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
         ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),
-        ("idle_timer", EITHER, MADE, MACHINE.break_silence),
+        ("idle_timer", EITHER, RESPONSE, MACHINE.break_silence),
         ("conversation.item.create", SAME, f"{SENT} {UNITS}", MACHINE.create_item),
         ("conversation.item.retrieve", SAME, SENT, MACHINE.retrieve_item),
         ("conversation.item.truncate", SAME, SENT, MACHINE.truncate_item),
         ("conversation.item.delete", SAME, SENT, MACHINE.delete_item),
-        ("response.create", EITHER, MADE, MACHINE.create_response),
-        ("response.cancel", EITHER, MADE, MACHINE.cancel_response),
-        ("stop_requested", EITHER, MADE, MACHINE.stop),
-        ("chunk_ready", EITHER, MADE, MACHINE.piece),
-        ("generate_done", EITHER, MADE, MACHINE.made),
-        ("turn_failed", f"{EITHER} {CLOSED}", f"{MADE} {FAILURE}", MACHINE.failed),
+        ("response.create", EITHER, RESPONSE, MACHINE.create_response),
+        ("response.cancel", EITHER, RESPONSE, MACHINE.cancel_response),
+        ("stop_requested", EITHER, RESPONSE, MACHINE.stop),
+        ("chunk_ready", EITHER, RESPONSE, MACHINE.chunk),
+        ("generate_done", EITHER, RESPONSE, MACHINE.generated),
+        ("turn_failed", f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.failed),
         ("session_timer", CLOSED, FAILURE, MACHINE.expire),
-        ("engine_failed", CLOSED, f"{FAILURE} {MADE}", MACHINE.engine_failed),
+        ("engine_failed", CLOSED, f"{FAILURE} {RESPONSE}", MACHINE.engine_failed),
     ),
     Row(OPEN, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
     Row(OPEN, "engine_warning", SAME, "", SessionMachine.ignore),
     Row(OPEN, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
     Row(OPEN, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
 )
-"""All transitions. A `stop_requested` without a response stops nothing; notices are logged."""
+"""All transitions. A `stop_requested` without a response stops nothing; warnings are logged."""
 
 RealtimeMachine.rows = index_rows(TABLE)

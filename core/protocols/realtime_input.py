@@ -1,7 +1,7 @@
-"""The input audio of a Realtime client: the buffer, and where speech begins and ends. Pure.
+"""Input audio of a Realtime client: the buffer, and segmentation into speech. Pure.
 
-Positions count all audio ever appended. Bounded: of audio that no item holds yet the newest
-`max_buffer_s` are kept; audio that detection has not judged yet may be as much again.
+Positions count all audio ever appended. Bounded: the newest `max_buffer_s` of audio without an item
+are kept; audio waiting for detection may be as much again.
 """
 
 from __future__ import annotations
@@ -13,59 +13,57 @@ from typing import Final
 
 from core.protocols.events import MS_PER_S
 from core.protocols.realtime_items import AudioClip
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat, SemanticVad, ServerVad
 
-WINDOW_MS: Final = 32  # 512 samples at 16 kHz, what the detector judges at once
-MIN_SPEECH_MS: Final = 96  # ours: a shorter burst opens no segment
-MIN_BARGE_IN_MS: Final = 128  # ours, while the model is audible, and as in half duplex
+WINDOW_MS: Final = 32  # 512 samples at 16 kHz, the detector's window
+MIN_SPEECH_MS: Final = 96  # ours: shorter bursts are ignored
+MIN_BARGE_IN_MS: Final = 128  # ours: the same while the model is audible; as in half duplex
 BARGE_IN_THRESHOLD: Final = 0.8
-HYSTERESIS: Final = 0.15  # as of core.endpointing
-# Ours: a detector that is so sure has heard a vowel; the consonant before it, which made it sure of
-# nothing, counts as speech, too, as far as it stands out from the room.
+HYSTERESIS: Final = 0.15  # as in core.endpointing
+# Ours: at this probability the detector has found a vowel; the consonant before it, which it does
+# not detect, counts as speech as far as it exceeds the noise floor.
 SURE: Final = 0.95
 ONSET_MS: Final = 64
 LEVEL_MS: Final = 4
 LEVELS_PER_WINDOW: Final = WINDOW_MS // LEVEL_MS
-ROOM_MS: Final = 512  # the room is as loud as the quietest moment of these
-ABOVE_ROOM: Final = 10.0  # in power, 10 dB
+FLOOR_MS: Final = 512  # span whose quietest moment is the noise floor
+ABOVE_FLOOR: Final = 10.0  # in power: 10 dB
 LOWEST_POWER: Final = 1e-6
-GAP_LEVELS: Final = 6  # quiet for so long, a burst is over
-MAX_SEGMENT_S: Final = 300.0  # ours: a segment is closed at this length
-WINDOW_SAMPLES: Final = WINDOW_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+GAP_LEVELS: Final = 6  # quiet levels that end a burst
+MAX_SEGMENT_S: Final = 300.0  # ours: longest segment
 
 
 @dataclass(frozen=True)
 class SpeechOpened:
-    """Somebody speaks, from `start_ms` on with what is kept before it."""
+    """Speech began; `start_ms` includes the prefix padding."""
 
     start_ms: int
 
 
 @dataclass(frozen=True)
 class SpeechClosed:
-    """The turn ended, with its silence."""
+    """The turn ended; `end_ms` includes its trailing silence."""
 
     end_ms: int
 
 
 class SpeechSegmenter:
-    """Finds where speech begins and ends, from a probability for each window."""
+    """Segments speech by the probability of each window."""
 
     def __init__(self) -> None:
         self._clock_ms = 0
-        self._free_from_ms = 0  # no segment begins before
-        self._onset_ms: int | None = None  # of speech that may be long enough
+        self._free_from_ms = 0  # earliest start of the next segment
+        self._onset_ms: int | None = None  # of speech that is not long enough yet
         self._opened_ms: int | None = None
         self._silent_from_ms: int | None = None
-        self._is_sure = False  # of the window before
-        self._levels: deque[float] = deque(maxlen=ROOM_MS // LEVEL_MS)
+        self._is_sure = False  # in the previous window
+        self._levels: deque[float] = deque(maxlen=FLOOR_MS // LEVEL_MS)
 
     @property
     def is_open(self) -> bool:
         return self._opened_ms is not None
 
-    def judge(
+    def process(
         self,
         probability: float,
         rules: ServerVad | SemanticVad,
@@ -73,26 +71,26 @@ class SpeechSegmenter:
         is_audible: bool,
         levels: Sequence[float] = (),
     ) -> SpeechOpened | SpeechClosed | None:
-        """Judge the next window.
+        """Process the next window.
 
         Args:
             probability: Of speech.
-            rules: The session's.
-            is_audible: The model's own voice may be in the audio.
+            rules: Turn detection of the session.
+            is_audible: The audio may contain the model's own voice.
             levels: Power of each 4 ms of the window.
         """
-        opened = self.judge_beginning(levels, rules) if is_audible else None
+        opened = self.process_partial(levels, rules) if is_audible else None
         self._levels.extend(levels)
-        judged = self._judge(probability, rules, is_audible=is_audible)
+        found = self._process(probability, rules, is_audible=is_audible)
         self._is_sure = probability >= SURE
-        return opened or judged
+        return opened or found
 
-    def judge_beginning(
+    def process_partial(
         self, levels: Sequence[float], rules: ServerVad | SemanticVad
     ) -> SpeechOpened | None:
-        """Open a segment inside a window whose end is still to come, while the model is audible.
+        """Open a segment within an incomplete window, while the model is audible.
 
-        Speech has to last as long as between windows, but counts from where the audio began.
+        The minimum duration is the same, but counts from the onset of the audio.
         """
         onset_ms = self._onset_ms
         if onset_ms is None or not self._is_sure or self._clock_ms - onset_ms < 2 * WINDOW_MS:
@@ -105,12 +103,12 @@ class SpeechSegmenter:
                 return self._open(onset_ms, rules)
         return None
 
-    def _judge(
+    def _process(
         self, probability: float, rules: ServerVad | SemanticVad, *, is_audible: bool
     ) -> SpeechOpened | SpeechClosed | None:
         start_ms = self._clock_ms
         self._clock_ms += WINDOW_MS
-        if self._clock_ms <= self._free_from_ms:  # an item holds it by now
+        if self._clock_ms <= self._free_from_ms:  # already part of an item
             return None
         if self._opened_ms is None:
             return self._find_onset(probability, rules, start_ms, is_audible=is_audible)
@@ -134,7 +132,7 @@ class SpeechSegmenter:
         self._free_from_ms = max(self._free_from_ms, end_ms)
 
     def start_at(self, position_ms: int) -> None:
-        """Continue at a position: what came before it was not judged."""
+        """Continue at a position; audio before it was not processed."""
         self._clock_ms = position_ms
         self._onset_ms = None
         self._levels.clear()
@@ -159,8 +157,8 @@ class SpeechSegmenter:
 
 
 def _audible_ms(levels: Sequence[float]) -> int:
-    """Return how long the audio at the end of levels surely stands out from the room."""
-    limit = max(min(levels) * ABOVE_ROOM, LOWEST_POWER)
+    """Return how long the audio at the end of `levels` has exceeded the noise floor."""
+    limit = max(min(levels) * ABOVE_FLOOR, LOWEST_POWER)
     if levels[-1] < limit:
         return 0
     length = quiet = 0
@@ -169,24 +167,24 @@ def _audible_ms(levels: Sequence[float]) -> int:
         if quiet == GAP_LEVELS:
             break
         if not quiet:
-            length = at  # the first level may hold the onset in its middle: it does not count
+            length = at  # without the first level, which may contain the onset
     return length * LEVEL_MS
 
 
 class InputAudio:
-    """The user's audio that is no item yet, and which item the open segment becomes."""
+    """The user's audio that is not part of an item, and the open segment."""
 
     def __init__(self, max_buffer_s: float = 600.0) -> None:
         self._max_buffer_s = max_buffer_s
         self.format = AudioFormat()
         self._pcm = bytearray()
-        self._from_ms = 0.0  # position of the first byte kept
+        self._from_ms = 0.0  # position of the first buffered byte
         self._unscored = bytearray()
-        self._is_scoring = False  # detection is scoring a piece
-        self.finder = SpeechSegmenter()
-        self.item_id = ""  # the item that the open segment becomes; "" between segments
-        self._start_ms = 0  # where the open segment begins
-        # A turn ended while a response was active, and has not been answered.
+        self._is_scoring = False  # a `ScoreSpeech` is running
+        self.segmenter = SpeechSegmenter()
+        self.item_id = ""  # id of the open segment's item; "" between segments
+        self._start_ms = 0  # start of the open segment
+        # A turn ended during a response and still needs a reply.
         self.is_unanswered = False
 
     @property
@@ -206,7 +204,7 @@ class InputAudio:
         return len(self._unscored) > self._max_buffer_s * self.format.bytes_per_s
 
     def use(self, audio_format: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
-        """Change the format and who ends a turn; audio of another format is dropped."""
+        """Apply new settings; audio of another format is dropped."""
         if audio_format != self.format:
             self._from_ms += self.held_ms
             self._pcm.clear()
@@ -216,7 +214,7 @@ class InputAudio:
             self._unscored.clear()
 
     def append(self, pcm: bytes, *, is_scored: bool) -> None:
-        """Append audio in the present format; an odd byte waits for its other half."""
+        """Append audio in the current format; an odd byte waits for its other half."""
         self._pcm += pcm
         if is_scored:
             self._unscored += pcm
@@ -225,7 +223,7 @@ class InputAudio:
             self._drop(surplus + surplus % self.format.sample_bytes)
 
     def next_to_score(self) -> bytes:
-        """Take out audio for detection, unless detection is busy or there is none."""
+        """Remove and return audio for detection; nothing while detection is busy."""
         size = len(self._unscored) - len(self._unscored) % self.format.sample_bytes
         if self._is_scoring or not size:
             return b""
@@ -241,12 +239,12 @@ class InputAudio:
         self.item_id, self._start_ms = item_id, start_ms
 
     def take(self, end_ms: int) -> tuple[str, AudioClip]:
-        """End the segment; return its item and its audio. Without a segment, take everything.
+        """End the segment; return its item's id and audio. Without a segment, take all audio.
 
-        What lies before the segment is dropped.
+        Audio before the segment is dropped.
         """
         item_id, start_ms = self.item_id, self._start_ms if self.item_id else 0
-        self.finder.close(end_ms)
+        self.segmenter.close(end_ms)
         self.item_id = ""
         first, last = self._offset(start_ms), self._offset(end_ms)
         audio = AudioClip.of(bytes(self._pcm[first:last]), self.format)
@@ -255,7 +253,7 @@ class InputAudio:
 
     def drop(self) -> None:
         self._drop(len(self._pcm) - len(self._pcm) % self.format.sample_bytes)
-        self.finder.close(self.end_ms)
+        self.segmenter.close(self.end_ms)
         self.item_id = ""
 
     def _drop(self, size: int) -> None:

@@ -1,7 +1,7 @@
-"""The items of a Realtime conversation: kept in order, shown to clients, rendered as turns. Pure.
+"""Items of a Realtime conversation, in order. Pure.
 
-Bounded: at most `max_items` items, of which the oldest leave first, and `max_audio_s` of the user's
-audio, of which the oldest is dropped while its words stay.
+Bounded: beyond `max_items` the oldest items are dropped, beyond `max_audio_s` the oldest user
+audio, whose text is kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, Literal
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json
 from core.schemas.realtime_items import (
+    AudioPart,
     FunctionCallItem,
     FunctionOutputItem,
     MessageItem,
     PicturePart,
-    SoundPart,
     SpokenPart,
     TextPart,
 )
@@ -27,17 +27,17 @@ from core.schemas.realtime_session import AudioFormat
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Role = Literal["user", "assistant", "system"]
 ROOT: Final = "root"
-RETRIEVED_S: Final = 30.0  # audio in `retrieved`, as some clients take no larger message
+RETRIEVED_S: Final = 30.0  # audio in `retrieved`; some clients accept no larger message
 RETRIEVED_MAX_BYTES: Final = 600_000  # 800,000 characters of Base64
 
 
 @dataclass(frozen=True)
 class AudioClip:
-    """Audio as the client wrote or reads it."""
+    """Audio in the client's format."""
 
-    pcm: bytes = field(repr=False)  # its bytes; empty if they were dropped
-    format: AudioFormat  # how they are written
-    duration_ms: int  # how long it is, or was
+    pcm: bytes = field(repr=False)  # empty if dropped
+    format: AudioFormat
+    duration_ms: int  # also of dropped audio
 
     @classmethod
     def of(cls, pcm: bytes, audio_format: AudioFormat) -> AudioClip:
@@ -47,17 +47,17 @@ class AudioClip:
 
 @dataclass(frozen=True)
 class Content:
-    """One part of an item: words, audio, or a picture."""
+    """One part of an item: text, audio or a picture."""
 
-    type: str  # the protocol's name of its kind
-    text: str | None = None  # None if it is not known
+    type: str  # as in the protocol
+    text: str | None = None  # None if unknown
     audio: AudioClip | None = None
-    picture: str | None = field(default=None, repr=False)  # Base64 of it
-    # Of what the model said: where each piece ends, in characters and in bytes.
+    picture: str | None = field(default=None, repr=False)  # Base64
+    # Of the model's speech: end of each piece in characters and bytes.
     marks: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     def played(self, end_ms: int) -> Content:
-        """Return what was played of it until then: whole pieces, and words in proportion."""
+        """Return the part that was played: whole pieces, then words in proportion."""
         audio = self.audio
         if audio is None:
             return self
@@ -91,19 +91,19 @@ class Content:
 
 @dataclass(frozen=True)
 class Item:
-    """One item."""
+    """An item of the conversation."""
 
     id: str
     kind: str = "message"  # message, function_call or function_call_output
     role: Role | None = None  # of a message
-    status: ItemStatus = "completed"  # whether it is complete
+    status: ItemStatus = "completed"
     content: tuple[Content, ...] = ()  # of a message
     call_id: str = ""  # of a call and its output
     name: str = ""  # of the called function
     arguments: str = ""  # of the call
     output: str = ""  # of the function
-    response_id: str = ""  # which response made it; "" if none did
-    revision: int = 0  # counts changes after which a cache no longer holds it as it is
+    response_id: str = ""  # of the response it is part of, if any
+    revision: int = 0  # number of changes, each of which invalidates a cache
 
     def wire(self, *, with_audio: bool = False) -> Json:
         wire: Json = {
@@ -154,12 +154,12 @@ def item_of(
 
 @dataclass(frozen=True)
 class StoreLimits:
-    """How much of a conversation is kept. Ours.
+    """Limits of a conversation. Ours.
 
     Attributes:
-        max_items: items; the oldest of more are forgotten.
-        max_audio_s: the user's audio; of more, the oldest is dropped while its words stay.
-        max_pictures: items that are pictures alone; the oldest of more are forgotten.
+        max_items: beyond it the oldest items are dropped.
+        max_audio_s: user audio; beyond it the oldest is dropped, its text kept.
+        max_pictures: items that are pictures alone; beyond it the oldest are dropped.
     """
 
     max_items: int = 500
@@ -168,7 +168,7 @@ class StoreLimits:
 
 
 class ItemStore:
-    """The conversation."""
+    """Items of one conversation."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         self._limits = limits or StoreLimits()
@@ -196,11 +196,11 @@ class ItemStore:
         return next(reversed(self._items), None)
 
     def add(self, item: Item, after: str | None = None) -> str | None:
-        """Add an item behind another one, or last; return the name of the one before it.
+        """Insert an item; return the id of the one before it.
 
         Args:
-            item: With a new name.
-            after: Known, or `ROOT` for the beginning; None is last.
+            item: With a new id.
+            after: Id of a known item, or `ROOT` for the beginning; None is the end.
         """
         if after is None or after == self.last_id:
             self._items[item.id] = item
@@ -209,11 +209,11 @@ class ItemStore:
             at = 0 if after == ROOT else list(self._items).index(after) + 1
             self._items = dict([*known[:at], (item.id, item), *known[at:]])
         previous = self.previous_of(item.id)
-        self._forget_surplus(item.id)
+        self._drop_surplus(item.id)
         return previous
 
     def put(self, item: Item) -> None:
-        """Replace an item by a newer state of it, unless it was deleted."""
+        """Update an item, unless it was deleted."""
         if item.id in self._items:
             self._items[item.id] = item
 
@@ -221,13 +221,13 @@ class ItemStore:
         self._items.pop(item_id, None)
 
     def drop_oldest(self, count: int) -> int:
-        """Forget the oldest items but those of the system; return how many were."""
+        """Drop the oldest items except system messages; return how many."""
         oldest = [item.id for item in self if item.role != "system"][:count]
         for item_id in oldest:
             self.delete(item_id)
         return len(oldest)
 
-    def _forget_surplus(self, newest_id: str) -> None:
+    def _drop_surplus(self, newest_id: str) -> None:
         others = [item for item in self if item.id != newest_id]
         surplus = len(self._items) - self._limits.max_items
         for item in others[: max(0, surplus)]:
@@ -251,12 +251,12 @@ def _without_audio(item: Item) -> Item:
 
 
 def _content(
-    part: TextPart | SoundPart | SpokenPart | PicturePart, role: Role, audio_format: AudioFormat
+    part: TextPart | AudioPart | SpokenPart | PicturePart, role: Role, audio_format: AudioFormat
 ) -> Content:
     match part:
         case TextPart():
             return Content("output_text" if role == "assistant" else "input_text", part.text)
-        case SoundPart():
+        case AudioPart():
             audio = AudioClip.of(part.audio, audio_format) if part.audio else None
             return Content("input_audio", part.transcript, audio)
         case SpokenPart():
@@ -266,7 +266,7 @@ def _content(
 
 
 def _whole_words(text: str, share: float) -> int:
-    """Return how many characters of a text are whole words within a share of it."""
+    """Return the length of the whole words within a share of a text."""
     cut = int(len(text) * share)
     if cut >= len(text) or text[cut : cut + 1].isspace():
         return cut
@@ -274,6 +274,6 @@ def _whole_words(text: str, share: float) -> int:
 
 
 def _end_of(audio: AudioClip) -> bytes:
-    """Return the last seconds, as much as every client takes in one message."""
+    """Return the last seconds, as much as every client accepts in one message."""
     most = min(round(RETRIEVED_S * audio.format.bytes_per_s), RETRIEVED_MAX_BYTES)
     return audio.pcm[-(most - most % audio.format.sample_bytes) :]

@@ -1,4 +1,4 @@
-"""One response of a Realtime conversation while it is made: its items and its events. Pure."""
+"""One response of a Realtime conversation: its items and events while it is generated. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallPars
 
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 NewId = Callable[[str], str]
-DELTAS_PER_S: Final = 5  # a delta holds 200 ms at most
+DELTAS_PER_S: Final = 5  # a delta has at most 200 ms
 AUDIO_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
 SPOKEN_TOKENS_PER_S: Final = 25  # Source: docs/specification/model.md#7.4
 INVALID_CALL: Final = "invalid_tool_call"
@@ -28,9 +28,9 @@ NOTHING: Final = [(0, 0)]  # characters and bytes
 class Outcome:
     """How a response ended."""
 
-    status: Status = "completed"  # whether it is whole
-    reason: str = ""  # why it is not
-    code: str = ""  # of the error, of a failed one
+    status: Status = "completed"
+    reason: str = ""  # of a cancelled or incomplete response
+    code: str = ""  # of a failed response
     message: str = ""  # the same for people
 
     @property
@@ -46,36 +46,36 @@ class Outcome:
 
 @dataclass
 class _Open:
-    """The output item that grows."""
+    """The output item being generated."""
 
-    item: Item  # as clients see it; its content is put in when it closes
-    index: int  # its place in the response
+    item: Item  # its content is set when it closes
+    index: int  # in the response's output
     text: str = ""  # or the arguments of a call
     pcm: bytearray = field(default_factory=bytearray)  # its audio
-    # Where each piece ends, in characters and bytes.
+    # End of each piece in characters and bytes.
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ResponseScope:
-    """What a response is part of."""
+    """Conversation and metadata of a response."""
 
-    store: ItemStore | None = None  # the conversation that its items join
+    store: ItemStore | None = None  # where its items are added; None outside the conversation
     conversation_id: str | None = None
     metadata: dict[str, Any] | None = None  # Any: the client's own JSON, echoed
 
 
 class Response:
-    """A response, active or waiting."""
+    """A response, active or queued."""
 
     def __init__(self, output: OutputConfig, scope: ResponseScope, new_id: NewId) -> None:
         self.id = new_id("resp")
-        self.output = output  # how it is made
-        self.request: TurnRequest | None = None  # what the model is asked
-        self.items: tuple[Item, ...] | None = None  # what it answers; None is the conversation
-        # How much of its message the client says was played; None while it has not said.
+        self.output = output  # its settings
+        self.request: TurnRequest | None = None  # request to the model
+        self.items: tuple[Item, ...] | None = None  # its input; None is the conversation
+        # How much of its message was played, as reported by the client.
         self.played_ms: int | None = None
-        self.failure: Outcome | None = None  # what the model wrote that cannot be used
+        self.failure: Outcome | None = None  # set if the model's output is unusable
         self._scope = scope
         self._new_id = new_id
         self._done: list[Item] = []
@@ -100,12 +100,12 @@ class Response:
         )
 
     def add(self, text: str, audio: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
-        """Append a piece of the reply, text before audio; unless it `is_marked`, call `mark`."""
+        """Append a piece of the reply, text before audio; `mark` it later unless it `is_marked`."""
         if self.failure is not None:
             return []
         sent: list[RealtimeEvent] = []
-        for found in self._parser.feed(text):
-            sent += self._take(found)
+        for parsed in self._parser.feed(text):
+            sent += self._take(parsed)
         if audio and self._may_speak:
             sent += self._audio_deltas(audio)
             if is_marked:
@@ -113,34 +113,34 @@ class Response:
         return sent
 
     def mark(self) -> None:
-        """Note that the text so far belongs to the audio so far."""
+        """Record that the text so far belongs to the audio so far."""
         if self._open is not None and len(self._open.pcm) > (self._open.marks or NOTHING)[-1][1]:
             self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
     def finish(self, outcome: Outcome, stats: TokenStats) -> list[RealtimeEvent]:
         sent: list[RealtimeEvent] = []
         if outcome.status in ("completed", "incomplete"):
-            for found in self._parser.flush():
-                sent += self._take(found)
+            for parsed in self._parser.flush():
+                sent += self._take(parsed)
         outcome = self.failure or outcome
         is_whole = outcome.status == "completed"
         sent += self._close("completed" if is_whole else "incomplete")
         done = self._wire(outcome.status, outcome.details, self._usage(stats))
         return [*sent, RealtimeEvent("response.done", {"response": done})]
 
-    # --- what the model writes ---
+    # --- model output ---
 
     @property
     def _may_speak(self) -> bool:
-        """Audio belongs to text; where the model may call functions, to text that was sent."""
+        """Whether audio may be sent; where functions are offered, only after text was sent."""
         if self._open is None:
             return not offer_of(self.output).functions
         return self._open.item.kind == "message"
 
     def _take(
-        self, found: Said | CallBegun | CallArguments | CallDone | CallInvalid
+        self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
     ) -> list[RealtimeEvent]:
-        match found:
+        match parsed:
             case Said(text):
                 return self._text_delta(text)
             case CallBegun(name):
@@ -178,7 +178,7 @@ class Response:
         self._open.text += text
         return text
 
-    # --- its items ---
+    # --- items ---
 
     def _message(self) -> list[RealtimeEvent]:
         if self._open is not None:
@@ -207,7 +207,7 @@ class Response:
         opened, self._open = self._open, None
         if opened is None:
             return []
-        self._open = opened  # its events still name it
+        self._open = opened  # its closing events refer to it
         if opened.item.kind == "function_call":
             item = replace(opened.item, status=status, arguments=opened.text)
             sent = [self._call_event("done", name=item.name, arguments=item.arguments)]
@@ -250,7 +250,7 @@ class Response:
             ]
         return [*sent, self._part_event("response.content_part.done", part=part)]
 
-    # --- spelling ---
+    # --- wire format ---
 
     def _where(self) -> Json:
         assert self._open is not None
@@ -286,7 +286,7 @@ class Response:
         }
 
     def _usage(self, stats: TokenStats) -> Json:
-        """Count tokens; those of audio follow from its duration."""
+        """Return token counts; those of audio are derived from its duration."""
         audio_s = self.request.input_audio_ms / 1_000 if self.request is not None else 0.0
         whole = stats.cached_tokens + stats.input_tokens
         audio = min(round(audio_s * AUDIO_TOKENS_PER_S), whole)
@@ -316,6 +316,6 @@ class Response:
 
 
 def truncated(item: Item, end_ms: int) -> Item:
-    """Return an assistant's message cut to what was played of it."""
+    """Return an assistant's message truncated to the audio that was played."""
     content = tuple(part.played(end_ms) for part in item.content)
     return replace(item, status="incomplete", content=content, revision=item.revision + 1)

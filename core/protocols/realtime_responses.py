@@ -1,7 +1,7 @@
-"""The responses of a Realtime session: one active in the conversation, some outside it. Pure.
+"""Responses of a Realtime session: one active in the conversation, some outside it. Pure.
 
-The engine makes one reply at a time: a response that begins while another one's reply is still
-being cut short waits for its end, and so do those outside the conversation.
+The engine generates one reply at a time: a response waits while another one's reply is still being
+cut short, and so do those outside the conversation.
 """
 
 from __future__ import annotations
@@ -40,40 +40,40 @@ from core.protocols.realtime_response import NewId, Outcome, Response, ResponseS
 from core.protocols.realtime_session import OutputConfig, SessionConfig, request_of
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import SOCKET_CODES
-from core.schemas.realtime import NamedEvent, ResponseCancel, ResponseCreate
+from core.schemas.realtime import ResponseCancel, ResponseCreate
 from core.schemas.realtime_items import ItemReference
 from core.schemas.realtime_session import ResponsePatch, RetentionRatio
 from core.schemas.worker import WorkerStatus
 
-SHOWN_SESSION_S: Final = 3_600  # shown as the end of a session that has none
-HALF: Final = 0.5  # of the items stay when the context is full
-KEPT_ITEMS: Final = 4  # the last two turns never leave
+SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
+HALF: Final = 0.5  # share of the items kept when the context is full
+KEPT_ITEMS: Final = 4  # the last two turns are always kept
 NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
 CLIENT_CANCELLED: Final = "client_cancelled"
 TURN_DETECTED: Final = "turn_detected"
 
 
 class RealtimePhase(StrEnum):
-    """Where a Realtime session stands."""
+    """Phase of a Realtime session."""
 
     OPENING = "opening"
     IDLE = "idle"
-    RESPONDING = "responding"  # there is an active response
+    RESPONDING = "responding"  # a response is active
     CLOSED = "closed"
 
 
 @dataclass(frozen=True)
 class RealtimeLimits(StoreLimits):
-    """How long and how much. Ours.
+    """Limits of a Realtime session. Ours.
 
     Attributes:
-        max_session_s: longest session; 0 has no end.
+        max_session_s: longest session; 0 is unlimited.
         max_kv_tokens: tokens that leave no room for a reply.
-        kv_reserve_tokens: so many are left free by forgetting what was said first.
-        max_outside: responses outside the conversation that may wait.
-        max_items: items; the oldest of more are forgotten.
-        max_audio_s: audio in items; of more, the oldest is dropped while its words stay.
-        max_pictures: items that are pictures alone; the oldest of more are forgotten.
+        kv_reserve_tokens: tokens kept free by dropping the oldest items.
+        max_outside: queued responses outside the conversation.
+        max_items: beyond it the oldest items are dropped.
+        max_audio_s: audio in items; beyond it the oldest audio is dropped, its text kept.
+        max_pictures: items that are pictures alone; beyond it the oldest are dropped.
     """
 
     max_session_s: float = 0.0
@@ -84,20 +84,20 @@ class RealtimeLimits(StoreLimits):
 
 @dataclass(frozen=True)
 class RealtimeStart:
-    """What a session begins with."""
+    """Initial parameters of a session."""
 
     model: str  # the served model's id, echoed
-    instructions: str  # the system prompt unless the client says otherwise
+    instructions: str  # default system prompt
     new_id: NewId  # `new_id("item")` begins with `item_`
     session_id: str
     conversation_id: str
-    is_beta: bool = False  # events are spelled as in the protocol's beta
+    is_beta: bool = False  # use the beta spellings of events
     can_transcribe: bool = False  # the server has a transcriber
-    unix_time_s: int = 0  # when the session begins
+    unix_time_s: int = 0  # start of the session
 
 
 class ResponseMachine(SessionMachine[RealtimePhase]):
-    """The part of a Realtime session's rules that makes responses."""
+    """The part of the Realtime machine that manages responses."""
 
     def __init__(
         self, ids: SessionIds, start: RealtimeStart, limits: RealtimeLimits | None = None
@@ -110,9 +110,9 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         self._store = ItemStore(self._limits)
         self._audio = InputAudio()
         self._active: Response | None = None
-        self._outside: list[Response] = []  # the first may be the one that is being made
-        self._making: Response | None = None  # whose reply the engine makes; it may be over by now
-        self._audible_until_s = 0.0  # above 0 once the model was audible
+        self._outside: list[Response] = []  # the first may be in generation
+        self._making: Response | None = None  # in generation; it may have ended already
+        self._audible_until_s = 0.0  # above 0 once the model has spoken
         self._turn_index = 0
 
     @property
@@ -125,16 +125,15 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     # --- responses ---
 
-    def create_response(self, event: Received) -> list[Effect]:
+    def create_response(self, event: Received[ResponseCreate]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ResponseCreate)
         patch = message.response
         is_outside = patch is not None and patch.conversation == "none"
         if not is_outside and self._active is not None:
             text = f"Conversation already has an active response in progress: {self._active.id}."
             return self._wrong(event, "conversation_already_has_active_response", text)
         if is_outside and len(self._outside) >= self._limits.max_outside:
-            text = f"{self._limits.max_outside} responses wait already."
+            text = f"{self._limits.max_outside} responses are queued already."
             return self._wrong(event, "rate_limit_exceeded", text)
         unknown = self._unknown_reference(patch)
         if unknown is not None:
@@ -144,9 +143,8 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             return self._respond_outside(patch)
         return [*self._end_open_segment(), *self._respond(patch)]
 
-    def cancel_response(self, event: Received) -> list[Effect]:
+    def cancel_response(self, event: Received[ResponseCancel]) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ResponseCancel)
         known = [*([self._active] if self._active is not None else []), *self._outside]
         wanted = [one for one in known if message.response_id in (None, one.id)]
         if not wanted:
@@ -157,7 +155,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def stop(self, event: Event) -> list[Effect]:
         return [] if self._active is None else self._cut(self._active, CLIENT_CANCELLED)
 
-    def piece(self, event: ChunkReady) -> list[Effect]:
+    def chunk(self, event: ChunkReady) -> list[Effect]:
         making = self._making
         if making is None or not self._is_alive(making):
             return []
@@ -168,7 +166,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             return self._send(*sent)
         return [*self._send(*sent), *self._end_response(making, making.failure), Interrupt()]
 
-    def made(self, event: GenerateDone) -> list[Effect]:
+    def generated(self, event: GenerateDone) -> list[Effect]:
         making, self._making, self._work = self._making, None, None
         effects: list[Effect] = []
         if making is not None and self._is_alive(making):
@@ -178,7 +176,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s)]
 
     def failed(self, event: TurnFailed) -> list[Effect]:
-        """If the context was full, forget the oldest items and try again."""
+        """Fail the response; if the context was full, drop the oldest items and retry."""
         making, self._making, self._work = self._making, None, None
         if making is None or not self._is_alive(making):
             return self._make_next()
@@ -196,7 +194,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             effects += self._end_response(response, outcome)
         return [*effects, *self.fail(event.error)]
 
-    # --- for the rest of the rules ---
+    # --- for the other parts of the machine ---
 
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
         begun = self._begin_response(patch, self._config.for_response(patch))
@@ -272,7 +270,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return response is self._active or response in self._outside
 
     def _make_room(self) -> bool:
-        """Forget the oldest items; return whether there were any."""
+        """Drop the oldest items; return whether there were any."""
         truncation = self._config.truncation
         if truncation == "disabled":
             return False
@@ -291,7 +289,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return None
 
     def _given_items(self, patch: ResponsePatch | None) -> tuple[Item, ...] | None:
-        """Return what is to be answered instead of the conversation, if anything is."""
+        """Return the items to respond to instead of the conversation, if any."""
         if patch is None or patch.input is None:
             return None
         items = []
@@ -314,7 +312,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*sent, *self._commit(end_ms)]
 
     def _commit(self, end_ms: int) -> list[Effect]:
-        """Make an item of the audio up to a position."""
+        """Make an item of the buffered audio up to a position."""
         item_id, audio = self._audio.take(end_ms)
         item_id = item_id or self._start.new_id("item")
         item = Item(item_id, role="user", content=(Content("input_audio", audio=audio),))
@@ -333,7 +331,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return self._send(added, done)
 
     def _wait_for_speech(self, now_s: float) -> list[Effect]:
-        """Wait so long for the user to speak as the client said, if it did."""
+        """Start the idle timer if the client set a time-out."""
         rules = self._config.turn_detection
         idle_ms = rules.idle_timeout_ms if rules is not None else None
         if idle_ms is None or self._active is not None or self._audio.is_open:
@@ -360,10 +358,9 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return effects
 
     def _wrong(
-        self, event: Received, code: str, text: str, param: str | None = None
+        self, event: Received[Any], code: str, text: str, param: str | None = None
     ) -> list[Effect]:
-        event_id = event.message.event_id if isinstance(event.message, NamedEvent) else None
-        return self._send(events.error(code, text, param=param, event_id=event_id))
+        return self._send(events.error(code, text, param=param, event_id=event.message.event_id))
 
     def fail(self, error: OmniError) -> list[Effect]:
         code = SOCKET_CODES.get(error.code, error.code.value)

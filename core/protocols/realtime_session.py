@@ -1,6 +1,6 @@
-"""The settings of a Realtime session, and what the model is asked under them. Pure.
+"""Settings of a Realtime session, and the requests to the model. Pure.
 
-Equal keys of turns stand for equal messages, so that a cache that holds one need not be fed again.
+Turns with equal keys are equal messages, so that a cache that contains one can be reused.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ Modality = Literal["audio", "text"]
 TokenLimit = int | Literal["inf"]
 Engine = Literal["turn", "live"]
 ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
-"""As they end a model's id that chooses one."""
+"""Suffixes of model ids that select an engine."""
 
 
 @dataclass(frozen=True)
 class OutputConfig:
-    """How a response is made and sounds."""
+    """Settings of a response."""
 
     instructions: str  # the system prompt
     modality: Modality = "audio"  # spoken, or text alone
-    format: AudioFormat = field(default_factory=AudioFormat)  # how its audio is written
-    voice: str = "default"  # the voice's name, as it was asked for
+    format: AudioFormat = field(default_factory=AudioFormat)
+    voice: str = "default"  # name, as requested
     # The voice itself, wire audio; None is the default voice.
     voice_sample: str | None = field(default=None, repr=False)
-    tools: tuple[FunctionTool, ...] = ()  # functions it may call
-    tool_choice: ToolChoice = "auto"  # whether it may, or has to
-    max_output_tokens: TokenLimit = "inf"  # most text tokens
-    temperature: float | None = None  # of the words; None leaves it to the model
+    tools: tuple[FunctionTool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    max_output_tokens: TokenLimit = "inf"  # text tokens
+    temperature: float | None = None  # of the text; None is the model's default
 
     @property
     def speaks(self) -> bool:
@@ -62,15 +62,15 @@ class SessionConfig:
 
     output: OutputConfig
     input_format: AudioFormat = field(default_factory=AudioFormat)
-    # Who ends the user's turn; None is the client.
+    # None: the client ends turns.
     turn_detection: ServerVad | SemanticVad | None = field(default_factory=ServerVad)
     truncation: Truncation = "auto"
     tracing: Any = None  # Any: the client's own JSON, echoed
     can_transcribe: bool = False  # the server has a transcriber
-    transcription: Transcription | None = None  # None also without a transcriber
+    transcription: Transcription | None = None  # always None without a transcriber
 
     def patched(self, patch: SessionPatch) -> SessionConfig:
-        """Return the settings with what a client changes; what it does not say stays."""
+        """Return the settings updated by a client; absent fields stay."""
         given = patch.model_fields_set
         spoken = patch.audio.output if patch.audio is not None else None
         changed = replace(self, output=_patched(self.output, patch, spoken))
@@ -99,7 +99,7 @@ class SessionConfig:
         return _patched(self.output, patch, patch.audio.output if patch.audio else None)
 
     def engine(self, model: str) -> Engine:
-        """Return who answers: turns, or the model itself unit by unit."""
+        """Return the engine that responds: by turns, or unit by unit."""
         for suffix in ENGINES:
             if model.endswith(f"-{suffix}"):
                 return suffix
@@ -142,7 +142,7 @@ class SessionConfig:
 
 
 def format_wire(audio_format: AudioFormat) -> Json:
-    """Return a format as clients read it: telephone formats have no rate."""
+    """Return a format's wire form; G.711 has no rate."""
     if not audio_format.is_pcm:
         return {"type": audio_format.type}
     return {"type": audio_format.type, "rate": audio_format.rate_hz}
@@ -181,35 +181,35 @@ def _voice(voice: str | Voice, sample: str | None) -> Json:
 
 
 Key = tuple[str, int]
-MOST_TOKENS: Final = 1_024  # ours: of a response without a limit
+MOST_TOKENS: Final = 1_024  # ours: limit of a response that has none
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One message for the model."""
+    """One message to the model."""
 
-    key: Key  # what it is, and how often that was changed
-    role: Role  # whose it is
-    # What it says; calls and outputs are words by now.
+    key: Key  # identity and revision
+    role: Role
+    # Function calls and outputs are text by now.
     content: tuple[Content, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One response that is to be made."""
+    """Request for one response."""
 
     system: str = field(repr=False)  # the system prompt
-    # The conversation, oldest first, without the system's.
+    # The conversation, oldest first, without system messages.
     turns: tuple[Turn, ...] = field(repr=False)
-    output: OutputConfig  # how it is made and sounds
-    reply_key: Key  # what the reply is called when it is one of the turns
-    reply_start: str = ""  # what the reply has to begin with
-    is_outside: bool = False  # it is no part of the conversation
-    is_beside_units: bool = False  # the duplex engine has the conversation, and keeps it meanwhile
+    output: OutputConfig
+    reply_key: Key  # key of the reply as a later turn
+    reply_start: str = ""  # text the reply has to begin with
+    is_outside: bool = False  # not part of the conversation
+    is_beside_units: bool = False  # the duplex engine retains the conversation meanwhile
 
     @property
     def has_own_view(self) -> bool:
-        """It is made in a conversation of its own, which ends with the reply."""
+        """Whether it is generated in a separate view that is dropped afterwards."""
         return self.is_outside or self.is_beside_units
 
     @property
@@ -239,7 +239,7 @@ def offer_of(output: OutputConfig) -> Offer:
 def request_of(
     items: Iterable[Item], output: OutputConfig, response_id: str, *, is_outside: bool
 ) -> TurnRequest:
-    """Return what the model is asked about a conversation, oldest item first."""
+    """Return the request for a response to items, oldest first."""
     offer, known = offer_of(output), list(items)
     texts = [item.text for item in known if item.role == "system"]
     system = "\n\n".join(text for text in (output.instructions, *texts, offer.prompt) if text)
@@ -250,7 +250,7 @@ def request_of(
 
 
 def _turns(items: Iterable[Item]) -> list[Turn]:
-    """Return items as messages; what one response made is one message."""
+    """Return items as messages; the items of one response are one message."""
     turns: list[Turn] = []
     for item in items:
         turn = _turn(item)

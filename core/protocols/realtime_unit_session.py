@@ -1,7 +1,7 @@
-"""The units of a Realtime session: the user's audio on its way to the model, and its prompt. Pure.
+"""Units of a Realtime session: input audio and prompt of the duplex engine. Pure.
 
-The cache of the duplex engine grows by units alone: what else changes the conversation begins a new
-session of it, whose prompt holds the items in words.
+The cache of the duplex engine grows by units alone; any other change of the conversation restarts
+it with a prompt that contains the items as text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 
-PADS_MAX: Final = 4.0  # ours: units that silence may complete ahead of the clock
-PADS_PER_S: Final = 0.4  # ours: and how soon they may again
+PADS_MAX: Final = 4.0  # ours: units that may be padded with silence ahead of the clock
+PADS_PER_S: Final = 0.4  # ours: rate at which that allowance recovers
 
 
 class RealtimeUnitSession(UnitSession):
-    """The units of one Realtime session."""
+    """Duplex session behind a Realtime session."""
 
     def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
         unbounded = DuplexLimits(
@@ -33,7 +33,7 @@ class RealtimeUnitSession(UnitSession):
             idle_timeout_s=0.0,
             max_kv_tokens=limits.max_kv_tokens,
             kv_reserve_tokens=limits.kv_reserve_tokens,
-            has_window=True,  # a full context begins anew before it is an error
+            has_window=True,  # the session restarts before the context is full
         )
         super().__init__(ids, unbounded, count, detects=False)
         self.has_begun = False
@@ -43,12 +43,12 @@ class RealtimeUnitSession(UnitSession):
 
     @property
     def is_busy(self) -> bool:
-        """A unit or a prompt is on its way through the engine."""
+        """Whether a unit or a prompt is in the engine."""
         return self.machine.is_preparing or self.machine.unit is not UnitPhase.IDLE
 
     @property
     def waits_for_audio(self) -> bool:
-        """Nothing can begin before more of the user's audio comes."""
+        """Whether nothing can begin before more input audio arrives."""
         is_asked = self.rebase.is_stale or self.rebase.is_speech_due
         return self.has_begun and not is_asked and not self.input.has_unit
 
@@ -61,14 +61,14 @@ class RealtimeUnitSession(UnitSession):
         return effects
 
     def add_picture(self, picture: str, at_s: float) -> list[Effect]:
-        """Add a picture for the next unit; before the beginning, for the first."""
+        """Add a picture for the next unit; before `begin`, for the first."""
         if not self.has_begun:
             self._pictures.append(picture)
             return []
         return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
     def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
-        """Set what the next session begins with: its settings, and what was said."""
+        """Set the prompt of the next restart: settings and conversation."""
         self.rebase.first = first
         self.rebase.history.clear()
         for item in items:
@@ -76,7 +76,7 @@ class RealtimeUnitSession(UnitSession):
                 self.rebase.history.add(SPEAKER_OF[item.role], f" {line}")
 
     def advance(self, at_s: float, *, must_listen: bool) -> list[Effect]:
-        """Begin what may begin: a new session, or the next unit."""
+        """Restart if due, else begin the next unit if its audio is complete."""
         if not self.is_active or self.is_busy:
             return []
         if effects := self._passed_on(self.machine.begin_anew()):
@@ -90,7 +90,7 @@ class RealtimeUnitSession(UnitSession):
         return self.handle(Received(chunk, at_s=at_s))
 
     def end_unit(self, result: duplex.Result) -> bool:
-        """Return whether the unit is wanted."""
+        """Return whether the unit's output is used."""
         is_wanted = not self.drops_unit
         self._note(result)
         return is_wanted
@@ -102,7 +102,7 @@ class RealtimeUnitSession(UnitSession):
         return effect
 
     def _may_pad(self, at_s: float) -> bool:
-        """Units come no faster in the long run than the duplex machine allows."""
+        """Limit padding, as units may not run faster than the duplex machine allows."""
         self._pads = min(PADS_MAX, self._pads + (at_s - self._padded_s) * PADS_PER_S)
         self._padded_s = at_s
         is_allowed = self._pads >= 1

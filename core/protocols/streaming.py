@@ -1,4 +1,4 @@
-"""Turn-based chat between a gateway and a worker: prefill, generate, again and again.
+"""Turn-based chat between a gateway and a worker: prefill and generate, repeatedly.
 
 The worker is taken from a turn's first `prefill` to its `done`; between turns the conversation is
 retained and the socket may stay open.
@@ -46,7 +46,7 @@ from core.schemas.worker import WorkerStatus
 
 
 class StreamingPhase(StrEnum):
-    """Where a streaming session stands."""
+    """Phase of a streaming session."""
 
     OPEN = "open"  # between turns
     PREFILLING = "prefilling"
@@ -58,15 +58,15 @@ class StreamingPhase(StrEnum):
 
 @dataclass(frozen=True)
 class StreamingLimits:
-    """What a streaming socket may take. Ours.
+    """Limits of a streaming socket. Ours.
 
     Attributes:
-        open_timeout_s: longest time between turns; nothing is occupied meanwhile.
+        open_timeout_s: longest time between turns; no slot is held meanwhile.
         turn_timeout_s: longest time without `generate` inside a turn.
         max_kv_tokens: tokens that leave no room for a reply.
-        kv_reserve_tokens: the client is warned when no more than this is left.
-        max_waiting_prefills: most `prefill` messages that wait for the one before; one more ends
-            the connection, since a history with a hole is worse than none.
+        kv_reserve_tokens: remaining tokens at which the client is warned.
+        max_waiting_prefills: queued `prefill` messages; one more ends the connection, as dropping
+            one would leave a gap in the history.
     """
 
     open_timeout_s: float = 300.0
@@ -77,18 +77,18 @@ class StreamingLimits:
 
 
 class Turn:
-    """What one turn has cost so far."""
+    """State and costs of the current turn."""
 
     def __init__(self, began_s: float = 0.0) -> None:
         self.began_s = began_s
         self.reply = Reply()
-        self.prefill: WorkerPrefill | None = None  # the latest; its defaults hold
+        self.prefill: WorkerPrefill | None = None  # the latest; supplies the defaults
         self.prefills = 0
         self.cached_tokens: int | None = None
         self.input_tokens = 0
         self.kv_tokens = 0
-        self.transcripts_due = 0  # `done` comes after them: a worker is heard no longer
-        self.end: GenerateDone | None = None  # waits for them
+        self.transcripts_due = 0  # `done` follows them, as the worker is released then
+        self.end: GenerateDone | None = None  # held back until then
 
     def add(self, done: PrefillDone) -> None:
         if self.cached_tokens is None:
@@ -106,7 +106,7 @@ class Turn:
 
 
 class StreamingMachine(SessionMachine[StreamingPhase]):
-    """The rules of one worker-side `/ws/streaming` socket."""
+    """State machine of one worker-side `/ws/streaming` socket."""
 
     def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
         super().__init__(ids, StreamingPhase.OPEN)
@@ -125,24 +125,21 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     # --- prefill ---
 
-    def begin_turn(self, event: Received) -> list[Effect]:
+    def begin_turn(self, event: Received[WorkerPrefill]) -> list[Effect]:
         self._turn = Turn(event.at_s)
         return self.prefill(event)
 
-    def prefill(self, event: Received) -> list[Effect]:
-        """Feed messages; not the first of the turn if some were fed already."""
-        assert isinstance(event.message, WorkerPrefill)
+    def prefill(self, event: Received[WorkerPrefill]) -> list[Effect]:
         return [StopTimer(TimerName.IDLE), *self._feed(event.message)]
 
-    def queue_prefill(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, WorkerPrefill)
+    def queue_prefill(self, event: Received[WorkerPrefill]) -> list[Effect]:
         if len(self._waiting) >= self._limits.max_waiting_prefills:
             return self.fail(OutOfOrderError("Too many `prefill` messages wait."))
         self._waiting.append(event.message)
         return []
 
     def prefilled(self, event: PrefillDone) -> list[Effect]:
-        """Report what was fed; feed what waits, else wait for `generate`."""
+        """Report the prefill; begin the next queued one, else wait for `generate`."""
         self._work = None
         self._turn.add(event)
         if self._turn.prefill is not None and self._turn.prefill.speech:
@@ -166,7 +163,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [*effects, self._idle_timer(self._limits.turn_timeout_s)]
 
     def missed(self, event: CacheMissed) -> list[Effect]:
-        """Ask for everything; the worker stays assigned."""
+        """Request the whole history; the worker stays assigned."""
         self._work = None
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
@@ -175,9 +172,8 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     # --- generate ---
 
-    def generate(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, streaming.Generate)
-        if self._turn.prefill is None:  # the cache was missed, and nothing fed since
+    def generate(self, event: Received[streaming.Generate]) -> list[Effect]:
+        if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
         self._phase = StreamingPhase.GENERATING
@@ -193,9 +189,9 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
 
     def transcribed(self, event: Transcribed) -> list[Effect]:
-        """The turn may have waited for this."""
+        """Send the transcript; end the turn if only this was missing."""
         turn = self._turn
-        if not turn.transcripts_due:  # of a turn that was cut short
+        if not turn.transcripts_due:  # of an earlier turn that was cut short
             return []
         turn.transcripts_due -= 1
         effects = super().transcribed(event)
@@ -203,7 +199,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [*effects, *self._end_reply(event.at_s)] if is_over else effects
 
     def turn_failed(self, event: TurnFailed) -> list[Effect]:
-        """Undo the turn, so that what came before it stays usable, and end with the error."""
+        """Roll the turn back, so that the history before it stays usable, and fail."""
         self._work = None
         undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
         return [*undo, *self.fail(event.error)]
@@ -211,11 +207,11 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     # --- stop ---
 
     def interrupt(self, event: Event) -> list[Effect]:
-        """Cut the reply short; the turn ends with what there is."""
+        """Cut the reply short; the turn ends with the partial reply."""
         return [Interrupt()] if self._turn.end is None else self._end_reply(event.at_s)
 
     def cancel_prefill(self, event: Event) -> list[Effect]:
-        """Wait for the end of the prefill, then undo the turn."""
+        """Wait for the end of the prefill, then roll the turn back."""
         self._waiting.clear()
         self._phase = StreamingPhase.CANCELLING
         return [Interrupt()]

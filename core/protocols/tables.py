@@ -1,6 +1,6 @@
-"""Transition tables: the rows a machine runs by, which are also what its diagram is drawn from.
+"""Transition tables, which drive the machines and their diagrams.
 
-A row that is not there is a pair of phase and event that is not allowed.
+A pair of phase and event without a row is not allowed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SAME: Final = "same"
 
 @dataclass(frozen=True)
 class Row(Generic[MachineT, EffectT]):
-    """One line of a transition table."""
+    """A row of a transition table."""
 
-    phases: tuple[StrEnum, ...]  # where it holds
+    phases: tuple[StrEnum, ...]  # phases it applies to
     event: str  # the event's `kind`
     targets: str  # phases it may lead to, separated by spaces; `SAME` stands for staying
-    effects: str  # every effect it may ask for, as `effects.label` writes it, separated by spaces
+    effects: str  # all possible effects, named by `effects.label`, separated by spaces
     # Any: the row's event kind decides the event's class, which the type of a table cannot say.
-    action: Callable[[MachineT, Any], list[EffectT]]  # what the machine does; returns the effects
+    action: Callable[[MachineT, Any], list[EffectT]]  # returns the effects
 
 
 Index = Mapping[tuple[str, str], Row[MachineT, EffectT]]
@@ -39,7 +39,7 @@ Table = Sequence[Row[Any, Any]]
 
 @dataclass(frozen=True)
 class Transition:
-    """One arrow of the diagram."""
+    """An arrow of the diagram."""
 
     phase: str
     event: str

@@ -1,4 +1,4 @@
-"""The duplex machine and the audio on its way to it, for protocols that are not its own. Pure."""
+"""The duplex machine and its input audio, for OpenAI's protocols. Pure."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from core.schemas.queue import Interrupt
 BYTES_PER_S: Final = INPUT_SAMPLE_RATE_HZ * SAMPLE_BYTES
 UNIT_BYTES: Final = UNIT_MS * BYTES_PER_S // MS_PER_S
 AHEAD_MAX_S: Final = 3.0  # ours: as many units as may wait
-SILENT_AFTER_S: Final = 1.2  # ours: without audio, silence is fed
+SILENT_AFTER_S: Final = 1.2  # ours: a gap longer than this is filled with silence
 WAITING_MAX_BYTES: Final = 4 * UNIT_BYTES  # ours
-WINDOW_BYTES: Final = 32 * BYTES_PER_S // MS_PER_S  # what detection judges at once
+WINDOW_BYTES: Final = 32 * BYTES_PER_S // MS_PER_S  # of voice activity detection
 
 
 class InputAudioBuffer:
-    """The audio of one client on its way to the model and to voice detection.
+    """Buffers a client's audio for the model and for voice activity detection.
 
-    Samples are little-endian float32 at 16 kHz. Of audio that is more than `AHEAD_MAX_S` ahead of
-    the clock the newest is left out; where none comes for longer than a unit, silence takes its
-    place. Of more than `WAITING_MAX_BYTES` that wait to be taken out, the oldest is left out.
+    Samples are little-endian float32 at 16 kHz. Audio more than `AHEAD_MAX_S` ahead of the clock is
+    dropped, the newest first; gaps are filled with silence. Beyond `WAITING_MAX_BYTES` of waiting
+    audio the oldest is dropped.
     """
 
     def __init__(self, *, is_detected: bool) -> None:
-        """Keep audio for voice detection as well if `is_detected`: see `take_undetected`."""
+        """With `is_detected`, buffer audio for voice activity detection too: `take_undetected`."""
         self.is_muted = False
-        self._unit = bytearray()  # the beginning of the unit that is not full yet
+        self._unit = bytearray()  # the incomplete unit
         self._undetected = bytearray()
         self._waiting = (self._unit, self._undetected) if is_detected else (self._unit,)
-        self._missing_bytes = WINDOW_BYTES  # until detection has another window complete
+        self._missing_bytes = WINDOW_BYTES  # until detection can complete another window
         self._received_bytes = 0
         self._began_s = 0.0
-        self._last_s = 0.0  # when audio last came
+        self._last_s = 0.0  # when audio last arrived
 
     @property
     def received_ms(self) -> int:
@@ -53,9 +53,9 @@ class InputAudioBuffer:
         self._last_s = at_s
 
     def append(self, samples: bytes, at_s: float) -> bool:
-        """Return whether all of it was taken."""
+        """Append audio; return whether none of it was dropped."""
         if self.is_starved(at_s):
-            self.begin(at_s)  # what did not come meanwhile may not come at once now
+            self.begin(at_s)  # the missing audio may not arrive in one burst
         self._last_s = at_s
         ahead = int((at_s - self._began_s + AHEAD_MAX_S) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         taken = samples[: max(0, ahead - self._received_bytes)]
@@ -66,7 +66,7 @@ class InputAudioBuffer:
         return at_s - self._last_s >= SILENT_AFTER_S
 
     def fill(self, at_s: float) -> None:
-        """Append silence if no audio has come for `SILENT_AFTER_S`."""
+        """Append silence if no audio has arrived for `SILENT_AFTER_S`."""
         if not self.is_starved(at_s):
             return
         now = int((at_s - self._began_s) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
@@ -84,11 +84,11 @@ class InputAudioBuffer:
         return unit
 
     def fill_unit(self) -> None:
-        """End the unit that is not full with silence; this does not move the session's clock."""
+        """Pad the incomplete unit with silence; the session's clock does not advance."""
         self._unit.extend(bytes(-len(self._unit) % UNIT_BYTES or UNIT_BYTES * (not self._unit)))
 
     def take_undetected(self) -> bytes | None:
-        """Take out what voice detection has not had, a unit at most, once it fills a window."""
+        """Remove and return undetected audio, at most a unit, once it completes a window."""
         if len(self._undetected) < self._missing_bytes:
             return None
         piece = bytes(self._undetected[:UNIT_BYTES])
@@ -105,21 +105,20 @@ class InputAudioBuffer:
 
 
 class UnitSession(ABC):
-    """One session in units."""
+    """Base of sessions over the duplex machine."""
 
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
-        """Let the session detect voice in what the client says by itself if `detects`."""
+        """With `detects`, buffer input for voice activity detection too."""
         self._limits = limits
-        # The rules of units.
         self.machine = DuplexMachine(ids, limits, count, keeps_history=False)
-        self.input = InputAudioBuffer(is_detected=detects)  # what the client says
-        # Events of the duplex machine since this was last emptied, with their effects.
+        self.input = InputAudioBuffer(is_detected=detects)
+        # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
-        self.kv_share = 0.0  # how full the context is
-        self.model_speaks = False  # it is in the middle of a turn
-        self.drops_unit = False  # the audio of the present unit is not wanted any more
+        self.kv_share = 0.0  # share of the context in use
+        self.model_speaks = False  # in the middle of a turn
+        self.drops_unit = False  # the output of the current unit is discarded
 
     @property
     def rebase(self) -> Rebase:
@@ -138,7 +137,7 @@ class UnitSession(ABC):
         return self._passed_on(self.machine.fail(error))
 
     def break_off(self, at_s: float) -> list[Effect]:
-        """Drop the rest of the present unit, and let the next one listen."""
+        """Discard the output of the current unit, and make the next one listen."""
         self.drops_unit = self.machine.unit is UnitPhase.STEPPING
         self.rebase.speak_next(is_wanted=False)
         return self.handle(Received(Interrupt(), at_s=at_s))
@@ -147,7 +146,7 @@ class UnitSession(ABC):
 
     @abstractmethod
     def _kept(self, effect: Effect) -> Effect | None:
-        """Return what is passed on in place of an effect."""
+        """Return the effect to carry out in place of one of the duplex machine."""
 
     def _passed_on(self, made: Sequence[Effect]) -> list[Effect]:
         return [kept for effect in made if (kept := self._kept(effect)) is not None]

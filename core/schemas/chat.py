@@ -8,9 +8,9 @@ from pydantic import Field, Tag
 
 from core.schemas import limits
 from core.schemas.common import (
+    AudioBytes,
     GenerationConfig,
     ImageConfig,
-    SoundBytes,
     TokenStats,
     TTSConfig,
     WireModel,
@@ -19,43 +19,43 @@ from core.schemas.queue import Heartbeat, Problem, QueueMessage, SessionSecret, 
 from core.schemas.streaming import MessageList
 
 SOCKET_MAX_NEW_TOKENS = 256  # default of `/ws/chat`; source: docs/specification/service.md#2.6
-REQUEST_TAG = "chat"  # stands for the one message that carries no type
+REQUEST_TAG = "chat"  # of the one message that may omit its type
 
 
 class ReplyRequest(WireModel):
-    """What a reply depends on, however it is asked for."""
+    """Input of a reply, common to all interfaces."""
 
     messages: MessageList = Field(description="Full history, the new user message last.")
     generation: GenerationConfig = Field(
-        default_factory=GenerationConfig, description="How the text is drawn."
+        default_factory=GenerationConfig, description="Generation of the text."
     )
     tts: TTSConfig = Field(default_factory=TTSConfig, description="Whether the reply is spoken.")
-    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are cut.")
+    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are split.")
     use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
-    omni_mode: bool = Field(False, description="Interleave pictures and sound second by second.")
+    omni_mode: bool = Field(False, description="Interleave pictures and audio second by second.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
     reply_start: str = Field(
         "",
         max_length=limits.TEXT_MAX_CHARS,
-        description="Text the reply begins with, as if the model had chosen it; its tokens count, "
+        description="Text the reply begins with, as if generated; its tokens count, "
         "so a reply of at most 1 new token is exactly this text.",
     )
     seed: int | None = Field(
-        None, ge=-(2**63), lt=2**63, description="Makes the draws of this reply repeatable."
+        None, ge=-(2**63), lt=2**63, description="Makes the sampling of this reply repeatable."
     )
 
 
 class ChatRequest(ReplyRequest):
-    """Everything one reply needs."""
+    """Body of `POST /api/chat`."""
 
-    return_prompt: bool = Field(False, description="Return the prompt as the model saw it.")
+    return_prompt: bool = Field(False, description="Return the full prompt.")
 
 
 class ChatResponse(WireModel):
     """A whole reply, or why there is none."""
 
     text: str = Field("", description="The reply's text.")
-    audio_path: str | None = Field(None, description="Where the spoken reply was written.")
+    audio_path: str | None = Field(None, description="File of the spoken reply.")
     audio_data: str | None = Field(
         None, description="The spoken reply: over HTTP, Base64 of a WAV file."
     )
@@ -63,9 +63,9 @@ class ChatResponse(WireModel):
         limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of the reply."
     )
     tokens_generated: int = Field(0, ge=0, description="Tokens of the reply.")
-    duration_ms: float = Field(0.0, ge=0, description="Time it took, ms.")
-    prompt: str | None = Field(None, description="The prompt, if it was asked for.")
-    token_stats: TokenStats | None = Field(None, description="What the reply cost, in tokens.")
+    duration_ms: float = Field(0.0, ge=0, description="Duration, ms.")
+    prompt: str | None = Field(None, description="The prompt, if requested.")
+    token_stats: TokenStats | None = Field(None, description="Token counts of the reply.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
     error: str | None = Field(None, description="Why there is no reply.")
     success: bool = Field(True, description="There is a reply.")
@@ -76,10 +76,10 @@ class GatewayChatResponse(ChatResponse):
 
     queue_wait_ms: int = Field(0, ge=0, description="Time spent in the queue, ms.")
     estimated_queue_wait_s: float = Field(
-        0.0, ge=0, description="Wait estimated when the request came, s."
+        0.0, ge=0, description="Wait estimated when the request arrived, s."
     )
     session_secret: SessionSecret | None = Field(
-        None, description="Shows that a request about the recording is from its owner."
+        None, description="Proves that a request about the recording is its owner's."
     )
 
 
@@ -88,16 +88,16 @@ def _socket_generation() -> GenerationConfig:
 
 
 class ChatSocketRequest(ReplyRequest):
-    """The one request of a `/ws/chat` connection; its type may be left out."""
+    """The request of a `/ws/chat` connection; its type may be omitted."""
 
-    type: Literal["chat"] = Field("chat", description="Kind of message.")
-    streaming: bool = Field(True, description="Send the reply in pieces.")
+    type: Literal["chat"] = Field("chat", description="Message type.")
+    streaming: bool = Field(True, description="Stream the reply.")
     generation: GenerationConfig = Field(
-        default_factory=_socket_generation, description="How the text is drawn."
+        default_factory=_socket_generation, description="Generation of the text."
     )
 
     def to_request(self) -> ChatRequest:
-        """Return the same request as `POST /api/chat` takes it."""
+        """Return the equivalent body of `POST /api/chat`."""
         generation = self.generation
         if "max_new_tokens" not in generation.model_fields_set:
             generation = generation.model_copy(update={"max_new_tokens": SOCKET_MAX_NEW_TOKENS})
@@ -107,28 +107,28 @@ class ChatSocketRequest(ReplyRequest):
 class ChatPrefillDone(WireModel):
     """The request is in the KV cache."""
 
-    type: Literal["prefill_done"] = Field("prefill_done", description="Kind of message.")
-    input_tokens: int = Field(ge=0, description="Tokens fed.")
+    type: Literal["prefill_done"] = Field("prefill_done", description="Message type.")
+    input_tokens: int = Field(ge=0, description="Tokens prefilled.")
 
 
 class ChatChunk(WireModel):
-    """A piece of the reply."""
+    """A chunk of the reply."""
 
-    type: Literal["chunk"] = Field("chunk", description="Kind of message.")
+    type: Literal["chunk"] = Field("chunk", description="Message type.")
     text_delta: str | None = Field(None, description="New text.")
-    audio_data: SoundBytes | None = Field(None, description="New sound: Base64 of float32, 24 kHz.")
+    audio_data: AudioBytes | None = Field(None, description="New audio: Base64 of float32, 24 kHz.")
 
 
 class ChatDone(WireModel):
     """The reply is complete."""
 
-    type: Literal["done"] = Field("done", description="Kind of message.")
+    type: Literal["done"] = Field("done", description="Message type.")
     text: str = Field("", description="The whole reply.")
     generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
-    input_tokens: int = Field(0, ge=0, description="Tokens fed.")
+    input_tokens: int = Field(0, ge=0, description="Tokens prefilled.")
     stopped: bool = Field(False, description="The reply was cut short on request.")
-    audio_data: SoundBytes | None = Field(
-        None, description="All sound when not streaming: Base64 of float32, 24 kHz."
+    audio_data: AudioBytes | None = Field(
+        None, description="All audio if not streamed: Base64 of float32, 24 kHz."
     )
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
@@ -138,10 +138,10 @@ ClientMessage = Annotated[
     | Annotated[Stop | Heartbeat, Field(discriminator="type")],
     Field(union_mode="left_to_right"),
 ]
-"""What a client may send on `/ws/chat`."""
+"""Client messages of `/ws/chat`."""
 
 ServerMessage = Annotated[
     QueueMessage | ChatPrefillDone | ChatChunk | ChatDone | Problem,
     Field(discriminator="type"),
 ]
-"""What a client may receive on `/ws/chat`."""
+"""Server messages of `/ws/chat`."""

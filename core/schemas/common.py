@@ -1,6 +1,6 @@
-"""Words every protocol shares, and how the text of a message becomes one of its models.
+"""Types common to all protocols, and the parser of messages.
 
-A wire field is defined here or in a sibling module and nowhere else. This imports nothing heavy.
+A wire field is defined here or in a sibling module and nowhere else. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from core.schemas.limits import JSON_VALUES_MAX, MIB
 
 
 def json_text(value: object) -> str:
-    """Serialise in a fifth of the time that the standard library takes."""
+    """Serialize five times as fast as the standard library."""
     return to_json(value).decode()
 
 
@@ -59,7 +59,7 @@ class WireModel(BaseModel):
 
 
 class Role(StrEnum):
-    """Who says a message."""
+    """Author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -67,7 +67,7 @@ class Role(StrEnum):
 
 
 class TTSMode(StrEnum):
-    """What the system prompt asks the model to do with the voice sample."""
+    """Use of the voice sample in the system prompt."""
 
     DEFAULT = "default"
     AUDIO_ASSISTANT = "audio_assistant"
@@ -76,16 +76,16 @@ class TTSMode(StrEnum):
     VOICE_CLONING = "voice_cloning"
 
 
-def from_base64(sound: object) -> object:
-    if not isinstance(sound, str):
-        return sound
+def from_base64(audio: object) -> object:
+    if not isinstance(audio, str):
+        return audio
     try:
-        return b64decode(sound, validate=True)
+        return b64decode(audio, validate=True)
     except ValueError as error:
         raise PydanticCustomError("base64", "The audio is not valid Base64.") from error
 
 
-SoundBytes = Annotated[
+AudioBytes = Annotated[
     bytes,
     BeforeValidator(from_base64),
     PlainSerializer(b64encode_as_string, return_type=str, when_used="json"),
@@ -97,41 +97,41 @@ SoundBytes = Annotated[
 CHUNK_MAX_BYTES: Final = limits.audio_bytes(limits.CHUNK_MAX_S)
 
 
-def _short_enough(sound: bytes) -> bytes:
-    if len(sound) > CHUNK_MAX_BYTES:
+def _short_enough(audio: bytes) -> bytes:
+    if len(audio) > CHUNK_MAX_BYTES:
         text = f"The audio is longer than {limits.CHUNK_MAX_S:g} s."
         raise PydanticCustomError("audio_too_long", text)
-    return sound
+    return audio
 
 
-ChunkSound = Annotated[
-    SoundBytes,
+ChunkAudio = Annotated[
+    AudioBytes,
     AfterValidator(_short_enough),
     WithJsonSchema({"type": "string", "maxLength": limits.audio_chars(limits.CHUNK_MAX_S)}),
 ]
-"""The sound of one chunk of a live call, at 16 kHz."""
+"""Audio of one chunk of a live call, at 16 kHz."""
 
 ReferenceAudio = Annotated[str, Field(max_length=limits.audio_chars(limits.REFERENCE_MAX_S))]
 """A voice sample: Base64 of little-endian float32 at 16 kHz, mono, at most 30 s."""
 
 ServerPath = Annotated[str, Field(max_length=limits.PATH_MAX_CHARS)]
-"""A file on the server: for use as a library; over the network it is confined or refused."""
+"""A file on the server: for library use; over the network it is confined or refused."""
 
 SliceCount = Annotated[int, Field(ge=1, le=limits.MAX_SLICES)]
-"""Into how many tiles a picture may be cut."""
+"""Number of tiles a picture is split into."""
 
 
 class TextContent(WireModel):
-    """A piece of text."""
+    """A text."""
 
-    type: Literal["text"] = Field("text", description="Kind of content item.")
+    type: Literal["text"] = Field("text", description="Content type.")
     text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The text; may be empty.")
 
 
 class ImageContent(WireModel):
     """A picture."""
 
-    type: Literal["image"] = Field("image", description="Kind of content item.")
+    type: Literal["image"] = Field("image", description="Content type.")
     data: str = Field(
         max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES),
         description="Base64 of an encoded picture (JPEG, PNG, WebP, GIF, BMP or TIFF).",
@@ -139,9 +139,9 @@ class ImageContent(WireModel):
 
 
 class AudioContent(WireModel):
-    """A piece of sound."""
+    """An audio clip."""
 
-    type: Literal["audio"] = Field("audio", description="Kind of content item.")
+    type: Literal["audio"] = Field("audio", description="Content type.")
     data: str = Field(
         max_length=limits.audio_chars(limits.CHAT_AUDIO_MAX_S),
         description="Base64 of little-endian float32 samples, mono, 16 kHz, at most 10 min.",
@@ -162,9 +162,9 @@ class AudioContent(WireModel):
 
 
 class VideoContent(WireModel):
-    """A video with its sound."""
+    """A video with its audio."""
 
-    type: Literal["video"] = Field("video", description="Kind of content item.")
+    type: Literal["video"] = Field("video", description="Content type.")
     data: str = Field(
         max_length=limits.base64_chars(limits.VIDEO_MAX_BYTES),
         description="Base64 of a container file such as MP4 or WebM.",
@@ -180,7 +180,7 @@ ContentItem = Annotated[
 
 
 ItemList = Annotated[list[ContentItem], Field(fail_fast=True, max_length=limits.ITEMS_MAX)]
-"""Content items of one message, in order. The first mistake in it is enough to refuse it."""
+"""Content items of one message, in order. Validation stops at the first error."""
 
 Content = (
     Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS), Tag("text")]
@@ -189,16 +189,16 @@ Content = (
 
 
 class Message(WireModel):
-    """What one party said."""
+    """A message of one party."""
 
-    role: Role = Field(description="Who says it.")
+    role: Role = Field(description="Its author.")
     content: Content = Field(
         description="A text, or a list of text, image, audio and video items in order."
     )
 
 
 class TTSSamplingParams(WireModel):
-    """How speech tokens are drawn."""
+    """Sampling of speech tokens."""
 
     top_p: float = Field(0.85, gt=0, le=1, description="Nucleus: probability mass kept.")
     top_k: int = Field(25, ge=0, le=10_000, description="Candidates kept; 0 keeps all.")
@@ -213,7 +213,7 @@ class TTSConfig(WireModel):
 
     enabled: bool = Field(False, description="Speak the reply.")
     mode: TTSMode = Field(
-        TTSMode.AUDIO_ASSISTANT, description="What the model is asked to do with the voice sample."
+        TTSMode.AUDIO_ASSISTANT, description="Use of the voice sample in the prompt."
     )
     ref_audio_path: ServerPath | None = Field(
         None, description="Voice sample as a file of the server; library use only."
@@ -231,7 +231,7 @@ class TTSConfig(WireModel):
         "en", max_length=16, description="Language of the prompt around the voice sample."
     )
     sampling: TTSSamplingParams = Field(
-        default_factory=TTSSamplingParams, description="How speech tokens are drawn."
+        default_factory=TTSSamplingParams, description="Sampling of speech tokens."
     )
 
     @property
@@ -241,7 +241,7 @@ class TTSConfig(WireModel):
 
 
 class ImageConfig(WireModel):
-    """How pictures are cut before the model sees them."""
+    """How pictures are split into tiles."""
 
     max_slice_nums: SliceCount | None = Field(
         None, description="Most tiles per picture, 1 to 16; null leaves it to the model."
@@ -259,7 +259,7 @@ LengthPenalty = Annotated[
 
 
 class TextSampling(WireModel):
-    """How the tokens of a text are drawn."""
+    """Sampling of text tokens."""
 
     do_sample: bool = Field(True, description="Draw at random; false takes the likeliest token.")
     temperature: Temperature = 0.7
@@ -269,7 +269,7 @@ class TextSampling(WireModel):
 
 
 class GenerationConfig(TextSampling):
-    """How the text of a reply is drawn."""
+    """Generation of a reply's text."""
 
     max_new_tokens: int = Field(512, ge=1, le=4_096, description="Most tokens of the reply.")
     min_new_tokens: int = Field(0, ge=0, le=4_096, description="Fewest tokens of the reply.")
@@ -279,7 +279,7 @@ class GenerationConfig(TextSampling):
 
 
 class TokenStats(WireModel):
-    """What one turn cost, in tokens."""
+    """Token counts of one turn."""
 
     cached_tokens: int = Field(0, ge=0, description="Tokens already in the KV cache.")
     input_tokens: int = Field(0, ge=0, description="Tokens fed for this turn.")
@@ -289,8 +289,10 @@ class TokenStats(WireModel):
 
 AnyMessage = TypeVar("AnyMessage")
 
-REASON_MAX_CHARS: Final = 300  # ours: a reason may quote what was sent
-COUNTED_AT_ONCE: Final = MIB  # characters; then a text far beyond the limit is read no further
+REASON_MAX_CHARS: Final = 300  # ours: a reason may quote the input
+COUNTED_AT_ONCE: Final = (
+    MIB  # characters, so that a text far beyond the limit is not read to its end
+)
 
 _TYPE_PROBLEMS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SYNTAX_PROBLEMS = frozenset({"json_invalid", "json_type"})
@@ -310,11 +312,11 @@ _CONFIG_FIELDS = frozenset({"config", "generation", "streaming", "image", "tts"}
 
 
 def count_values(part: str | bytes) -> int:
-    """Return how many values a part of a JSON text may at most have.
+    """Return an upper bound of the number of values in a part of a JSON text.
 
     Every value but the outermost follows a comma or an opening bracket, so their number bounds that
-    of the values and how deep they are nested. Those inside strings are counted too. Counting
-    takes half a millisecond for each MiB and no memory.
+    of the values and their depth. Those inside strings are counted too. Counting takes half a
+    millisecond per MiB and no memory.
     """
     if isinstance(part, str):
         return sum(part.count(mark) for mark in ",[{")
@@ -329,9 +331,9 @@ def check_values(count: int) -> None:
 
 
 def check_json_shape(text: str | bytes) -> None:
-    """Raise a TooBigError for a JSON text of too many objects; call this before any parser."""
+    """Raise a TooBigError for a JSON text of too many values; call this before any parser."""
     if len(text) <= JSON_VALUES_MAX:
-        return  # so few characters are no more values
+        return  # no text has more values than characters
     counted = 0
     for start in range(0, len(text), COUNTED_AT_ONCE):
         counted += count_values(text[start : start + COUNTED_AT_ONCE])
@@ -342,12 +344,12 @@ def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMes
     """Validate the JSON text of one message.
 
     Raises:
-        UnknownTypeError: The type is missing or not known; worth a warning, not an end.
+        UnknownTypeError: The type is missing or unknown.
         AudioError: Audio is missing, not text, too long, or of another rate.
         PictureError: A frame is missing or not text.
-        BadConfigError: A setting is out of range or of the wrong kind.
+        BadConfigError: A setting is out of range or has the wrong type.
         TooBigError: It has too many values, see `check_json_shape`.
-        BadPayloadError: Anything else, broken JSON first of all.
+        BadPayloadError: Anything else, such as invalid JSON.
     """
     check_json_shape(text)
     try:
@@ -357,10 +359,10 @@ def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMes
 
 
 def explain(error: ValidationError) -> OmniError:
-    """Turn a validation error into ours: the first problem in one sentence, never the input."""
+    """Convert a validation error: its first problem in one sentence, never the input."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     if any(map(_is_of_type, problems)):
-        return UnknownTypeError("The message's type is missing or not known here.")
+        return UnknownTypeError("The message's type is missing or unknown.")
     problem = next((found for found in problems if not _is_other_form(found)), problems[0])
     kind, path = problem["type"], [str(part) for part in problem["loc"]]
     if kind in _SYNTAX_PROBLEMS:
@@ -384,5 +386,5 @@ def _is_of_type(problem: ErrorDetails) -> bool:
 
 
 def _is_other_form(problem: ErrorDetails) -> bool:
-    """Whether it only objects that content items are not the text that content may also be."""
+    """Whether a list of content items was only rejected as a text."""
     return problem["type"] == "string_type" and problem["loc"][-2:] == ("content", "text")

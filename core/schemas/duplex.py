@@ -1,4 +1,4 @@
-"""Full duplex on the wire: the messages of `/ws/duplex`; settings come from `duplex_calls`."""
+"""Messages of `/ws/duplex`; the settings are in `duplex_calls`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from core.schemas import limits
 from core.schemas.common import (
-    ChunkSound,
+    AudioBytes,
+    ChunkAudio,
     ReferenceAudio,
     ServerPath,
     SliceCount,
-    SoundBytes,
     WireModel,
 )
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, FrameList
@@ -29,28 +29,31 @@ from core.schemas.queue import (
 
 
 class BargeInConfig(WireModel):
-    """The server listens for the user while the model speaks, and breaks the model off."""
+    """The server interrupts the model when it detects the user's speech."""
 
     threshold: float = Field(
-        0.8, ge=0.05, le=0.99, description="Speech begins at this probability; lower is keener."
+        0.8,
+        ge=0.05,
+        le=0.99,
+        description="Probability at which speech begins; lower is more sensitive.",
     )
     min_speech_duration_ms: int = Field(
-        128, ge=0, le=10_000, description="Shorter bursts break nothing off, ms."
+        128, ge=0, le=10_000, description="Shorter bursts are ignored, ms."
     )
 
 
 class Prepare(WireModel):
     """Set up the session; once, after queue_done."""
 
-    type: Literal["prepare"] = Field("prepare", description="Kind of message.")
+    type: Literal["prepare"] = Field("prepare", description="Message type.")
     prefix_system_prompt: str = Field(
         "",
         max_length=limits.TEXT_MAX_CHARS,
         validation_alias=AliasChoices("prefix_system_prompt", "system_prompt"),
-        description="The system prompt; comes before the voice sample.",
+        description="The system prompt; precedes the voice sample.",
     )
     suffix_system_prompt: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="Comes after the voice sample."
+        None, max_length=limits.TEXT_MAX_CHARS, description="Follows the voice sample."
     )
     config: DuplexConfig = Field(
         default_factory=DuplexConfig, description="Settings of this session."
@@ -59,10 +62,10 @@ class Prepare(WireModel):
         None, description="Voice sample by path, inside the server's reference folders only."
     )
     ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice sample the model hears, Base64 of float32 at 16 kHz, ≤ 30 s."
+        None, description="Voice sample in the prompt, Base64 of float32 at 16 kHz, ≤ 30 s."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice sample to speak with; without it, the former."
+        None, description="Voice sample to speak with; by default the former."
     )
     ref_audio_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="The former by its registered name."
@@ -74,22 +77,22 @@ class Prepare(WireModel):
         None, description="Most tiles per picture; overrides config."
     )
     deferred_finalize: bool = Field(
-        True, description="Send each result before the unit's bookkeeping."
+        True, description="Send each result before the unit is finalized."
     )
     early_audio: bool = Field(
         False,
-        description="Send the beginning of a unit's sound ahead of its result, in result_part.",
+        description="Send the beginning of a unit's audio ahead of its result, in result_part.",
     )
     transcribe: bool = Field(
-        False, description="Say in user_transcript what the user said, if the server can."
+        False, description="Send user_transcript, if the server can transcribe."
     )
     barge_in: BargeInConfig | None = Field(
-        None, description="When given, the user's voice breaks the model off; else it never does."
+        None, description="If set, the user's speech interrupts the model."
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _prefer_a_prompt_that_says_something(cls, given: Any) -> Any:
+    def _prefer_the_prompt_that_is_not_empty(cls, given: Any) -> Any:
         # Any: a "before" validator sees whatever was sent.
         if not isinstance(given, dict) or given.get("prefix_system_prompt"):
             return given
@@ -108,10 +111,10 @@ class Prepare(WireModel):
 
 
 class AudioChunk(WireModel):
-    """What the microphone heard, one unit long; pictures may come with it."""
+    """One unit of microphone audio, optionally with pictures."""
 
-    type: Literal["audio_chunk"] = Field("audio_chunk", description="Kind of message.")
-    audio: ChunkSound = Field(
+    type: Literal["audio_chunk"] = Field("audio_chunk", description="Message type.")
+    audio: ChunkAudio = Field(
         validation_alias=AliasChoices("audio", "audio_base64"),
         description="Base64 of little-endian float32 samples, mono, 16 kHz, chunk_ms long.",
     )
@@ -125,14 +128,14 @@ class AudioChunk(WireModel):
     max_slice_nums: SliceCount | None = Field(
         None, description="Most tiles per picture in this unit."
     )
-    client_ts: float | None = Field(None, description="When it was sent, for the client's use.")
+    client_ts: float | None = Field(None, description="Time it was sent, for the client's use.")
     seq: int | None = Field(None, ge=0, description="Number of the chunk, for the client's use.")
 
 
 class VideoFrame(WireModel):
     """One camera picture."""
 
-    type: Literal["video_frame"] = Field("video_frame", description="Kind of message.")
+    type: Literal["video_frame"] = Field("video_frame", description="Message type.")
     frame: str = Field(
         validation_alias=AliasChoices("frame", "frame_base64"),
         description="Base64 of a JPEG, PNG or WebP picture, at most 4 MiB and 4096 px a side.",
@@ -140,29 +143,27 @@ class VideoFrame(WireModel):
 
 
 class TextInput(WireModel):
-    """What the user typed; known from the model's next pause on."""
+    """Text typed by the user; the model gets it at its next pause."""
 
-    type: Literal["text_input"] = Field("text_input", description="Kind of message.")
+    type: Literal["text_input"] = Field("text_input", description="Message type.")
     text: str = Field(
-        max_length=limits.TEXT_MAX_CHARS, description="The words, at most 1,000 characters."
+        max_length=limits.TEXT_MAX_CHARS, description="The text, at most 1,000 characters."
     )
-    force_speak: bool = Field(
-        True, description="The model must speak in the first unit that knows it."
-    )
+    force_speak: bool = Field(True, description="The model must speak in the first unit after it.")
 
 
 class TextAdded(WireModel):
-    """Answer to text_input: it is taken."""
+    """Reply to text_input: it was accepted."""
 
-    type: Literal["text_added"] = Field("text_added", description="Kind of message.")
-    text: str = Field(description="The words, without the space around them.")
-    start_ms: int = Field(ge=0, description="How long the sound was that was sent before, ms.")
+    type: Literal["text_added"] = Field("text_added", description="Message type.")
+    text: str = Field(description="The text without surrounding space.")
+    start_ms: int = Field(ge=0, description="Length of the audio sent before it, ms.")
 
 
 class Pause(WireModel):
     """Suspend the session."""
 
-    type: Literal["pause"] = Field("pause", description="Kind of message.")
+    type: Literal["pause"] = Field("pause", description="Message type.")
     timeout: float | None = Field(
         None, gt=0, description="Release after this long, s; at most the server's own limit."
     )
@@ -171,23 +172,23 @@ class Pause(WireModel):
 class Resume(WireModel):
     """Continue after a pause."""
 
-    type: Literal["resume"] = Field("resume", description="Kind of message.")
+    type: Literal["resume"] = Field("resume", description="Message type.")
 
 
 class ClientDiagnostic(WireModel):
-    """What the client measured; fields outside `metrics` are kept too."""
+    """Measurements of the client; fields outside `metrics` are kept too."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["client_diagnostic"] = Field("client_diagnostic", description="Kind of message.")
-    # Any: free-form, written to the recording as it came.
+    type: Literal["client_diagnostic"] = Field("client_diagnostic", description="Message type.")
+    # Any: free-form, recorded as received.
     metrics: dict[str, Any] = Field(default_factory=dict, description="Measurements by name.")
 
 
 class Prepared(WireModel):
-    """Ready: start to capture now."""
+    """The session is ready: start capturing."""
 
-    type: Literal["prepared"] = Field("prepared", description="Kind of message.")
+    type: Literal["prepared"] = Field("prepared", description="Message type.")
     prompt_length: int = Field(0, ge=0, description="Characters of the system prompt.")
     prompt_tokens: int = Field(0, ge=0, description="Tokens of the system prompt.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
@@ -201,11 +202,11 @@ class Prepared(WireModel):
 
 
 class Result(DuplexGenerateResult):
-    """What the model did in one unit; one per audio_chunk, in order."""
+    """Outcome of one unit; one per audio_chunk, in order."""
 
-    type: Literal["result"] = Field("result", description="Kind of message.")
-    audio_data: SoundBytes = Field(
-        b"", description="New sound: Base64 of float32, mono, 24 kHz; empty when listening."
+    type: Literal["result"] = Field("result", description="Message type.")
+    audio_data: AudioBytes = Field(
+        b"", description="New audio: Base64 of float32, mono, 24 kHz; empty when listening."
     )
     wall_clock_ms: float = Field(
         0.0, ge=0, description="Time from the chunk's arrival to this result, ms."
@@ -213,17 +214,15 @@ class Result(DuplexGenerateResult):
     turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
     step: int = Field(0, ge=0, description="Number of the unit, from 0.")
     barge_in: bool = Field(
-        False, description="The model broke off what it was saying: flush what is not yet played."
+        False, description="The model was interrupted: drop audio that was not played yet."
     )
 
 
 class ResultPart(WireModel):
-    """The beginning of a unit's sound, sent ahead; the rest is in the unit's result."""
+    """Beginning of a unit's audio, sent ahead; the rest is in the unit's result."""
 
-    type: Literal["result_part"] = Field("result_part", description="Kind of message.")
-    audio_data: SoundBytes = Field(
-        description="Base64 of float32, mono, 24 kHz; to be played at once."
-    )
+    type: Literal["result_part"] = Field("result_part", description="Message type.")
+    audio_data: AudioBytes = Field(description="Base64 of float32, mono, 24 kHz; play at once.")
     turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
     step: int = Field(0, ge=0, description="Number of the unit, from 0.")
     elapsed_ms: float = Field(
@@ -232,28 +231,28 @@ class ResultPart(WireModel):
 
 
 class Paused(WireModel):
-    """Answer to pause."""
+    """Reply to pause."""
 
-    type: Literal["paused"] = Field("paused", description="Kind of message.")
+    type: Literal["paused"] = Field("paused", description="Message type.")
     timeout: float = Field(ge=0, description="The worker is released after this long, s.")
 
 
 class Resumed(WireModel):
-    """Answer to resume."""
+    """Reply to resume."""
 
-    type: Literal["resumed"] = Field("resumed", description="Kind of message.")
+    type: Literal["resumed"] = Field("resumed", description="Message type.")
 
 
 class Interrupted(WireModel):
-    """Answer to interrupt: the next unit listens."""
+    """Reply to interrupt: the next unit listens."""
 
-    type: Literal["interrupted"] = Field("interrupted", description="Kind of message.")
+    type: Literal["interrupted"] = Field("interrupted", description="Message type.")
 
 
 class Stopped(WireModel):
-    """Answer to stop."""
+    """Reply to stop."""
 
-    type: Literal["stopped"] = Field("stopped", description="Kind of message.")
+    type: Literal["stopped"] = Field("stopped", description="Message type.")
     session_id: str = Field(description="The session.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
@@ -261,11 +260,11 @@ class Stopped(WireModel):
 class Timeout(WireModel):
     """The pause or the session was too long; the connection closes."""
 
-    type: Literal["timeout"] = Field("timeout", description="Kind of message.")
+    type: Literal["timeout"] = Field("timeout", description="Message type.")
     reason: Literal["pause", "max_session", "inactivity"] = Field(
-        "pause", description="Which limit was reached; inactivity is silence without a pause."
+        "pause", description="The limit reached; inactivity is missing audio without a pause."
     )
-    elapsed_s: float = Field(ge=0, description="How long it was, s.")
+    elapsed_s: float = Field(ge=0, description="Duration, s.")
     session_id: str = Field(description="The session.")
 
 
@@ -282,7 +281,7 @@ ClientMessage = Annotated[
     | Heartbeat,
     Field(discriminator="type"),
 ]
-"""What a client may send on `/ws/duplex`."""
+"""Client messages of `/ws/duplex`."""
 
 ServerMessage = Annotated[
     QueueMessage
@@ -300,4 +299,4 @@ ServerMessage = Annotated[
     | Problem,
     Field(discriminator="type"),
 ]
-"""What a client may receive on `/ws/duplex`."""
+"""Server messages of `/ws/duplex`."""

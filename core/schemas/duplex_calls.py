@@ -1,4 +1,4 @@
-"""Full duplex as a library: the settings, requests and results that views take and give."""
+"""Full duplex as a library: settings and results of views."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from core.schemas import limits
-from core.schemas.common import SliceCount, SoundBytes, Temperature, WireModel
+from core.schemas.common import AudioBytes, SliceCount, Temperature, WireModel
 
 FrameList = Annotated[list[str], Field(max_length=limits.FRAMES_PER_MESSAGE_MAX)]
-"""Base64 pictures of one unit; what is too large is refused when it is decoded."""
+"""Base64 pictures of one unit; the decoder rejects pictures that are too large."""
 
 
 class DuplexConfig(WireModel):
-    """All settings of one duplex session; what is left out takes the default given here."""
+    """All settings of one duplex session."""
 
-    # Unknown keys are kept so that they can be named in a warning.
+    # Unknown keys are kept, to be named in a warning.
     model_config = ConfigDict(extra="allow")
 
-    generate_audio: bool = Field(True, description="Speak; false gives text alone.")
+    generate_audio: bool = Field(True, description="Speak; false: text only.")
     ls_mode: Literal["explicit"] = Field(
-        "explicit", description="How the model says that it listens or speaks; must be explicit."
+        "explicit", description="How the model decides to listen or speak; must be explicit."
     )
     force_listen_count: int = Field(
-        3, ge=0, le=1_000, description="Units at the start in which the model must listen."
+        3, ge=0, le=1_000, description="Initial units in which the model must listen."
     )
     max_new_speak_tokens_per_chunk: int = Field(
         20,
@@ -37,7 +37,7 @@ class DuplexConfig(WireModel):
     top_k: int = Field(20, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
     top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
     listen_prob_scale: float = Field(
-        1.0, ge=0, le=100, description="Above 1 the model is quieter, below 1 more eager."
+        1.0, ge=0, le=100, description="Above 1 the model speaks less, below 1 more."
     )
     chunk_ms: int = Field(
         limits.UNIT_MS,
@@ -52,22 +52,22 @@ class DuplexConfig(WireModel):
         description="Samples per second of the audio sent; must be 16000.",
     )
     decode_mode: Literal["sampling", "greedy"] = Field(
-        "sampling", description="Draw at random, or take the likeliest token."
+        "sampling", description="Sample, or take the most likely token."
     )
     listen_top_k: int | None = Field(
-        None, ge=1, le=200_000, description="Listen if listening is among this many likeliest."
+        None, ge=1, le=200_000, description="Listen if listening is among the k most likely tokens."
     )
     text_repetition_penalty: float = Field(
         1.05, ge=0.1, le=5, description="Above 1 discourages tokens spoken before."
     )
     text_repetition_window_size: int = Field(
-        512, ge=0, le=40_960, description="How far back the repetition penalty looks, tokens."
+        512, ge=0, le=40_960, description="Tokens considered by the repetition penalty."
     )
     length_penalty: float = Field(
-        1.1, ge=0.1, le=5, description="Above 1 makes answers longer and harder to interrupt."
+        1.1, ge=0.1, le=5, description="Above 1 makes replies longer and harder to interrupt."
     )
     tts_temperature: float = Field(
-        0.8, ge=0, le=2, description="How varied the voice is; 0 takes the likeliest token."
+        0.8, ge=0, le=2, description="Variation of the voice; 0 takes the most likely token."
     )
     max_slice_nums: SliceCount = Field(1, description="Most tiles per picture.")
 
@@ -77,15 +77,15 @@ class DuplexConfig(WireModel):
 
 
 class DuplexGenerateResult(WireModel):
-    """What the model did in one unit."""
+    """Outcome of one unit."""
 
     is_listen: bool = Field(description="The model stayed silent.")
     text: str = Field("", description="New text; empty when listening.")
-    audio_data: SoundBytes | None = Field(
-        None, description="New sound: Base64 of float32, mono, 24 kHz; none when listening."
+    audio_data: AudioBytes | None = Field(
+        None, description="New audio: Base64 of float32, mono, 24 kHz; none when listening."
     )
-    end_of_turn: bool = Field(False, description="The model has finished what it had to say.")
-    current_time: int = Field(0, ge=0, description="Audio heard so far, ms.")
+    end_of_turn: bool = Field(False, description="The model has finished its turn.")
+    current_time: int = Field(0, ge=0, description="Audio received so far, ms.")
     cost_llm_ms: float = Field(
         0.0, ge=0, description="Time of the language model: reading the unit, deciding, words, ms."
     )
@@ -108,9 +108,9 @@ class DuplexGenerateResult(WireModel):
     )
     n_tts_tokens: int = Field(0, ge=0, description="Speech tokens drawn.")
     prefill_ms: float = Field(
-        0.0, ge=0, description="Time to encode the unit's sound and pictures, ms."
+        0.0, ge=0, description="Time to encode the unit's audio and pictures, ms."
     )
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
-    vision_slices: int = Field(0, ge=0, description="Tiles cut from the unit's pictures.")
+    vision_slices: int = Field(0, ge=0, description="Tiles of the unit's pictures.")
     vision_tokens: int = Field(0, ge=0, description="Tokens of those tiles.")
     server_send_ts: float | None = Field(None, ge=0, description="When it was sent, Unix seconds.")

@@ -1,7 +1,7 @@
-"""GPT-Live on the wire: what a client says on `/v1/live/sessions`, OpenAI's full-duplex protocol.
+"""Client events of GPT-Live, OpenAI's full-duplex protocol: `/v1/live/sessions`.
 
-An optional field that has no value is absent, never null. Settings of what the model cannot do
-(delegation, triggers) are taken and sent back.
+Optional fields without a value are absent, never null. Settings without effect here (delegation,
+triggers) are accepted and echoed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from core.schemas.openai_errors import parse_client_event
 from core.schemas.realtime_session import AudioFormat, VoiceChoice
 
 MODEL_MAX_CHARS: Final = 256
-INITIAL_ITEMS_MAX: Final = 128  # the original's
-FIXTURE_MAX_S: Final = 30.0  # the original's
+INITIAL_ITEMS_MAX: Final = 128  # source: the original protocol
+FIXTURE_MAX_S: Final = 30.0  # source: the original protocol
 PCM_RATE_HZ: Final = 24_000
 G711_RATE_HZ: Final = 8_000
 
-# Any: JSON of settings that mean nothing here and are sent back as they came.
+# Any: JSON of settings that are only echoed.
 Json = dict[str, Any]
 ClientText = Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
 
@@ -35,61 +35,61 @@ class PcmFormat(AudioFormat):
 
 
 class G711Format(AudioFormat):
-    """G.711, as telephones have it."""
+    """G.711 samples."""
 
     type: Literal["audio/pcmu", "audio/pcma"] = Field(description="Encoding: μ-law or A-law.")
     rate: Literal[8_000] = Field(G711_RATE_HZ, description="Samples per second.")
 
 
 class Audio(WireModel):
-    """Sound of both directions."""
+    """Audio of both directions."""
 
     format: PcmFormat | G711Format = Field(
-        default_factory=PcmFormat, discriminator="type", description="Of both directions."
+        default_factory=PcmFormat, discriminator="type", description="Format of both directions."
     )
-    output: VoiceChoice = Field(default_factory=VoiceChoice, description="How the model speaks.")
+    output: VoiceChoice = Field(default_factory=VoiceChoice, description="Voice of the model.")
 
 
 class TextPart(WireModel):
     """A text."""
 
     type: Literal["input_text", "output_text", "text"] = Field(
-        "input_text", description="Kind of part."
+        "input_text", description="Part type."
     )
     text: ClientText = Field(description="The text.")
 
 
 class InitialItem(WireModel):
-    """What was said before the session."""
+    """An earlier message."""
 
-    role: Literal["developer", "user", "assistant"] = Field(description="Who said it.")
+    role: Literal["developer", "user", "assistant"] = Field(description="Its author.")
     content: list[TextPart] = Field(min_length=1, max_length=1, description="One text.")
 
 
 class Delegation(WireModel):
-    """Who would carry out tasks; accepted and sent back, nothing is delegated."""
+    """Delegation of tasks; accepted and echoed, nothing is delegated."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["client", "responses", "decisions"] = Field(description="Who would.")
+    type: Literal["client", "responses", "decisions"] = Field(description="Who carries out tasks.")
 
 
 class SessionSettings(WireModel):
-    """What a session begins with."""
+    """Settings of a session."""
 
-    model_config = ConfigDict(extra="allow")  # kept so that they can be named
+    model_config = ConfigDict(extra="allow")  # kept, to be named in a warning
 
     model: str = Field(max_length=MODEL_MAX_CHARS, description="Any name.")
     instructions: ClientText | None = Field(None, description="System prompt.")
     input: list[InitialItem] | None = Field(
-        None, max_length=INITIAL_ITEMS_MAX, description="What was said before."
+        None, max_length=INITIAL_ITEMS_MAX, description="Earlier messages."
     )
-    audio: Audio = Field(default_factory=Audio, description="Sound.")
-    delegation: Delegation | None = Field(None, description="Told back, without effect.")
+    audio: Audio = Field(default_factory=Audio, description="Audio.")
+    delegation: Delegation | None = Field(None, description="Echoed, without effect.")
     store: bool | None = Field(None, description="False: the session is not recorded.")
-    triggers: list[Json] | None = Field(None, description="Told back, without effect.")
-    client: Json | None = Field(None, description="Told back, without effect.")
-    safety_identifier: str | None = Field(None, description="Told back, without effect.")
+    triggers: list[Json] | None = Field(None, description="Echoed, without effect.")
+    client: Json | None = Field(None, description="Echoed, without effect.")
+    safety_identifier: str | None = Field(None, description="Echoed, without effect.")
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:
@@ -97,60 +97,56 @@ class SessionSettings(WireModel):
 
 
 class SessionStart(realtime.NamedEvent):
-    """Begin; the first event of every socket."""
+    """Start the session; the first event of every socket."""
 
-    type: Literal["session.start"] = Field("session.start", description="Kind of event.")
-    session: SessionSettings = Field(description="What to begin with.")
+    type: Literal["session.start"] = Field("session.start", description="Event type.")
+    session: SessionSettings = Field(description="Its settings.")
 
 
 class SessionChanges(WireModel):
-    """What may be changed later."""
+    """Settings that may change during a session."""
 
-    delegation: Delegation | None = Field(None, description="Of the same type as before.")
-    triggers: list[Json] | None = Field(None, description="Replaces the former.")
+    delegation: Delegation | None = Field(None, description="Of unchanged type.")
+    triggers: list[Json] | None = Field(None, description="Replaces the former list.")
 
 
 class SessionUpdate(realtime.NamedEvent):
     """Change settings."""
 
-    type: Literal["session.update"] = Field("session.update", description="Kind of event.")
-    session: SessionChanges = Field(description="What to change.")
+    type: Literal["session.update"] = Field("session.update", description="Event type.")
+    session: SessionChanges = Field(description="Changed settings.")
 
 
 class InputAudioAppend(realtime.NamedEvent):
-    """What the microphone heard next."""
+    """The next microphone audio."""
 
-    type: Literal["session.input_audio.append"] = Field(description="Kind of event.")
+    type: Literal["session.input_audio.append"] = Field(description="Event type.")
     audio: str = Field(description="Base64 of samples in the session's format.")
 
 
 class InputImageAppend(realtime.ImageAppend):
-    """What the camera sees: an event of ours."""
+    """A camera picture; an extension."""
 
-    type: Literal["session.input_image.append"] = Field(description="Kind of event.")
+    type: Literal["session.input_image.append"] = Field(description="Event type.")
 
 
 class ContextAppend(realtime.NamedEvent):
-    """Tell the model something in words."""
+    """Append text for the model."""
 
     type: Literal[
         "session.instructions.append", "session.thinking.append", "session.commentary.append"
-    ] = Field(
-        description="An instruction; something to know in silence; something to speak of now."
-    )
+    ] = Field(description="An instruction; silent context; something to speak about now.")
     content: ClientText = Field(description="The text, at most 500 tokens.")
-    delegation_id: str | None = Field(
-        description="Must be there; null, as nothing is ever delegated."
-    )
+    delegation_id: str | None = Field(description="Required; null, as nothing is delegated.")
 
 
 class FixturePlay(realtime.NamedEvent):
-    """Play a recording in place of the model's voice."""
+    """Play a recording instead of the model's audio."""
 
-    type: Literal["session.output_audio.fixture.play"] = Field(description="Kind of event.")
+    type: Literal["session.output_audio.fixture.play"] = Field(description="Event type.")
     audio: str = Field(
         max_length=limits.base64_chars(int(FIXTURE_MAX_S * PCM_RATE_HZ) * 2),
-        description="Base64 of 16-bit samples at 24 kHz, at most 30 s, whatever the format is.",
+        description="Base64 of 16-bit samples at 24 kHz, at most 30 s, regardless of the format.",
     )
 
 
@@ -158,12 +154,12 @@ class Command(realtime.NamedEvent):
     """Mute the microphone for the model, unmute it, or end the session."""
 
     type: Literal["session.input_audio.mute", "session.input_audio.unmute", "session.close"] = (
-        Field(description="Kind of event.")
+        Field(description="Event type.")
     )
 
 
 class NotOffered(realtime.NamedEvent):
-    """What needs a delegation, which this server does not offer."""
+    """An event that requires a delegation, which this server does not support."""
 
     type: Literal[
         "response.item.create",
@@ -171,7 +167,7 @@ class NotOffered(realtime.NamedEvent):
         "decision.create",
         "decision.item.create",
         "decision.item.delete",
-    ] = Field(description="Kind of event.")
+    ] = Field(description="Event type.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +199,10 @@ ClientEvent = Annotated[
     | NotOffered,
     Field(discriminator="type"),
 ]
-"""What a client may send."""
+"""Client events."""
 
 ClientMessage = ClientEvent | AudioReceived | Fixture
-"""What the protocol's machine gets of it: audio is decoded."""
+"""Client events with decoded audio, as the machine receives them."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])

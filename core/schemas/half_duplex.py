@@ -1,4 +1,4 @@
-"""Voice chat with turn-taking by the server: settings and messages of `/ws/half_duplex`."""
+"""Settings and messages of `/ws/half_duplex`: voice chat with turn-taking by the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AliasChoices, Field
 from core.schemas import limits
 from core.schemas.common import (
     AudioContent,
-    ChunkSound,
+    ChunkAudio,
     ContentItem,
     ItemList,
     LengthPenalty,
@@ -35,10 +35,13 @@ COLD_START_MS = 500  # audio ignored after `prepared`; source: docs/specificatio
 
 
 class VadConfig(WireModel):
-    """When the user counts as speaking."""
+    """Voice activity detection."""
 
     threshold: float = Field(
-        0.8, ge=0.05, le=0.99, description="Speech begins at this probability; lower is keener."
+        0.8,
+        ge=0.05,
+        le=0.99,
+        description="Probability at which speech begins; lower is more sensitive.",
     )
     min_speech_duration_ms: int = Field(
         128, ge=0, le=10_000, description="Shorter bursts are discarded as noise, ms."
@@ -47,12 +50,12 @@ class VadConfig(WireModel):
         800, ge=0, le=10_000, description="Silence that ends the user's turn, ms."
     )
     speech_pad_ms: int = Field(
-        30, ge=0, le=10_000, description="Kept before and after the speech, ms."
+        30, ge=0, le=10_000, description="Padding before and after the speech, ms."
     )
 
 
 class TurnGenerationConfig(WireModel):
-    """How the text of a reply is drawn."""
+    """Generation of a reply's text."""
 
     max_new_tokens: int = Field(256, ge=1, le=2_048, description="Most tokens of the reply.")
     length_penalty: LengthPenalty = 1.1
@@ -62,11 +65,11 @@ class TurnGenerationConfig(WireModel):
 class TurnSpeechConfig(WireModel):
     """Whether replies are spoken."""
 
-    enabled: bool = Field(True, description="Speak the reply; false gives text alone.")
+    enabled: bool = Field(True, description="Speak the reply; false: text only.")
 
 
 class SessionConfig(WireModel):
-    """When the session ends by itself."""
+    """Time-out of the session."""
 
     timeout_s: float = Field(
         180, ge=10, le=3_600, description="Ends after this long without an audio_chunk, s."
@@ -76,44 +79,42 @@ class SessionConfig(WireModel):
 class HalfDuplexConfig(WireModel):
     """All settings of one half-duplex session."""
 
-    vad: VadConfig = Field(
-        default_factory=VadConfig, description="When the user counts as speaking."
-    )
+    vad: VadConfig = Field(default_factory=VadConfig, description="Voice activity detection.")
     generation: TurnGenerationConfig = Field(
-        default_factory=TurnGenerationConfig, description="How the text is drawn."
+        default_factory=TurnGenerationConfig, description="Generation of the text."
     )
     tts: TurnSpeechConfig = Field(
         default_factory=TurnSpeechConfig, description="Whether replies are spoken."
     )
     session: SessionConfig = Field(
-        default_factory=SessionConfig, description="When the session ends by itself."
+        default_factory=SessionConfig, description="Time-out of the session."
     )
 
 
 class Prepare(WireModel):
     """Set up the session; the first message after queue_done."""
 
-    type: Literal["prepare"] = Field("prepare", description="Kind of message.")
+    type: Literal["prepare"] = Field("prepare", description="Message type.")
     system_prompt: str | None = Field(
         None,
         max_length=limits.TEXT_MAX_CHARS,
-        description="The system prompt; used without system_content.",
+        description="The system prompt; ignored with system_content.",
     )
     system_content: ItemList | None = Field(
         None,
-        description="The same as items (text, audio, image); best as text, voice sample, text.",
+        description="The same as items (text, audio, image); ideally text, voice sample, text.",
     )
     ref_audio_base64: ReferenceAudio | None = Field(
         None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice to speak with, when it is not the voice of the system content."
+        None, description="Voice to speak with, if not that of the system content."
     )
     ref_audio_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="Voice sample by its registered name."
     )
     transcribe: bool = Field(
-        False, description="Say in user_transcript what the user said, if the server can."
+        False, description="Send user_transcript, if the server can transcribe."
     )
     config: HalfDuplexConfig = Field(
         default_factory=HalfDuplexConfig, description="Settings of this session."
@@ -142,19 +143,19 @@ class Prepare(WireModel):
 
 
 class AudioChunk(WireModel):
-    """What the microphone heard, about half a second."""
+    """Microphone audio, about half a second."""
 
-    type: Literal["audio_chunk"] = Field("audio_chunk", description="Kind of message.")
-    audio_base64: ChunkSound = Field(
+    type: Literal["audio_chunk"] = Field("audio_chunk", description="Message type.")
+    audio_base64: ChunkAudio = Field(
         validation_alias=AliasChoices("audio_base64", "audio"),
         description="Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s.",
     )
 
 
 class Prepared(WireModel):
-    """Ready: send sound now."""
+    """The session is ready: send audio now."""
 
-    type: Literal["prepared"] = Field("prepared", description="Kind of message.")
+    type: Literal["prepared"] = Field("prepared", description="Message type.")
     session_id: str = Field(description="The session.")
     timeout_s: float = Field(ge=0, description="Ends after this long without an audio_chunk, s.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
@@ -164,47 +165,47 @@ class Prepared(WireModel):
 
 
 class VadState(WireModel):
-    """The user began or ceased to speak; false also when a short burst was discarded."""
+    """The user began or stopped speaking; false also if a short burst was discarded."""
 
-    type: Literal["vad_state"] = Field("vad_state", description="Kind of message.")
+    type: Literal["vad_state"] = Field("vad_state", description="Message type.")
     speaking: bool = Field(description="The user is speaking.")
 
 
 class Generating(WireModel):
-    """The user's turn is over and the reply is being made: stop sending sound."""
+    """The user's turn is over and the reply is being generated: stop sending audio."""
 
-    type: Literal["generating"] = Field("generating", description="Kind of message.")
-    speech_duration_ms: int = Field(ge=0, description="Length of what the user said, ms.")
+    type: Literal["generating"] = Field("generating", description="Message type.")
+    speech_duration_ms: int = Field(ge=0, description="Length of the user's speech, ms.")
 
 
 class TurnDone(WireModel):
     """The reply is complete."""
 
-    type: Literal["turn_done"] = Field("turn_done", description="Kind of message.")
+    type: Literal["turn_done"] = Field("turn_done", description="Message type.")
     turn_index: int = Field(ge=0, description="Number of the turn, from 0.")
     text: str = Field("", description="The whole reply.")
     interrupted: bool = Field(False, description="The reply was cut short on request.")
     elapsed_ms: float = Field(0.0, ge=0, description="Time the turn took, ms.")
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
     token_stats: TokenStats = Field(
-        default_factory=TokenStats, description="What the turn cost, in tokens."
+        default_factory=TokenStats, description="Token counts of the turn."
     )
 
 
 class Timeout(WireModel):
-    """Nothing was heard for too long, or the session reached its longest length."""
+    """No audio arrived for too long, or the session reached its longest duration."""
 
-    type: Literal["timeout"] = Field("timeout", description="Kind of message.")
-    elapsed_s: float = Field(ge=0, description="How long it was, s, to one decimal.")
+    type: Literal["timeout"] = Field("timeout", description="Message type.")
+    elapsed_s: float = Field(ge=0, description="Duration, s, to one decimal.")
     reason: Literal["inactivity", "max_session"] = Field(
-        "inactivity", description="Which limit was reached."
+        "inactivity", description="The limit reached."
     )
 
 
 class Stopped(WireModel):
-    """Answer to stop."""
+    """Reply to stop."""
 
-    type: Literal["stopped"] = Field("stopped", description="Kind of message.")
+    type: Literal["stopped"] = Field("stopped", description="Message type.")
     session_id: str = Field(description="The session.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
@@ -212,7 +213,7 @@ class Stopped(WireModel):
 ClientMessage = Annotated[
     Prepare | AudioChunk | Stop | Interrupt | Heartbeat, Field(discriminator="type")
 ]
-"""What a client may send on `/ws/half_duplex`."""
+"""Client messages of `/ws/half_duplex`."""
 
 ServerMessage = Annotated[
     QueueMessage
@@ -228,4 +229,4 @@ ServerMessage = Annotated[
     | Problem,
     Field(discriminator="type"),
 ]
-"""What a client may receive on `/ws/half_duplex`."""
+"""Server messages of `/ws/half_duplex`."""

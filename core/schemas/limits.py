@@ -1,4 +1,4 @@
-"""Sizes and counts the wire accepts; every schema and decoder takes its limit from here.
+"""Size and count limits of the wire format, for all schemas and decoders.
 
 Source: docs/specification/service.md#2.1, #2.4.1 and #2.5.4, unless a line says otherwise.
 """
@@ -16,7 +16,7 @@ MIB: Final = 1024 * 1024
 CHAT_SOCKET_LIMIT_BYTES: Final = 64 * MIB  # /ws/streaming and /ws/chat, client to server
 PREPARE_LIMIT_BYTES: Final = 8 * MIB  # half-duplex and duplex `prepare`
 LIVE_SOCKET_LIMIT_BYTES: Final = 2 * MIB  # any other half-duplex or duplex message
-EVENT_LIMIT_BYTES: Final = 20 * MIB  # OpenAI's protocols: 15 MiB of sound in Base64
+EVENT_LIMIT_BYTES: Final = 20 * MIB  # OpenAI's protocols: 15 MiB of audio in Base64
 
 CHUNK_MAX_S: Final = 2.0
 REFERENCE_MAX_S: Final = 30.0
@@ -27,7 +27,7 @@ FRAME_MAX_SIDE_PX: Final = 4096
 PICTURE_MAX_BYTES: Final = 20 * MIB  # ours: a camera's largest JPEG
 PICTURE_MAX_SIDE_PX: Final = 16_384  # ours
 PICTURE_MAX_PIXELS: Final = 64_000_000  # ours: 192 MB once decoded
-PICTURES_MAX: Final = 64  # ours: of one request; as many as the model looks at of a video
+PICTURES_MAX: Final = 64  # ours: of one request; as many as the model uses of a video
 PICTURES_MAX_PIXELS: Final = 192_000_000  # ours: of one request; 16 of a telephone's 12 million
 # Ours: pixels of one request's pictures and videos once they are shrunk to what the model uses.
 MEDIA_MAX_PIXELS: Final = 128_000_000

@@ -1,4 +1,4 @@
-"""Errors in the words of OpenAI's protocols: types, codes, and the `error` event of a socket."""
+"""Errors of OpenAI's protocols: types, codes, and the `error` event of a socket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
 from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape
 from core.schemas.queue import ErrorMessage, WarningMessage
 
-EventT = TypeVar("EventT")
-
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
     {
         ErrorCode.UNAUTHORIZED: "invalid_api_key",
@@ -26,7 +24,7 @@ OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
         ErrorCode.INTERNAL: "internal_error",
     }
 )
-"""OpenAI's codes; the others keep their own."""
+"""OpenAI's codes; others are unchanged."""
 
 SOCKET_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
     {
@@ -52,7 +50,7 @@ AnyModel = TypeVar("AnyModel")
 
 
 class OpenAIError(OmniError):
-    """An error that has a name only where OpenAI's clients read it."""
+    """An error whose code is specific to OpenAI's interface."""
 
     openai_code: str
     param: str | None = None
@@ -69,33 +67,33 @@ class ModelNotFoundError(NotFoundError, OpenAIError):
 
 
 class FieldError(BadRequestError, OpenAIError):
-    """A body or an event of a client cannot be used."""
+    """A request body or client event is invalid."""
 
     def __init__(
         self, code: str, message: str, param: str | None = None, event_id: str | None = None
     ) -> None:
         super().__init__(message)
         self.openai_code = code
-        self.param = param  # the field that is wrong, as the client writes it
-        self.event_id = event_id  # the client's name of the event
+        self.param = param  # path of the invalid field
+        self.event_id = event_id  # id of the client's event
 
 
 class EventError(WireModel):
-    """What went wrong."""
+    """Description of an error."""
 
-    type: str = Field("invalid_request_error", description="Whose fault it is.")
-    code: str = Field(description="What went wrong, for a program.")
-    message: str = Field(description="What went wrong, for a person to read.")
-    param: str | None = Field(None, description="The field that is wrong.")
-    event_id: str | None = Field(None, description="The client's event that is wrong.")
+    type: str = Field("invalid_request_error", description="Error type.")
+    code: str = Field(description="Code, for programs.")
+    message: str = Field(description="Message, for people.")
+    param: str | None = Field(None, description="Path of the invalid field.")
+    event_id: str | None = Field(None, description="Id of the client's invalid event.")
 
 
 class ErrorEvent(WireModel):
     """The `error` event of OpenAI's sockets."""
 
-    type: str = Field("error", description="Kind of event.")
-    event_id: str = Field(description="This event.")
-    error: EventError = Field(description="What went wrong.")
+    type: str = Field("error", description="Event type.")
+    event_id: str = Field(description="Id of this event.")
+    error: EventError = Field(description="The error.")
 
 
 def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorEvent:
@@ -111,7 +109,7 @@ def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
     """Validate the body of a request.
 
     Raises:
-        FieldError: It cannot be used; the error names the field.
+        FieldError: It is invalid; the error names the field.
         TooBigError: It has too many values.
     """
     check_json_shape(text)
@@ -122,7 +120,10 @@ def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
 
 
 def field_error(error: ValidationError, text: str | bytes, invalid: str) -> FieldError:
-    """Name the first field that is wrong, never its value; `invalid` is the code of other JSON."""
+    """Return an error that names the first invalid field, never its value.
+
+    `invalid` is the code for a text that is not a JSON object.
+    """
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -132,7 +133,7 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     found = [(_path(given, problem), problem) for problem in problems]
     param, problem = found[0]
-    for path, other in found[1:]:  # of the forms that a value may have, the one that fits best
+    for path, other in found[1:]:  # of the members of a union, the closest match
         if len(path) > len(param) and path.startswith(param):
             param, problem = path, other
     event_id = given.get("event_id")
@@ -144,8 +145,8 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     return FieldError("invalid_value", message, param, known_id)
 
 
-def parse_client_event(adapter: TypeAdapter[EventT], types: Sequence[str], text: str) -> EventT:
-    """Validate the text of one client event; `types` are those that the protocol supports.
+def parse_client_event(adapter: TypeAdapter[AnyModel], types: Sequence[str], text: str) -> AnyModel:
+    """Validate the text of one client event; `types` are the supported types.
 
     Raises:
         FieldError: It is invalid; the error names the field.
@@ -168,15 +169,15 @@ def _event_error(error: ValidationError, text: str, types: Sequence[str]) -> Fie
     return FieldError(INVALID_EVENT, message, "type", found.event_id)
 
 
-# Any: whatever the client sent.
+# Any: the client's JSON.
 def _path(given: Any, problem: ErrorDetails) -> str:
-    """Return the field's name as a client writes it, without the names of our models."""
+    """Return the path of the field in the client's JSON, without names of our models."""
     path = ""
     for step in problem["loc"]:
         if isinstance(given, list) and isinstance(step, int) and step < len(given):
             path, given = f"{path}[{step}]", given[step]
         elif isinstance(given, dict) and step in given:
             path, given = f"{path}.{step}" if path else str(step), given[step]
-    if problem["type"] == "missing":  # the one step that is not there
+    if problem["type"] == "missing":  # the last step does not exist
         path = f"{path}.{problem['loc'][-1]}" if path else str(problem["loc"][-1])
     return path

@@ -1,4 +1,4 @@
-"""Client events of OpenAI's Realtime protocol, and what is wrong with one that cannot be used."""
+"""Client events of OpenAI's Realtime protocol."""
 
 from __future__ import annotations
 
@@ -9,102 +9,104 @@ from pydantic import Field, TypeAdapter
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, parse_client_event
-from core.schemas.realtime_items import Base64Sound, ClientItem, ItemId
+from core.schemas.realtime_items import Base64Audio, ClientItem, ItemId
 from core.schemas.realtime_session import ResponsePatch, SessionPatch
 
 APPEND_MAX_BYTES: Final = 15 * limits.MIB
 
 
 class NamedEvent(WireModel):
-    """An event that its client may name."""
+    """An event with an optional id."""
 
     event_id: str | None = Field(
-        None, max_length=EVENT_ID_MAX_CHARS, description="The client's name of the event."
+        None, max_length=EVENT_ID_MAX_CHARS, description="Id of the event, chosen by the client."
     )
 
 
 class SessionUpdate(NamedEvent):
-    """Change settings; what is not said stays."""
+    """Change settings; absent ones stay."""
 
-    type: Literal["session.update"] = Field(description="Kind of event.")
-    session: SessionPatch = Field(description="What changes.")
+    type: Literal["session.update"] = Field(description="Event type.")
+    session: SessionPatch = Field(description="Changed settings.")
 
 
 class BufferAppend(NamedEvent):
-    """What the microphone heard."""
+    """Microphone audio."""
 
-    type: Literal["input_audio_buffer.append"] = Field(description="Kind of event.")
-    audio: Base64Sound = Field(
+    type: Literal["input_audio_buffer.append"] = Field(description="Event type.")
+    audio: Base64Audio = Field(
         max_length=APPEND_MAX_BYTES, description="Base64 in the session's input format."
     )
 
 
 class ImageAppend(NamedEvent):
-    """What the camera sees: an event of ours."""
+    """A camera picture; an extension."""
 
     image: str = Field(
         max_length=limits.base64_chars(limits.FRAME_MAX_BYTES),
-        description="Base64 of a JPEG, PNG or WebP picture; it goes into the next unit.",
+        description="Base64 of a JPEG, PNG or WebP picture; part of the next unit.",
     )
 
 
 class InputImageAppend(ImageAppend):
-    """What the camera sees: an event of ours."""
+    """A camera picture; an extension."""
 
-    type: Literal["input_image_buffer.append"] = Field(description="Kind of event.")
+    type: Literal["input_image_buffer.append"] = Field(description="Event type.")
 
 
 class ItemCreate(NamedEvent):
     """Add an item to the conversation."""
 
-    type: Literal["conversation.item.create"] = Field(description="Kind of event.")
+    type: Literal["conversation.item.create"] = Field(description="Event type.")
     item: ClientItem = Field(description="The item.")
     previous_item_id: ItemId | None = Field(
-        None, description='Where: behind this item; "root": first; otherwise last.'
+        None, description='Insert after this item; "root": first; default: last.'
     )
 
 
 class ItemCommand(NamedEvent):
-    """Ask for an item with its audio, or take it out of the conversation."""
+    """Retrieve an item with its audio, or delete it."""
 
     type: Literal["conversation.item.retrieve", "conversation.item.delete"] = Field(
-        description="Kind of event."
+        description="Event type."
     )
-    item_id: ItemId = Field(description="Which.")
+    item_id: ItemId = Field(description="Id of the item.")
 
 
 class ItemTruncate(NamedEvent):
-    """Only so much of the assistant's sound was heard."""
+    """Truncate the assistant's audio to what was played."""
 
-    type: Literal["conversation.item.truncate"] = Field(description="Kind of event.")
-    item_id: ItemId = Field(description="Which.")
-    content_index: int = Field(0, ge=0, le=64, description="Which part: 0.")
-    audio_end_ms: int = Field(ge=0, le=86_400_000, description="What was heard of it, ms.")
+    type: Literal["conversation.item.truncate"] = Field(description="Event type.")
+    item_id: ItemId = Field(description="Id of the item.")
+    content_index: int = Field(0, ge=0, le=64, description="Content part: 0.")
+    audio_end_ms: int = Field(ge=0, le=86_400_000, description="Audio that was played, ms.")
 
 
 class ResponseCreate(NamedEvent):
-    """Answer now."""
+    """Create a response now."""
 
-    type: Literal["response.create"] = Field(description="Kind of event.")
-    response: ResponsePatch | None = Field(None, description="What is different this time.")
+    type: Literal["response.create"] = Field(description="Event type.")
+    response: ResponsePatch | None = Field(None, description="Settings of this response.")
 
 
 class ResponseCancel(NamedEvent):
-    """Stop answering."""
+    """Cancel a response."""
 
-    type: Literal["response.cancel"] = Field(description="Kind of event.")
-    response_id: str | None = Field(None, max_length=64, description="Which; any otherwise.")
+    type: Literal["response.cancel"] = Field(description="Event type.")
+    response_id: str | None = Field(
+        None, max_length=64, description="Id of the response; default: the active one."
+    )
 
 
 class BufferCommand(NamedEvent):
-    """End the user's turn, forget the user's audio, or forget audio that was not played.
+    """Commit or clear the input audio, or clear output audio that was not played.
 
-    Over a socket the client holds the last itself.
+    Over a socket the client itself holds the latter.
     """
 
     type: Literal[
         "input_audio_buffer.commit", "input_audio_buffer.clear", "output_audio_buffer.clear"
-    ] = Field(description="Kind of event.")
+    ] = Field(description="Event type.")
 
 
 ClientEvent = Annotated[
@@ -119,7 +121,7 @@ ClientEvent = Annotated[
     | BufferCommand,
     Field(discriminator="type"),
 ]
-"""What a client may send."""
+"""Client events."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])

@@ -1,4 +1,4 @@
-"""Items of OpenAI's Realtime protocol as clients send them: messages, function calls, outputs."""
+"""Client items of OpenAI's Realtime protocol: messages, function calls and outputs."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ DATA_URL_HEADS: Final = tuple(
 TEXT_TYPES: Final = ("input_text", "text", "output_text")
 
 
-Base64Sound = Annotated[bytes, BeforeValidator(from_base64)]
-"""Sound as Base64, decoded."""
+Base64Audio = Annotated[bytes, BeforeValidator(from_base64)]
+"""Audio as Base64, decoded."""
 
 ItemId = Annotated[str, Field(min_length=1, max_length=ITEM_ID_MAX_CHARS)]
 
 
 class TextPart(WireModel):
-    """Words, of any role and under any of the protocol's names."""
+    """A text of any role, under any of the protocol's names."""
 
-    type: Literal["input_text", "text", "output_text"] = Field(description="Kind of part.")
-    text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The words.")
+    type: Literal["input_text", "text", "output_text"] = Field(description="Part type.")
+    text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The text.")
 
 
-class SoundPart(WireModel):
-    """What somebody said."""
+class AudioPart(WireModel):
+    """Spoken input."""
 
-    type: Literal["input_audio"] = Field(description="Kind of part.")
-    audio: Base64Sound | None = Field(None, description="Base64 in the session's input format.")
+    type: Literal["input_audio"] = Field(description="Part type.")
+    audio: Base64Audio | None = Field(None, description="Base64 in the session's input format.")
     transcript: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="Its words, if the client knows them."
+        None, max_length=limits.TEXT_MAX_CHARS, description="Its transcript, if known."
     )
 
 
 class SpokenPart(WireModel):
-    """What the assistant said, as words: its sound is not taken back."""
+    """The assistant's speech as a transcript; its audio is not accepted."""
 
-    type: Literal["output_audio", "audio"] = Field(description="Kind of part.")
+    type: Literal["output_audio", "audio"] = Field(description="Part type.")
     transcript: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="What was said."
+        None, max_length=limits.TEXT_MAX_CHARS, description="The transcript."
     )
 
 
 class PicturePart(WireModel):
     """A picture."""
 
-    type: Literal["input_image"] = Field(description="Kind of part.")
+    type: Literal["input_image"] = Field(description="Part type.")
     image_url: str = Field(
         max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES) + 64,
-        description="A data URL with a PNG, JPEG or WebP; other addresses are not fetched.",
+        description="Data URL of a PNG, JPEG or WebP; other URLs are not fetched.",
     )
     detail: str | None = Field(None, max_length=16, description="Accepted, without effect.")
 
@@ -72,17 +72,17 @@ class PicturePart(WireModel):
         return self.image_url.partition(",")[2]
 
 
-Part = Annotated[TextPart | SoundPart | SpokenPart | PicturePart, Field(discriminator="type")]
+Part = Annotated[TextPart | AudioPart | SpokenPart | PicturePart, Field(discriminator="type")]
 
 
 class MessageItem(WireModel):
-    """What somebody said, wrote or showed."""
+    """A message: speech, text or pictures."""
 
-    type: Literal["message"] = Field("message", description="Kind of item.")
-    id: ItemId | None = Field(None, description="Its name; the server chooses one otherwise.")
-    role: Literal["user", "assistant", "system", "developer"] = Field(description="Whose it is.")
+    type: Literal["message"] = Field("message", description="Item type.")
+    id: ItemId | None = Field(None, description="Its id; by default chosen by the server.")
+    role: Literal["user", "assistant", "system", "developer"] = Field(description="Its author.")
     content: tuple[Part, ...] = Field(
-        (), max_length=PARTS_MAX, description="Words, sound and pictures in order."
+        (), max_length=PARTS_MAX, description="Text, audio and pictures in order."
     )
 
     @property
@@ -91,50 +91,46 @@ class MessageItem(WireModel):
 
 
 class FunctionCallItem(WireModel):
-    """A call of a function, of an earlier conversation."""
+    """A function call of an earlier conversation."""
 
-    type: Literal["function_call"] = Field(description="Kind of item.")
-    id: ItemId | None = Field(None, description="Its name.")
-    call_id: str | None = Field(None, max_length=CALL_ID_MAX_CHARS, description="The call's name.")
+    type: Literal["function_call"] = Field(description="Item type.")
+    id: ItemId | None = Field(None, description="Its id.")
+    call_id: str | None = Field(None, max_length=CALL_ID_MAX_CHARS, description="Id of the call.")
     name: str = Field(max_length=64, description="The function.")
     arguments: str = Field("{}", max_length=limits.TEXT_MAX_CHARS, description="JSON.")
 
 
 class FunctionOutputItem(WireModel):
-    """What a function returned."""
+    """Result of a function call."""
 
-    type: Literal["function_call_output"] = Field(description="Kind of item.")
-    id: ItemId | None = Field(None, description="Its name.")
-    call_id: str = Field(max_length=CALL_ID_MAX_CHARS, description="Which call returned it.")
-    output: str = Field(max_length=limits.TEXT_MAX_CHARS, description="Text, JSON as a rule.")
+    type: Literal["function_call_output"] = Field(description="Item type.")
+    id: ItemId | None = Field(None, description="Its id.")
+    call_id: str = Field(max_length=CALL_ID_MAX_CHARS, description="Id of the call.")
+    output: str = Field(max_length=limits.TEXT_MAX_CHARS, description="Text, usually JSON.")
 
 
 class ItemReference(WireModel):
-    """An item of the conversation, as input of a response."""
+    """Reference to an item of the conversation, as input of a response."""
 
-    type: Literal["item_reference"] = Field(description="Kind of item.")
-    id: ItemId = Field(description="Which.")
+    type: Literal["item_reference"] = Field(description="Item type.")
+    id: ItemId = Field(description="Id of the item.")
 
 
 def _kind(value: object) -> str:
-    """Return an item's type; a beta client may omit `message`."""
+    """Return an item's type; beta clients may omit `message`."""
     kind = value.get("type", "message") if isinstance(value, dict) else ""
     return kind if isinstance(kind, str) else ""
 
 
-ClientItem = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[FunctionCallItem, Tag("function_call")]
-    | Annotated[FunctionOutputItem, Tag("function_call_output")],
-    Discriminator(_kind),
-]
-"""What a client may add to the conversation."""
-
-InputItem = Annotated[
+_NewItem = (
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallItem, Tag("function_call")]
     | Annotated[FunctionOutputItem, Tag("function_call_output")]
-    | Annotated[ItemReference, Tag("item_reference")],
-    Discriminator(_kind),
+)
+ClientItem = Annotated[_NewItem, Discriminator(_kind)]
+"""Items a client may create."""
+
+InputItem = Annotated[
+    _NewItem | Annotated[ItemReference, Tag("item_reference")], Discriminator(_kind)
 ]
-"""What a response may be asked to answer instead of the conversation."""
+"""Input of a response instead of the conversation."""

@@ -1,6 +1,6 @@
-"""Settings of a Realtime session and of one response, as clients send them: any part of them.
+"""Settings of a Realtime session or response, as sent by clients, all optional.
 
-The flat spellings of the protocol's beta are accepted beside the present ones.
+The flat spellings of the protocol's beta are accepted too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BetaFormat = Literal["pcm16", "g711_ulaw", "g711_alaw"]
 
 
 class AudioFormat(WireModel):
-    """How sound is written: headerless mono samples."""
+    """Format of headerless mono audio."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] = Field(
         "audio/pcm", description="16-bit little-endian, or G.711 μ-law or A-law."
@@ -68,17 +68,19 @@ class AudioFormat(WireModel):
 
 
 class ServerVad(WireModel):
-    """The user's turn ends with silence."""
+    """Silence ends the user's turn."""
 
-    type: Literal["server_vad"] = Field("server_vad", description="Kind of turn detection.")
-    threshold: float = Field(0.5, ge=0, le=1, description="Probability of speech that counts.")
-    prefix_padding_ms: int = Field(300, ge=0, le=10_000, description="Kept before speech, ms.")
-    silence_duration_ms: int = Field(500, ge=0, le=60_000, description="Ends a turn, ms.")
+    type: Literal["server_vad"] = Field("server_vad", description="Turn detection type.")
+    threshold: float = Field(0.5, ge=0, le=1, description="Probability at which speech begins.")
+    prefix_padding_ms: int = Field(300, ge=0, le=10_000, description="Padding before speech, ms.")
+    silence_duration_ms: int = Field(
+        500, ge=0, le=60_000, description="Silence that ends a turn, ms."
+    )
     idle_timeout_ms: int | None = Field(
         None, ge=1_000, le=600_000, description="Silence after which the model speaks, ms."
     )
-    create_response: bool = Field(True, description="Answer each turn.")
-    interrupt_response: bool = Field(True, description="Speech ends the response under way.")
+    create_response: bool = Field(True, description="Respond to each turn.")
+    interrupt_response: bool = Field(True, description="Speech cancels the active response.")
 
     @property
     def silence_ms(self) -> int:
@@ -89,18 +91,18 @@ EAGERNESS_SILENCE_MS: Final = {"low": 1_200, "medium": 700, "auto": 700, "high":
 
 
 class SemanticVad(WireModel):
-    """The user's turn ends with a silence that depends on how eager the model is to answer."""
+    """Silence ends the user's turn, sooner the more eager the model is."""
 
-    type: Literal["semantic_vad"] = Field(description="Kind of turn detection.")
+    type: Literal["semantic_vad"] = Field(description="Turn detection type.")
     eagerness: Literal["low", "medium", "high", "auto"] = Field(
-        "auto", description="How soon the model answers."
+        "auto", description="How soon the model responds."
     )
-    create_response: bool = Field(True, description="Answer each turn.")
-    interrupt_response: bool = Field(True, description="Speech ends the response under way.")
+    create_response: bool = Field(True, description="Respond to each turn.")
+    interrupt_response: bool = Field(True, description="Speech cancels the active response.")
 
-    threshold: float = Field(0.5, ge=0, le=1, exclude=True, description="As of server_vad.")
-    prefix_padding_ms: int = Field(300, ge=0, exclude=True, description="As of server_vad.")
-    idle_timeout_ms: None = Field(None, exclude=True, description="There is none.")
+    threshold: float = Field(0.5, ge=0, le=1, exclude=True, description="As in server_vad.")
+    prefix_padding_ms: int = Field(300, ge=0, exclude=True, description="As in server_vad.")
+    idle_timeout_ms: None = Field(None, exclude=True, description="Not supported.")
 
     @property
     def silence_ms(self) -> int:
@@ -111,11 +113,15 @@ TurnDetection = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
 
 
 class Transcription(WireModel):
-    """How the user's words are written down."""
+    """Transcription of the user's speech."""
 
-    model: str | None = Field(None, max_length=limits.ID_MAX_CHARS, description="Accepted.")
-    language: str | None = Field(None, max_length=16, description="Language of the words.")
-    prompt: str | None = Field(None, max_length=limits.TEXT_MAX_CHARS, description="A hint.")
+    model: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="Accepted, without effect."
+    )
+    language: str | None = Field(None, max_length=16, description="Language of the speech.")
+    prompt: str | None = Field(
+        None, max_length=limits.TEXT_MAX_CHARS, description="Hint for the transcriber."
+    )
 
 
 class NoiseReduction(WireModel):
@@ -125,7 +131,7 @@ class NoiseReduction(WireModel):
 
 
 class Voice(WireModel):
-    """A voice by its id."""
+    """A voice, by id."""
 
     id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")
 
@@ -134,19 +140,21 @@ VoiceName = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | Voice
 
 
 class AudioInput(WireModel):
-    """Settings of the user's sound."""
+    """Input audio."""
 
-    format: AudioFormat = Field(default_factory=AudioFormat, description="How it is written.")
-    transcription: Transcription | None = Field(None, description="Write down the words.")
-    noise_reduction: NoiseReduction | None = Field(None, description="Accepted.")
-    turn_detection: TurnDetection | None = Field(None, description="Who ends the user's turn.")
+    format: AudioFormat = Field(default_factory=AudioFormat, description="Format.")
+    transcription: Transcription | None = Field(None, description="Transcribe the speech.")
+    noise_reduction: NoiseReduction | None = Field(None, description="Accepted, without effect.")
+    turn_detection: TurnDetection | None = Field(
+        None, description="Turn detection; null: the client ends turns."
+    )
 
 
 class VoiceChoice(WireModel):
-    """Whose voice the model speaks with."""
+    """Voice of the model."""
 
     voice: VoiceName = Field(
-        "default", description="An uploaded voice; any other name is the server's."
+        "default", description="An uploaded voice; any other name selects the server's."
     )
     voice_sample: ReferenceAudio | None = Field(
         None, description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s."
@@ -154,29 +162,29 @@ class VoiceChoice(WireModel):
 
 
 class AudioOutput(VoiceChoice):
-    """Settings of the model's sound."""
+    """Output audio."""
 
-    format: AudioFormat = Field(default_factory=AudioFormat, description="How it is written.")
-    speed: float = Field(1.0, ge=0.25, le=1.5, description="Accepted; 1.0 is what happens.")
+    format: AudioFormat = Field(default_factory=AudioFormat, description="Format.")
+    speed: float = Field(1.0, ge=0.25, le=1.5, description="Accepted; always 1.0.")
 
 
 class SessionAudio(WireModel):
-    """Settings of sound."""
+    """Audio settings."""
 
-    input: AudioInput = Field(default_factory=AudioInput, description="The user's.")
-    output: AudioOutput = Field(default_factory=AudioOutput, description="The model's.")
+    input: AudioInput = Field(default_factory=AudioInput, description="Input.")
+    output: AudioOutput = Field(default_factory=AudioOutput, description="Output.")
 
 
 class FunctionTool(Function):
     """A function the model may call."""
 
-    type: Literal["function"] = Field("function", description="Kind of tool: no other is known.")
+    type: Literal["function"] = Field("function", description="Tool type; no other is supported.")
 
 
 class FunctionChoice(WireModel):
-    """One function that has to be called."""
+    """A function that has to be called."""
 
-    type: Literal["function"] = Field("function", description="Kind of tool.")
+    type: Literal["function"] = Field("function", description="Tool type.")
     name: str = Field(max_length=64, description="Its name.")
 
 
@@ -185,9 +193,9 @@ Tools = Annotated[tuple[FunctionTool, ...], Field(max_length=FUNCTIONS_MAX)]
 
 
 class RetentionRatio(WireModel):
-    """How much of the conversation stays when the context is full."""
+    """Share of the conversation kept when the context is full."""
 
-    type: Literal["retention_ratio"] = Field("retention_ratio", description="Kind of truncation.")
+    type: Literal["retention_ratio"] = Field("retention_ratio", description="Truncation type.")
     retention_ratio: float = Field(ge=0, le=1, description="Share of the tokens kept.")
 
 
@@ -195,7 +203,7 @@ Truncation = Literal["auto", "disabled"] | RetentionRatio
 
 
 class _Shared(WireModel):
-    """What a session and a response have in common."""
+    """Settings common to sessions and responses."""
 
     instructions: str | None = Field(
         None, max_length=limits.TEXT_MAX_CHARS, description="The system prompt."
@@ -204,45 +212,47 @@ class _Shared(WireModel):
         None, min_length=1, max_length=2, description='["audio"] or ["text"].'
     )
     modalities: tuple[Modality, ...] | None = Field(
-        None, min_length=1, max_length=2, description="The same in the beta."
+        None, min_length=1, max_length=2, description="Beta spelling of the former."
     )
     tools: Tools | None = Field(None, description="Functions the model may call.")
-    tool_choice: ToolChoice | None = Field(None, description="Whether it may, or has to.")
+    tool_choice: ToolChoice | None = Field(None, description="Whether it may or must call one.")
     max_output_tokens: TokenLimit | None = Field(None, description="Most tokens of a response.")
-    max_response_output_tokens: TokenLimit | None = Field(None, description="In the beta.")
-    temperature: float | None = Field(None, ge=0, le=2, description="Of the words, in the beta.")
-    voice: VoiceName | None = Field(None, description="Whose voice, in the beta.")
-    output_audio_format: BetaFormat | None = Field(None, description="In the beta.")
+    max_response_output_tokens: TokenLimit | None = Field(None, description="Beta spelling.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Of the text; beta only.")
+    voice: VoiceName | None = Field(None, description="Voice; beta spelling.")
+    output_audio_format: BetaFormat | None = Field(None, description="Beta spelling.")
 
 
 class SessionPatch(_Shared):
-    """What a `session.update` changes."""
+    """Settings changed by `session.update`."""
 
-    type: Literal["realtime"] | None = Field(None, description="Kind of session.")
-    audio: SessionAudio | None = Field(None, description="Settings of sound.")
-    truncation: Truncation | None = Field(None, description="What leaves a full context.")
+    type: Literal["realtime"] | None = Field(None, description="Session type.")
+    audio: SessionAudio | None = Field(None, description="Audio settings.")
+    truncation: Truncation | None = Field(None, description="Handling of a full context.")
     # Any: echoed, without effect.
     tracing: Any = Field(None, description="Echoed.")
-    input_audio_format: BetaFormat | None = Field(None, description="In the beta.")
-    input_audio_transcription: Transcription | None = Field(None, description="In the beta.")
-    turn_detection: TurnDetection | None = Field(None, description="In the beta.")
+    input_audio_format: BetaFormat | None = Field(None, description="Beta spelling.")
+    input_audio_transcription: Transcription | None = Field(None, description="Beta spelling.")
+    turn_detection: TurnDetection | None = Field(None, description="Beta spelling.")
 
 
 class ResponseAudio(WireModel):
-    """Settings of a response's sound."""
+    """Audio settings of a response."""
 
-    output: AudioOutput = Field(default_factory=AudioOutput, description="The model's.")
+    output: AudioOutput = Field(default_factory=AudioOutput, description="Output.")
 
 
 class ResponsePatch(_Shared):
-    """What one response does differently from the session."""
+    """Settings of one response."""
 
-    audio: ResponseAudio | None = Field(None, description="Settings of sound.")
-    conversation: Literal["auto", "none"] = Field("auto", description="Whether it is part of it.")
-    # Any: the client's own, echoed unchanged.
-    metadata: dict[str, Any] | None = Field(
-        None, max_length=METADATA_MAX, description="The client's own, echoed."
+    audio: ResponseAudio | None = Field(None, description="Audio settings.")
+    conversation: Literal["auto", "none"] = Field(
+        "auto", description="Whether the response is part of the conversation."
     )
+    # Any: echoed unchanged.
+    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX, description="Echoed.")
     input: tuple[InputItem, ...] | None = Field(
-        None, max_length=INPUT_ITEMS_MAX, description="What to answer instead of the conversation."
+        None,
+        max_length=INPUT_ITEMS_MAX,
+        description="Items to respond to instead of the conversation.",
     )

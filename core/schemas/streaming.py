@@ -1,4 +1,4 @@
-"""Turn-based chat: the library's requests and records, and the messages of `/ws/streaming`."""
+"""Turn-based chat: requests and results of the library, and messages of `/ws/streaming`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from core.schemas import limits
 from core.schemas.common import (
+    AudioBytes,
     AudioContent,
     GenerationConfig,
     ImageConfig,
@@ -16,7 +17,6 @@ from core.schemas.common import (
     Role,
     ServerPath,
     SliceCount,
-    SoundBytes,
     TextSampling,
     TokenStats,
     TTSConfig,
@@ -36,11 +36,11 @@ from core.schemas.queue import (
 MessageList = Annotated[
     list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MESSAGES_MAX)
 ]
-"""A history, oldest first. The first mistake in it is enough to refuse it."""
+"""A history, oldest first. Validation stops at the first error."""
 
 
 class StreamingConfig(WireModel):
-    """How a streamed reply is spoken."""
+    """Speech of a streamed reply."""
 
     generate_audio: bool = Field(True, description="Speak the reply.")
     ref_audio_path: ServerPath | None = Field(
@@ -50,59 +50,61 @@ class StreamingConfig(WireModel):
         None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
     )
     tts_sampling: TTSSamplingParams = Field(
-        default_factory=TTSSamplingParams, description="How speech tokens are drawn."
+        default_factory=TTSSamplingParams, description="Sampling of speech tokens."
     )
 
 
 class StreamingRequest(WireModel):
     """One prefill, as a library call."""
 
-    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Whose cache to extend.")
-    messages: MessageList = Field(description="What to feed, oldest first.")
-    is_last_chunk: bool = Field(False, description="A reply is generated after this.")
+    session_id: str = Field(
+        max_length=limits.ID_MAX_CHARS, description="Session whose cache is extended."
+    )
+    messages: MessageList = Field(description="Messages to prefill, oldest first.")
+    is_last_chunk: bool = Field(False, description="A reply is generated next.")
     generation: GenerationConfig = Field(
-        default_factory=GenerationConfig, description="How the text is drawn."
+        default_factory=GenerationConfig, description="Generation of the text."
     )
     streaming: StreamingConfig = Field(
-        default_factory=StreamingConfig, description="How the reply is spoken."
+        default_factory=StreamingConfig, description="Speech of the reply."
     )
-    omni_mode: bool = Field(True, description="Interleave pictures and sound second by second.")
+    omni_mode: bool = Field(True, description="Interleave pictures and audio second by second.")
     use_tts_template: bool = Field(True, description="Prompt for a spoken reply.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
-    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are cut.")
+    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are split.")
 
 
 class StreamingChunk(WireModel):
-    """A piece of a reply: new text, new sound, or both."""
+    """A chunk of a reply: new text, new audio, or both."""
 
-    chunk_index: int = Field(ge=0, description="Number of the piece, from 0.")
+    chunk_index: int = Field(ge=0, description="Number of the chunk, from 0.")
     text_delta: str | None = Field(None, description="New text.")
-    audio_data: SoundBytes | None = Field(
-        None, description="New sound: Base64 of float32, mono, at audio_sample_rate."
+    audio_data: AudioBytes | None = Field(
+        None, description="New audio: Base64 of float32, mono, at audio_sample_rate."
     )
     audio_sample_rate: int = Field(
         limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of audio_data."
     )
-    is_final: bool = Field(False, description="The last piece; it carries neither text nor sound.")
-    duration_ms: float = Field(0.0, ge=0, description="Time it took to make this piece, ms.")
+    is_final: bool = Field(False, description="The last chunk, without text and audio.")
+    duration_ms: float = Field(0.0, ge=0, description="Time to generate this chunk, ms.")
 
 
 class ReplyEnd(WireModel):
-    """What a reply came to."""
+    """End of a reply."""
 
-    text: str = Field("", description="All of it, exactly as its pieces were handed out.")
-    generated_tokens: int = Field(0, ge=0, description="Its tokens.")
-    stopped: bool = Field(False, description="It was cut short.")
+    text: str = Field("", description="The whole text, exactly as in its chunks.")
+    generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
+    stopped: bool = Field(False, description="The reply was cut short.")
     is_begun: bool = Field(
-        True, description="Something of it is in the cache; else the user's turn is still open."
+        True, description="Part of it is in the cache; otherwise the user's turn is still open."
     )
 
 
 class RollbackResult(WireModel):
-    """What became of a rollback."""
+    """Result of a rollback."""
 
     success: bool = Field(description="The session is back at its rollback point.")
-    reason: str | None = Field(None, description="Why it is not.")
+    reason: str | None = Field(None, description="Why it failed.")
     restored_position: int | None = Field(
         None, ge=0, description="Tokens in the KV cache after the rollback."
     )
@@ -111,13 +113,13 @@ class RollbackResult(WireModel):
 class Prefill(WireModel):
     """Start of a turn: the whole history, the new user message last."""
 
-    type: Literal["prefill"] = Field("prefill", description="Kind of message.")
+    type: Literal["prefill"] = Field("prefill", description="Message type.")
     messages: MessageList = Field(description="Full history, the new user message last.")
     session_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
     )
     session_secret: SessionSecret | None = Field(
-        None, description="Of an earlier socket of this session, whose recording continues."
+        None, description="From an earlier socket of this session, whose recording continues."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
         None, description="Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s."
@@ -127,22 +129,22 @@ class Prefill(WireModel):
     )
     max_slice_nums: SliceCount | None = Field(None, description="Most tiles per picture.")
     omni_mode: bool | None = Field(
-        None, description="Interleave pictures and sound second by second."
+        None, description="Interleave pictures and audio second by second."
     )
     use_tts_template: bool | None = Field(None, description="Prompt for a spoken reply.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
-    is_last_chunk: bool = Field(True, description="A reply is generated after this.")
+    is_last_chunk: bool = Field(True, description="A reply is generated next.")
     generation: GenerationConfig | None = Field(
         None, description="Defaults for the `generate` that follows."
     )
     streaming: StreamingConfig | None = Field(
         None, description="Defaults for the `generate` that follows."
     )
-    image: ImageConfig | None = Field(None, description="max_slice_nums in its older place.")
-    tts: TTSConfig | None = Field(None, description="Voice and speech in their older place.")
+    image: ImageConfig | None = Field(None, description="Older place of max_slice_nums.")
+    tts: TTSConfig | None = Field(None, description="Older place of voice and speech settings.")
     transcribe: bool = Field(
         False,
-        description="Say in user_transcript what is heard in the new message's sound, before done.",
+        description="Send user_transcript of the new message's audio before done.",
     )
 
     @property
@@ -155,7 +157,7 @@ class Prefill(WireModel):
 
     @property
     def voice_base64(self) -> str | None:
-        """The voice sample to speak with: the first given of all spellings."""
+        """The voice sample to speak with: the first one given."""
         candidates = (
             self.tts_ref_audio_base64,
             self.ref_audio_base64,
@@ -166,7 +168,7 @@ class Prefill(WireModel):
 
     @property
     def slice_limit(self) -> int | None:
-        """Most tiles per picture: the message's own value, else the older place's."""
+        """Most tiles per picture, from either place."""
         if self.max_slice_nums is not None:
             return self.max_slice_nums
         return self.image.max_slice_nums if self.image else None
@@ -175,7 +177,7 @@ class Prefill(WireModel):
 class WorkerPrefill(Prefill):
     """A prefill as the gateway passes it to a worker."""
 
-    clear_kv_cache: bool = Field(False, description="Forget what the cache holds first.")
+    clear_kv_cache: bool = Field(False, description="Clear the cache first.")
     expect_hash: str | None = Field(
         None,
         max_length=limits.ID_MAX_CHARS,
@@ -186,7 +188,7 @@ class WorkerPrefill(Prefill):
 class Generate(TextSampling):
     """Generate the reply to what was prefilled."""
 
-    type: Literal["generate"] = Field("generate", description="Kind of message.")
+    type: Literal["generate"] = Field("generate", description="Message type.")
     session_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
     )
@@ -194,7 +196,7 @@ class Generate(TextSampling):
     max_new_tokens: int = Field(256, ge=1, le=4_096, description="Most tokens of the reply.")
 
     def with_defaults(self, prefill: Prefill) -> Generate:
-        """Return a message whose unset fields have the defaults that the prefill carried."""
+        """Return the message with unset fields filled from the prefill's defaults."""
         given = self.model_dump(include=self.model_fields_set)
         defaults: dict[str, object] = {}
         if prefill.tts is not None and "enabled" in prefill.tts.model_fields_set:
@@ -207,67 +209,67 @@ class Generate(TextSampling):
 
 
 class ReplyRequest(Generate):
-    """What a worker asks of a view: more than a client of this protocol may."""
+    """Request of a worker to a view, with fields that clients do not have."""
 
-    reply_start: str = Field("", description="What the reply has to begin with.")
+    reply_start: str = Field("", description="Text the reply has to begin with.")
 
 
 class PrefillDone(WireModel):
     """The history is in the KV cache."""
 
-    type: Literal["prefill_done"] = Field("prefill_done", description="Kind of message.")
+    type: Literal["prefill_done"] = Field("prefill_done", description="Message type.")
     cached_tokens: int = Field(ge=0, description="Tokens reused; above 0 on a cache hit.")
-    input_tokens: int = Field(ge=0, description="Tokens fed now.")
-    message_count: int = Field(0, ge=0, description="Messages fed now.")
-    prompt_length: int = Field(0, ge=0, description="Characters of the prompt fed now.")
-    cache_hit: bool = Field(False, description="Earlier turns were not fed again.")
+    input_tokens: int = Field(ge=0, description="Tokens prefilled now.")
+    message_count: int = Field(0, ge=0, description="Messages prefilled now.")
+    prompt_length: int = Field(0, ge=0, description="Characters of the prompt prefilled now.")
+    cache_hit: bool = Field(False, description="Earlier turns were reused.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
 
 class Chunk(StreamingChunk):
-    """A piece of the reply."""
+    """A chunk of the reply."""
 
-    type: Literal["chunk"] = Field("chunk", description="Kind of message.")
+    type: Literal["chunk"] = Field("chunk", description="Message type.")
 
 
 class Done(WireModel):
     """The turn is over."""
 
-    type: Literal["done"] = Field("done", description="Kind of message.")
+    type: Literal["done"] = Field("done", description="Message type.")
     session_id: str = Field(description="The session.")
     text: str = Field("", description="The whole reply.")
     elapsed_ms: float = Field(0.0, ge=0, description="Time from prefill to here, ms.")
     stopped: bool = Field(False, description="The reply was cut short on request.")
     token_stats: TokenStats = Field(
-        default_factory=TokenStats, description="What the turn cost, in tokens."
+        default_factory=TokenStats, description="Token counts of the turn."
     )
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
 
 class CacheMiss(WireModel):
-    """Worker to gateway: the cache does not hold the expected history; send everything."""
+    """Worker to gateway: the cache lacks the expected history; send all of it."""
 
-    type: Literal["cache_miss"] = Field("cache_miss", description="Kind of message.")
+    type: Literal["cache_miss"] = Field("cache_miss", description="Message type.")
 
 
 ClientMessage = Annotated[
     Prefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
 ]
-"""What a client may send on `/ws/streaming`."""
+"""Client messages of `/ws/streaming`."""
 
 ServerMessage = Annotated[
     QueueMessage | PrefillDone | Chunk | UserTranscript | Done | Problem,
     Field(discriminator="type"),
 ]
-"""What a client may receive on `/ws/streaming`."""
+"""Server messages of `/ws/streaming`."""
 
 WorkerClientMessage = Annotated[
     WorkerPrefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
 ]
-"""What a worker accepts on its own `/ws/streaming`."""
+"""Messages to a worker's own `/ws/streaming`."""
 
 WorkerServerMessage = Annotated[
     PrefillDone | Chunk | UserTranscript | Done | CacheMiss | Problem,
     Field(discriminator="type"),
 ]
-"""What a worker answers on its own `/ws/streaming`."""
+"""Messages from a worker's own `/ws/streaming`."""

@@ -1,4 +1,4 @@
-"""A function that a reply may call, as OpenAI's protocols describe it."""
+"""Function definitions of OpenAI's protocols."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Function(WireModel):
 
     name: str = Field(pattern=NAME, description="Its name.")
     description: str | None = Field(
-        None, max_length=TEXT_MAX_CHARS, description="What it does, for the model."
+        None, max_length=TEXT_MAX_CHARS, description="Description for the model."
     )
     # Any: a JSON schema.
     parameters: dict[str, Any] | None = Field(
-        None, description="JSON schema of its arguments; none: it takes no arguments."
+        None, description="JSON schema of its arguments; none: no arguments."
     )

@@ -1,4 +1,4 @@
-"""What a worker says about itself over HTTP, and the requests it takes there."""
+"""HTTP interface of a worker: status and requests."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pydantic import Field, StringConstraints, computed_field
 from core.schemas import limits
 from core.schemas.common import WireModel
 
-WORKER_SECRET_HEADER = "X-Worker-Secret"  # carries what gateway and workers of other machines share
-SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that starts what has ended again
-RESTART_EXIT_CODE = 75  # of a worker that wants to be started again; EX_TEMPFAIL of sysexits(3)
+WORKER_SECRET_HEADER = "X-Worker-Secret"  # secret common to gateway and workers of other machines
+SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that restarts workers
+RESTART_EXIT_CODE = 75  # of a worker that wants to be restarted; EX_TEMPFAIL of sysexits(3)
 
 
 WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # in logs, metrics, recordings and addresses
 
 
 class WorkerStatus(StrEnum):
-    """What a worker is doing."""
+    """Status of a worker."""
 
     LOADING = "loading"
     IDLE = "idle"
     ERROR = "error"
-    OFFLINE = "offline"  # only the gateway says this, of a worker it cannot reach
+    OFFLINE = "offline"  # set by the gateway for a worker it cannot reach
     BUSY_CHAT = "busy_chat"
     BUSY_STREAMING = "busy_streaming"
     BUSY_HALF_DUPLEX = "busy_half_duplex"
@@ -37,12 +37,12 @@ class WorkerStatus(StrEnum):
 
 
 class ModelKind(StrEnum):
-    """What stands behind a worker."""
+    """Kind of model that a worker serves."""
 
     FULL = "full"  # the published model
-    TINY_RANDOM = "tiny_random"  # random weights: what it says means nothing
+    TINY_RANDOM = "tiny_random"  # random weights, meaningless output
     NANO = "nano"  # trained at toy size on a few dialogues
-    CASCADE = "cascade"  # small models in a row: one hears, one answers, one speaks
+    CASCADE = "cascade"  # speech recognition, a language model and speech synthesis
     FAKE = "fake"  # no model at all: fixed sentences and a tone
     UNKNOWN = "unknown"
 
@@ -50,7 +50,7 @@ class ModelKind(StrEnum):
 DEMONSTRATIONS = frozenset(
     {ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.CASCADE, ModelKind.FAKE}
 )
-"""Kinds that show how the system works, not what the published model can do."""
+"""Kinds that demonstrate the system rather than the published model."""
 
 SUGGESTIONS_MAX = 20  # ours: sentences a checkpoint may suggest
 SUGGESTION_MAX_CHARS = 200
@@ -60,39 +60,39 @@ Suggestion = Annotated[str, StringConstraints(min_length=1, max_length=SUGGESTIO
 
 
 class ModelFacts(WireModel):
-    """What is loaded, in plain facts."""
+    """The loaded model."""
 
-    name: str = Field(max_length=MODEL_NAME_MAX_CHARS, description="For people.")
-    kind: ModelKind = Field(description="What it is.")
-    parameters: int | None = Field(None, ge=0, description="How many weights, vocoder left out.")
-    device: str = Field(description="Where it runs: cpu, or cuda and the GPU's name.")
+    name: str = Field(max_length=MODEL_NAME_MAX_CHARS, description="Display name.")
+    kind: ModelKind = Field(description="Kind of model.")
+    parameters: int | None = Field(None, ge=0, description="Number of weights without the vocoder.")
+    device: str = Field(description="cpu, or cuda and the GPU's name.")
     dtype: str | None = Field(None, description="Type of its weights.")
     try_saying: tuple[Suggestion, ...] = Field(
-        (), max_length=SUGGESTIONS_MAX, description="Sentences it is known to answer."
+        (), max_length=SUGGESTIONS_MAX, description="Sentences it can answer."
     )
 
-    @computed_field(description="It shows how the system works, not what the model can do.")  # type: ignore[prop-decorator]
+    @computed_field(description="It shows the system, not the model's abilities.")  # type: ignore[prop-decorator]
     @property
     def is_demonstration(self) -> bool:
         return self.kind in DEMONSTRATIONS
 
 
 class WorkerHealth(WireModel):
-    """Answer to `GET /health` of a worker."""
+    """Response of `GET /health`."""
 
-    status: Literal["healthy", "error", "initializing"] = Field(description="In one word.")
+    status: Literal["healthy", "error", "initializing"] = Field(description="Health.")
     worker_status: WorkerStatus = Field(description="What the worker is doing.")
     worker_id: str | None = Field(None, pattern=f"^{WORKER_NAME}$", description="Its name.")
     boot_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Of its process: another one, another id."
+        None, max_length=limits.ID_MAX_CHARS, description="Id of the process."
     )
     gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
     model_loaded: bool = Field(False, description="The model is ready.")
     load_progress: float | None = Field(
-        None, ge=0, le=1, description="How much of the model is loaded, 0 to 1."
+        None, ge=0, le=1, description="Share of the model that is loaded."
     )
-    load_stage: str | None = Field(None, description="What loading does now, for a person.")
-    current_session_id: str | None = Field(None, description="Whose conversation occupies it.")
+    load_stage: str | None = Field(None, description="Stage of loading, for people.")
+    current_session_id: str | None = Field(None, description="Session that occupies it.")
     total_requests: int = Field(0, ge=0, description="Requests since it started.")
     avg_inference_time_ms: float = Field(0.0, ge=0, description="Mean time of a request, ms.")
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
@@ -105,39 +105,39 @@ class WorkerHealth(WireModel):
     capacity: int | None = Field(
         None,
         ge=1,
-        description="Sessions it can serve in time now, as measured; null if it does not say.",
+        description="Sessions it can serve in time, as measured; null if unknown.",
     )
     active_sessions: int | None = Field(
-        None, ge=0, description="Sessions it holds now, being cleaned up included."
+        None, ge=0, description="Sessions it holds, including those being cleaned up."
     )
     model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
     transcribes_by: Literal["whisper", "model"] | None = Field(
-        None, description="What writes down what users say; null: nothing does."
+        None, description="Transcriber of users' speech, if any."
     )
-    is_supervised: bool = Field(False, description="A launcher starts it again when it ends.")
-    is_draining: bool = Field(False, description="It takes nothing new: it is about to end.")
+    is_supervised: bool = Field(False, description="A launcher restarts it.")
+    is_draining: bool = Field(False, description="It is about to exit and accepts nothing new.")
 
 
 class CacheStatus(WireModel):
-    """Answer to `GET /cache_info` of a worker."""
+    """Response of `GET /cache_info`."""
 
     status: WorkerStatus = Field(description="What the worker is doing.")
-    note: str = Field("", description="About the cache, for a person to read.")
+    note: str = Field("", description="About the cache, for people.")
     cached_hash: str | None = Field(None, description="History the cache holds.")
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
 
 
 class TranscriptPassage(WireModel):
-    """A line of what `POST /transcribe` answers: a part of what was said."""
+    """A line of the response of `POST /transcribe`."""
 
-    start_s: float = Field(ge=0, description="Where it begins, s.")
-    end_s: float = Field(ge=0, description="Where it ends, s.")
-    text: str = Field(description="What was said.")
-    language: str = Field("", description="ISO 639-1 code, if it is known.")
+    start_s: float = Field(ge=0, description="Start, s.")
+    end_s: float = Field(ge=0, description="End, s.")
+    text: str = Field(description="Transcript.")
+    language: str = Field("", description="ISO 639-1 code, if known.")
 
 
 class TranscriptProblem(WireModel):
-    """The last line of such an answer if the rest could not be written down."""
+    """Last line of such a response if transcription failed."""
 
     problem: str = Field(description="Why.")
 
@@ -146,12 +146,12 @@ class StopRequest(WireModel):
     """Body of a stop request."""
 
     session_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Whose reply to stop; null means all."
+        None, max_length=limits.ID_MAX_CHARS, description="Session whose reply to stop; null: all."
     )
 
 
 class KeptSession(WireModel):
-    """Body of the question whether a session may continue over another socket."""
+    """Body of the request whether a session may continue over another socket."""
 
     kind: str = Field(max_length=limits.ID_MAX_CHARS, description="Last part of its path.")
     session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")
@@ -159,7 +159,7 @@ class KeptSession(WireModel):
 
 
 class ActionResult(WireModel):
-    """Whether a request did what it was asked to."""
+    """Result of a request."""
 
-    success: bool = Field(description="It did.")
+    success: bool = Field(description="Whether it succeeded.")
     message: str = Field("", description="What happened, for a person to read.")

@@ -99,9 +99,10 @@ class WindowDetector:
 
     def detect(self, effect: ScoreSpeech) -> SpeechScored:
         """Return the speech probability of each window that is complete now."""
-        if effect.format is not self._format and effect.format != self._format:
+        if effect.format is not self._format:
+            if effect.format != self._format:
+                self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
             self._format = effect.format
-            self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
         resampled = self._resampler.feed(
             decoded(effect.pcm, effect.format.type, effect.format.rate_hz)
         )

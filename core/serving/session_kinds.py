@@ -289,7 +289,9 @@ class SessionBuilder:
         if not isinstance(machine, GptLiveMachine):
             return [*measuring, *recording]
         measuring = [InnerObserver(machine, each) for each in measuring]
-        recording = [InnerObserver(machine, each, lambda _: machine.is_kept) for each in recording]
+        recording = [
+            InnerObserver(machine, each, lambda _: machine.may_record) for each in recording
+        ]
         return [*measuring, *recording]
 
     def _open_recording(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:

@@ -174,7 +174,9 @@ class Endpoint:
         self.audio.check(message)
         return message
 
-    def event_of(self, raw: str | bytes, size_bytes: int, at_s: float) -> Received | Rejected:
+    def event_of(
+        self, raw: str | bytes, size_bytes: int, at_s: float
+    ) -> Received[ClientMessage] | Rejected:
         """Return the event of a client's message, `Rejected` if it cannot be used."""
         try:
             if isinstance(raw, bytes):

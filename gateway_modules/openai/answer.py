@@ -1,4 +1,4 @@
-"""One answer of `POST /v1/chat/completions`: as a whole, or in server-sent events.
+"""Response of `POST /v1/chat/completions`: whole, or as server-sent events.
 
 Source: OpenAI's API reference, "The chat completion object" and "... chunk object".
 """
@@ -28,7 +28,7 @@ from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.responses import openai_error
 
 ID_BYTES: Final = 12
-SOUND_BYTES_PER_S: Final = limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ
+AUDIO_BYTES_PER_S: Final = limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ
 DONE: Final = "data: [DONE]\n\n"
 
 Json = dict[str, Any]  # Any: a JSON object
@@ -56,11 +56,11 @@ class Answer:
         self._text = ""
         self._calls: list[tools.CallDone] = []
         self._call_ids: list[str] = []
-        self._sound_bytes = 0
+        self._audio_bytes = 0
 
     @property
     def is_over(self) -> bool:
-        """A stop sequence, the only call or the JSON object came: the worker can stop."""
+        """Whether the worker can stop: after a stop sequence, the only call or the JSON object."""
         return self._stop.has_stopped or self._has_its_call or self._has_its_object
 
     @property
@@ -80,7 +80,7 @@ class Answer:
                 if isinstance(message, ChatChunk) and not self.is_over:
                     self._take(message.text_delta or "")
                     pieces += [message.audio_data] if message.audio_data else []
-                    self._sound_bytes += len(message.audio_data or b"")
+                    self._audio_bytes += len(message.audio_data or b"")
                 elif isinstance(message, ChatDone):
                     await self._rest(message)
                     return await self._completion(pieces, message)
@@ -115,7 +115,7 @@ class Answer:
         if wanted is None:
             return deltas
         if self._calls:
-            self._text = ""  # words around calls have no form
+            self._text = ""  # text around calls has no JSON format
             return deltas
         self._text = self._text[: wanted.end_of(self._text) or None]
         if not self._is_cut(done):
@@ -130,7 +130,7 @@ class Answer:
             match event:
                 case tools.Said(text):
                     self._text += text
-                    if self.request.json_format is None:  # such an answer is checked first
+                    if self.request.json_format is None:  # JSON is validated first
                         deltas.append(self._text_delta(text))
                 case tools.CallBegun(name):
                     self._call_ids.append(f"call_{secrets.token_hex(ID_BYTES)}")
@@ -175,7 +175,7 @@ class Answer:
     async def _deltas(self, chunk: ChatChunk) -> list[Json]:
         deltas = self._take(chunk.text_delta or "")
         if chunk.audio_data and self.request.speaks:
-            self._sound_bytes += len(chunk.audio_data)
+            self._audio_bytes += len(chunk.audio_data)
             wanted, decoder = self.request.answer_audio.format, self.voices.decoder
             data = await asyncio.to_thread(spoken, [chunk.audio_data], wanted, decoder)
             deltas.append({"audio": {"id": self.audio_id, "data": data}})
@@ -221,9 +221,9 @@ class Answer:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
     def _usage(self, done: ChatDone) -> Json:
-        """Count tokens; those of audio follow from its duration."""
+        """Return token counts; those of audio are derived from its duration."""
         audio_tokens = min(round(self.audio_s * AUDIO_TOKENS_PER_S), done.input_tokens)
-        spoken_s = self._sound_bytes / SOUND_BYTES_PER_S
+        spoken_s = self._audio_bytes / AUDIO_BYTES_PER_S
         spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)
         generated = done.generated_tokens + spoken
         return {

@@ -1,6 +1,6 @@
-"""The body of `POST /v1/chat/completions`, and the check of responses in JSON.
+"""Body of `POST /v1/chat/completions`, and validation of JSON responses.
 
-Fields that are not declared here are ignored, as OpenAI's own server ignores what a model lacks.
+Undeclared fields are ignored, as OpenAI's server ignores those that a model does not support.
 Source: OpenAI's API reference, "Create chat completion".
 """
 
@@ -26,10 +26,10 @@ from core.tools import Offer
 Json = dict[str, Any]  # Any: a JSON object
 
 SCHEMA: Final = "response_format.json_schema.schema"
-# Client's patterns may take Python's `re` as long as they like.
+# Python's `re` has no time limit for patterns of clients.
 REFUSED: Final = frozenset({"pattern", "patternProperties"})
 REFERENCES: Final = ("$ref", "$dynamicRef")
-REFERENCES_MAX: Final = 10_000  # ours: followed for one answer; a schema can nest them endlessly
+REFERENCES_MAX: Final = 10_000  # ours: followed for one response; a schema can nest them endlessly
 PROMPT: Final = "Answer with one JSON object and nothing else, not even Markdown around it."
 
 
@@ -64,18 +64,18 @@ class ResponseFormat(WireModel):
         if self.type != "json_schema":
             return
         if self.json_schema is None:
-            raise BadRequestError("response_format.json_schema: a schema is needed.")
+            raise BadRequestError("response_format.json_schema: a schema is required.")
         refused = REFUSED & set(_keywords(self.json_schema.schema_))
         if refused:
-            raise BadRequestError(f"{SCHEMA}: '{min(refused)}' is not offered.")
+            raise BadRequestError(f"{SCHEMA}: '{min(refused)}' is not supported.")
         try:
             Draft202012Validator.check_schema(self.json_schema.schema_)
         except (SchemaError, RecursionError) as error:
             reason = error.message if isinstance(error, SchemaError) else "nested too deep"
-            raise BadRequestError(f"{SCHEMA}: this is no JSON Schema: {reason[:200]}.") from None
+            raise BadRequestError(f"{SCHEMA}: not a valid JSON Schema: {reason[:200]}.") from None
 
     def end_of(self, text: str) -> int:
-        """Return where the object at the beginning of a text ends; 0 if it does not end."""
+        """Return the end of the JSON object at the beginning of a text; 0 if it is incomplete."""
         begin = len(text) - len(text.lstrip())
         try:
             return json.JSONDecoder().raw_decode(text, begin)[1]
@@ -116,7 +116,7 @@ def _keywords(schema: object) -> Iterator[str]:
 
 # Any: jsonschema has no types.
 def _validator(schema: Json) -> Any:
-    """Return a validator that fetches nothing and stops at endless references."""
+    """Return a validator that fetches nothing and bounds the references it follows."""
     followed = 0
 
     def counted(keyword: str) -> Any:
@@ -148,7 +148,7 @@ class TextPart(WireModel):
 
 
 class Url(WireModel):
-    """A file inside a data URL; this server fetches nothing."""
+    """A data URL; no URL is fetched."""
 
     url: str = Field(max_length=WIRE_CHARS + 128)
 
@@ -159,7 +159,7 @@ class ImagePart(WireModel):
 
 
 class VideoPart(WireModel):
-    """A video with its sound; an extension that vLLM has too."""
+    """A video with its audio; an extension, as in vLLM."""
 
     type: Literal["video_url"]
     video_url: Url
@@ -175,7 +175,7 @@ class AudioPart(WireModel):
 
 
 class RefusalPart(WireModel):
-    """What an assistant declined with."""
+    """A refusal of the assistant."""
 
     type: Literal["refusal"]
     refusal: str = Field(max_length=limits.TEXT_MAX_CHARS)
@@ -187,7 +187,7 @@ Part = Annotated[
 
 
 class SpokenAnswer(WireModel):
-    """An earlier answer, named by the id of its audio."""
+    """An earlier response, by the id of its audio."""
 
     id: str = Field(max_length=limits.ID_MAX_CHARS)
 
@@ -266,17 +266,17 @@ class CompletionRequest(WireModel):
         if self.json_format is not None:
             self.json_format.check()
             if self.speaks:
-                raise BadRequestError("response_format: a spoken answer is text.")
+                raise BadRequestError("response_format: a spoken response is text.")
         if self.speaks and self.audio is None:
             raise BadRequestError("audio: required when modalities contain audio.")
         if self.speaks and self.stream and self.answer_audio.format != "pcm16":
-            raise BadRequestError("audio.format: a stream has pcm16 only.")
+            raise BadRequestError("audio.format: a stream supports pcm16 only.")
         if len(set(names)) < len(names):
             raise BadRequestError("tools: two functions have the same name.")
         if self.tool_choice == "required" and not names:
             raise BadRequestError("tool_choice: there are no tools to call.")
         if isinstance(self.tool_choice, FunctionChoice) and not self.offer.functions:
-            raise BadRequestError("tool_choice.function.name: it is the name of no tool.")
+            raise BadRequestError("tool_choice.function.name: no tool has this name.")
 
     @property
     def offer(self) -> Offer:
@@ -306,7 +306,7 @@ class CompletionRequest(WireModel):
 
     @property
     def speaks(self) -> bool:
-        """Whether the response is spoken; a forced tool call is not."""
+        """Whether the response is spoken; a required tool call is not."""
         return "audio" in self.modalities and not self.offer.must_call
 
     @property

@@ -1,7 +1,7 @@
-"""What OpenAI's REST interface has below /v1, and who may use it: models, chat, speech, voices.
+"""OpenAI's REST interface: keys, models, chat, speech, voices and transcriptions.
 
-Whisper on a worker's CPU transcribes beside its conversations and does not wait in the queue; its
-own queue is bounded. Where the model itself writes, the request waits as every other does.
+Whisper transcribes on a worker's CPU concurrently with its sessions; such requests bypass the
+queue, and the transcriber's own queue is bounded. If the model itself transcribes, requests queue.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ SUBPROTOCOL_KEY = "openai-insecure-api-key."
 
 @dataclass(frozen=True)
 class Grant:
-    """`session` has the settings of a client secret's sessions; None with an API key."""
+    """Permission of a key; `session` are the settings of a client secret's sessions."""
 
     session: Json | None = None
 
 
 def check_key(connection: HTTPConnection) -> Grant:
-    """Accept an API key or an unexpired client secret, and anything where no key is configured."""
+    """Accept an API key or a valid client secret; anything if no key is configured."""
     gateway, key = gateway_of(connection), shown_key(connection)
     session = gateway.client_secrets.find(key)
     if session is not None:
@@ -84,7 +84,7 @@ def check_api_key(connection: HTTPConnection) -> None:
 
 
 def shown_key(connection: HTTPConnection) -> str:
-    """A page cannot set headers of a WebSocket: it names its key among the subprotocols."""
+    """Return the key; pages pass it as a subprotocol, as they cannot set headers of a WebSocket."""
     header = connection.headers.get("authorization", "")
     if header.lower().startswith(BEARER):
         return header[len(BEARER) :].strip()
@@ -94,10 +94,10 @@ def shown_key(connection: HTTPConnection) -> str:
 
 
 NeedsKey = Depends(check_key)
-"""Marks a router whose routes take an API key or a client secret."""
+"""Dependency of routes that accept an API key or a client secret."""
 
 NeedsApiKey = Depends(check_api_key)
-"""Marks a route that takes an API key only."""
+"""Dependency of routes that accept an API key only."""
 
 
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
@@ -111,14 +111,14 @@ router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
 
 @router.get("/models")
 async def models(gateway: GatewayHere) -> Response:
-    """List the model that is served, and under the names that choose an engine."""
+    """List the served model, also under the names that select an engine."""
     data = [_model(name) for name in served_models(gateway)]
     return JSONResponse({"object": "list", "data": data})
 
 
 @router.get("/models/{model_id}")
 async def model(model_id: str, gateway: GatewayHere) -> Response:
-    """Describe the model that is served."""
+    """Describe the served model."""
     if model_id not in served_models(gateway):
         raise ModelNotFoundError(model_id)
     return JSONResponse(_model(model_id))
@@ -126,7 +126,7 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
 
 @router.post("/chat/completions")
 async def create(request: Request, gateway: GatewayHere) -> Response:
-    """Answer a conversation: whole, or in server-sent events; disconnecting ends it."""
+    """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
     check_chat(gateway)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     params, sent = await voices.run(_parsed, text, voices, transcripts)
@@ -143,7 +143,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
 
 @router.post("/audio/speech", response_class=StreamingResponse)
 async def speech(request: Request, gateway: GatewayHere) -> Response:
-    """Speak a text as it stands, piece by piece as it is made; disconnecting ends it."""
+    """Speak a text verbatim, streamed; disconnecting ends it."""
     if not gateway.is_open:
         raise NoWorkerError()
     params = parse_body(SPEECH, await text_of(request))
@@ -165,14 +165,14 @@ async def voices(gateway: GatewayHere) -> Response:
 
 @router.post("/audio/voices", dependencies=[AdminOnly])
 async def create_voice(request: Request, gateway: GatewayHere) -> Response:
-    """Keep a voice: half a second to 30 s of audio in any file format."""
+    """Upload a voice: half a second to 30 s of audio in any file format."""
     name, audio_base64 = await uploaded_voice(request)
     voice = await gateway.voices.run(gateway.voices.registry.upload, name, audio_base64)
     return JSONResponse(voice_object(voice))
 
 
 def served_models(gateway: Gateway) -> tuple[str, ...]:
-    """Return the id of the model that the workers have loaded, then those that select an engine."""
+    """Return the id of the loaded model, then the ids that select an engine."""
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
     name = PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
     return name, *(f"{name}-{engine}" for engine in ENGINES)
@@ -200,22 +200,22 @@ def _parsed(
     params.check()
     try:
         return params, worker_request(params, text, voices, transcripts)
-    except ValidationError as error:  # it fits here and, with what the server adds, not there
+    except ValidationError as error:  # valid here, but not with what the server adds
         raise explain(error) from error
 
 
-FIELDS_MAX: Final = 16  # ours: parts of a form beside the file
+FIELDS_MAX: Final = 16  # ours: form fields besides the file
 
 
 async def uploaded_voice(request: Request) -> tuple[str, str]:
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         if form.get("type", "audio_sample") != "audio_sample":
-            raise BadRequestError("type: voices are made from an audio_sample only.")
+            raise BadRequestError("type: only audio_sample is supported.")
         name, sample = form.get("name"), form.get("audio_sample")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
-            raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is needed.")
+            raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is required.")
         if not isinstance(sample, UploadFile):
-            raise BadRequestError("audio_sample: an audio file is needed.")
+            raise BadRequestError("audio_sample: an audio file is required.")
         return name, base64.b64encode(await sample.read()).decode("ascii")
 
 
@@ -241,7 +241,7 @@ PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
 
 
 class TranscriptionForm(WireModel):
-    """The fields beside the file; others are ignored."""
+    """Form fields besides the file; others are ignored."""
 
     model: str = Field(min_length=1, max_length=limits.ID_MAX_CHARS)
     language: str | None = Field(None, min_length=2, max_length=8)
@@ -257,7 +257,7 @@ Passages = list[TranscriptPassage]
 
 @router.post("/audio/transcriptions")
 async def transcribe(request: Request, gateway: GatewayHere) -> Response:
-    """Write down what is said in a file; disconnecting ends it."""
+    """Transcribe a file; disconnecting ends it."""
     params, content = await _form(request)
     check_model(gateway, params.model)
     known = gateway.relay_pool.directory.workers.values()
@@ -266,7 +266,7 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     if not workers:
         raise NoWorkerError()
     if not able:
-        raise NotAvailableError("Nothing here writes down what is said (transcription.by).")
+        raise NotAvailableError("No transcriber is available (transcription.by).")
     longest_s = gateway.settings.limits.chat_audio_max_s
     audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
@@ -298,7 +298,7 @@ async def _written(
     audio: Audio,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
-    """Whisper of the worker with the fewest sessions transcribes, else the model."""
+    """Transcribe by Whisper on the worker with the fewest sessions, else by the model."""
     query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
@@ -342,7 +342,7 @@ def _verbose(passages: Passages, audio: Audio) -> dict[str, Any]:
     languages = [passage.language for passage in passages if passage.language]
     segments = [
         {"id": number, "start": passage.start_s, "end": passage.end_s, "text": passage.text}
-        # Required by the clients' types; these transcribers do not say them.
+        # Required by clients' types; unknown here.
         | {"seek": 0, "tokens": [], "temperature": 0.0}
         | {"avg_logprob": 0.0, "compression_ratio": 1.0, "no_speech_prob": 0.0}
         for number, passage in enumerate(passages)

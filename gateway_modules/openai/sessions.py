@@ -1,8 +1,8 @@
-"""OpenAI's sessions: their WebSockets, offers of calls over WebRTC, and keys that expire.
+"""OpenAI's sessions: WebSockets, WebRTC offers, and client secrets.
 
-What is said on a socket is for the protocol machine of the worker; the queue and the relay are
-those of every other socket. The process that ends WebRTC opens such a socket for each call with the
-client's own key, so that a call has the same queue, limits and recordings.
+Events are handled by the protocol machine of the worker; queue and relay are those of all sockets.
+The WebRTC process opens such a socket for each call with the client's own key, so that calls have
+the same queue, limits and recordings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BETA_SUBPROTOCOL: Final = "openai-beta.realtime-v1"
 BETA_HEADER: Final = "realtime=v1"
 VENDOR_EVENTS: Final = "minicpmo_events"
 SESSION_ID: Final = "session_id"
-UNSUPPORTED: Final = ("call_id", "intent")  # queries of other uses of the path
+UNSUPPORTED: Final = ("call_id", "intent")  # query parameters of unsupported uses of the path
 
 CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
 APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
@@ -57,7 +57,7 @@ OUTPUT_PATH: Final = ("audio", "output")  # in a session or a response
 SDP: Final = "application/sdp"
 INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
 OFF: Final = f"WebRTC is not served here: {INSTALL}, or use a WebSocket."
-TIMEOUT_S: Final = 30.0  # of an answer, beside the wait in the queue
+TIMEOUT_S: Final = 30.0  # of a response, besides the wait in the queue
 PARTS_MAX: Final = 4
 
 Json = dict[str, Any]  # Any: JSON
@@ -76,7 +76,7 @@ class ExpiresAfter(WireModel):
 
 
 class ClientSecretRequest(WireModel):
-    """The body of a request; both may be left out."""
+    """Body of the request; both fields are optional."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
     session: SessionPatch = SessionPatch()
@@ -89,7 +89,7 @@ SETTINGS: Final[TypeAdapter[SessionPatch]] = TypeAdapter(SessionPatch)
 @sockets.websocket("/v1/realtime")
 @sockets.websocket("/realtime")
 async def realtime(websocket: WebSocket) -> None:
-    """Speak OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
+    """Serve OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
     is_beta = websocket.headers.get("openai-beta", "").strip() == BETA_HEADER
     is_beta |= BETA_SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     await _accept(websocket, SocketKind.REALTIME, {"beta": "1"} if is_beta else {})
@@ -98,7 +98,7 @@ async def realtime(websocket: WebSocket) -> None:
 @sockets.websocket("/v1/live/sessions")
 @sockets.websocket("/live/sessions")
 async def live(websocket: WebSocket) -> None:
-    """Speak GPT-Live: one continuous stream each way over the duplex engine."""
+    """Serve GPT-Live: one continuous stream each way over the duplex engine."""
     await _accept(websocket, SocketKind.LIVE, {})
 
 
@@ -108,7 +108,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         grant = routes.check_key(websocket)
         for name in UNSUPPORTED:
             if name in websocket.query_params:
-                raise errors.BadRequestError(f"{name}: this use of the address is not served.")
+                raise errors.BadRequestError(f"{name}: this use of the path is not supported.")
         requested = websocket.query_params.get("model", routes.served_model(gateway))
         routes.check_model(gateway, requested)
         if RESUME_TOKEN not in websocket.query_params:
@@ -162,7 +162,7 @@ class EventTraffic(Traffic):
         return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> Upward:
-        """Forward everything; a worker has no voice by its name."""
+        """Forward everything, with named voices replaced by their audio."""
         if VOICE not in text:
             return Upward(text)
         return Upward(await self._voices.run(with_voice, text, self._voices))
@@ -182,7 +182,7 @@ class EventTraffic(Traffic):
         return Verdict.PASS
 
     def encoded(self, message: QueueMessage) -> str | None:
-        """Return an error in OpenAI's format; their clients have no queue."""
+        """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
         return message.to_json() if self._sends_queue else None
@@ -193,7 +193,7 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         check_json_shape(text)
         event = json.loads(text)
     except (errors.OmniError, ValueError, RecursionError):
-        return text  # the worker says what is wrong with it
+        return text  # the worker reports the error
     for kind in ("session", "response"):
         output = _inside(event, (kind, *OUTPUT_PATH))
         voice = _inside(output, ("voice",))
@@ -217,7 +217,7 @@ class Transport(WireModel):
 
 
 class LiveCall(WireModel):
-    """The body of `POST /v1/live/sessions`."""
+    """Body of `POST /v1/live/sessions`."""
 
     transport: Transport
     session: Json = Field(default_factory=dict)
@@ -228,7 +228,7 @@ LIVE_CALL: Final[TypeAdapter[LiveCall]] = TypeAdapter(LiveCall)
 
 @calls.post("/realtime/calls")
 async def create_call(request: Request, gateway: GatewayHere) -> Response:
-    """Answer an offer: the SDP alone, or as multipart/form-data with a session beside it."""
+    """Answer an offer: plain SDP, or multipart/form-data with session settings."""
     _check_enabled(gateway)
     sdp, session = await _offer(request)
     requested = request.query_params.get("model") or session.get("model")
@@ -241,7 +241,7 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
 
 @calls.post("/live/sessions")
 async def create_live_session(request: Request, gateway: GatewayHere) -> Response:
-    """Begin a GPT-Live session over WebRTC."""
+    """Start a GPT-Live session over WebRTC."""
     _check_enabled(gateway)
     body = parse_body(LIVE_CALL, await text_of(request))
     requested = body.session.get("model")
@@ -256,7 +256,7 @@ async def create_live_session(request: Request, gateway: GatewayHere) -> Respons
 @calls.delete("/realtime/calls/{call_id}", name="delete_call")
 @calls.post("/live/sessions/{call_id}/hangup", name="hang_up_live_session")
 async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
-    """End a call; its id is known to whom it was given."""
+    """End a call; only its owner knows its id."""
     _check_enabled(gateway)
     answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{call_id}")
     return Response(answer.content, answer.status_code, media_type=_kind(answer))
@@ -278,13 +278,13 @@ async def _offer(request: Request) -> tuple[str, Json]:
     else:
         raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
     if not sdp:
-        raise errors.BadRequestError("sdp: it is missing.")
+        raise errors.BadRequestError("sdp: missing.")
     try:
         read = json.loads(session)
     except (ValueError, RecursionError):
-        raise errors.BadRequestError("session: it is not JSON.") from None
+        raise errors.BadRequestError("session: not valid JSON.") from None
     if not isinstance(read, dict):
-        raise errors.BadRequestError("session: it is not an object.")
+        raise errors.BadRequestError("session: not an object.")
     return sdp, read
 
 
@@ -343,7 +343,7 @@ async def _ask(
 
 @calls.post("/realtime/client_secrets", dependencies=[routes.NeedsApiKey])
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
-    """Make a key that expires and opens Realtime sessions with settings of their own."""
+    """Create an expiring key for Realtime sessions with given settings."""
     body = await request.body()
     params = parse_body(CLIENT_SECRET, body or b"{}")
     made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
@@ -353,7 +353,7 @@ async def create_client_secret(request: Request, gateway: GatewayHere) -> Respon
 
 @calls.post("/realtime/sessions", dependencies=[routes.NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
-    """Make such a key as the protocol's beta had it: the settings stand alone."""
+    """Create such a key in the format of the protocol's beta."""
     given = parse_body(SETTINGS, await request.body() or b"{}")
     made = gateway.client_secrets.make(given, SECONDS_USUAL)
     session = session_object(given, routes.served_model(gateway), made.expires_at)
@@ -364,5 +364,5 @@ def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
     config = SessionConfig(OutputConfig("")).patched(settings)
     session = config.wire(f"sess_{secrets.token_hex(SESSION_ID_BYTES)}", model, expires_at)
     if settings.instructions is None:
-        del session["instructions"]  # those of the worker
+        del session["instructions"]  # the worker's default applies
     return session

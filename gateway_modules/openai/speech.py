@@ -1,7 +1,7 @@
-"""`POST /v1/audio/speech`: a text, spoken as it stands; the audio formats of OpenAI's interface.
+"""`POST /v1/audio/speech`: speaks a text verbatim; audio formats of OpenAI's interface.
 
-The text is the reply: its tokens are fed instead of drawn, and the speech decoder speaks them.
-Files are encoded in a process of their own for each: the gateway loads no codec.
+The text is given as the reply: its tokens are fed instead of sampled, and the speech decoder speaks
+them. Each file is encoded in its own process, so that the gateway loads no codec.
 Source: OpenAI's API reference, "Create speech".
 """
 
@@ -36,7 +36,7 @@ from gateway_modules.web.responses import openai_error
 from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, wav_header
 
 PCM16_MAX: Final = 32_767
-# Container and codec as libsndfile calls them.
+# Container and codec, named as in libsndfile.
 FILES: Final = MappingProxyType(
     {
         "wav": ("WAV", "PCM_16"),
@@ -47,16 +47,16 @@ FILES: Final = MappingProxyType(
 )
 
 
-# Proxies must pass each event on as it comes.
+# Proxies must not buffer events.
 UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 EVENTS: Final = "text/event-stream"
 
 
 class Streamed(StreamingResponse):
-    """A response that is made while it is sent.
+    """A streamed response.
 
-    However it ends, the generators are closed, and with them the work at the worker. If the body
-    fails, the response is left unfinished: the server closes the connection.
+    However it ends, the generators are closed, which ends the work at the worker. If the body
+    fails, the response is incomplete and the server closes the connection.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Streamed(StreamingResponse):
         source: AsyncGenerator[object],
         media_type: str = EVENTS,
     ) -> None:
-        """`source` is what the body reads, and is closed though the body never began."""
+        """`source` is read by the body, and is closed even if the body never starts."""
         super().__init__(body, media_type=media_type, headers=dict(UNBUFFERED))
         self._generators = (body, source)
 
@@ -90,7 +90,7 @@ def server_event(body: Mapping[str, Any]) -> str:
 
 
 def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: AudioDecoder) -> str:
-    """Encode little-endian float32, mono, 24 kHz as Base64; "pcm16" is no file. Blocks."""
+    """Encode little-endian float32, mono, 24 kHz to Base64 of a file, or of raw "pcm16". Blocks."""
     samples = b"".join(pieces)
     if answer_format == "pcm16":
         content = pcm16(samples)
@@ -100,9 +100,9 @@ def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: AudioD
 
 
 def pcm16(samples: bytes) -> bytes:
-    """Turn little-endian float32 samples into 16-bit ones, 5 ms for a second of audio.
+    """Convert little-endian float32 samples to 16 bits, 5 ms for a second of audio.
 
-    The gateway does without numpy, and a stream's pieces are too short to start a process for each.
+    The gateway does not import numpy, and pieces of a stream are too short for a process each.
     """
     floats = array("f", samples)
     if sys.byteorder == "big":
@@ -179,7 +179,7 @@ MEDIA_TYPES: Final = MappingProxyType(
         "pcm": "audio/pcm",
     }
 )
-# A WAV file whose length is not known yet claims the most there can be.
+# A WAV file of unknown length has the greatest possible length in its header.
 WAV_HEAD: Final = wav_header(
     limits.OUTPUT_SAMPLE_RATE_HZ, 1, MAX_WAV_BYTES - WAV_HEADER_BYTES + RIFF_HEAD_BYTES
 )
@@ -196,7 +196,7 @@ class SpeechRequest(WireModel):
 
     def check(self) -> None:
         if not self.input.strip():
-            raise BadRequestError("input: there is nothing to say.")
+            raise BadRequestError("input: the text is empty.")
 
     @property
     def voice_name(self) -> str:
@@ -236,24 +236,24 @@ class Speech:
                 self._first = message.audio_data
                 return
             if isinstance(message, ChatDone) and not message.text:
-                raise BadRequestError("input: there is nothing in it that can be said.")
-        raise GenerationFailedError("The model that is served made no speech of this text.")
+                raise BadRequestError("input: nothing in it can be spoken.")
+        raise GenerationFailedError("The model generated no speech for this text.")
 
     async def body(self) -> AsyncGenerator[str | bytes]:
-        async with aclosing(self._sound()) as sound:
+        async with aclosing(self._audio()) as audio:
             if self.params.stream_format == "audio":
-                async for part in sound:
+                async for part in audio:
                     yield part
                 return
             try:
-                async for part in sound:
-                    audio = base64.b64encode(part).decode("ascii")
-                    yield server_event({"type": "speech.audio.delta", "audio": audio})
+                async for part in audio:
+                    encoded_part = base64.b64encode(part).decode("ascii")
+                    yield server_event({"type": "speech.audio.delta", "audio": encoded_part})
                 yield server_event({"type": "speech.audio.done", "usage": self._usage})
             except OmniError as error:
                 yield server_event(openai_error(error))
 
-    async def _sound(self) -> AsyncGenerator[bytes]:
+    async def _audio(self) -> AsyncGenerator[bytes]:
         kind, speed, samples = self.params.response_format, self.params.speed, self._samples()
         async with aclosing(samples):
             if kind == "wav":

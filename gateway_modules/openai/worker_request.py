@@ -1,6 +1,6 @@
-"""From a request for a chat completion to the request that a worker takes.
+"""Converts chat completion requests to worker requests.
 
-Blocks while audio is decoded. Media pass in parts, as `gateway_modules.web.messages` has them.
+Blocks while audio is decoded. Media are passed in parts, see `gateway_modules.web.messages`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from gateway_modules.openai.chat_request import (
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
-MARK_CHARS: Final = 1_000  # ours: of what the server puts around a text of the client
+MARK_CHARS: Final = 1_000  # ours: text that the server adds to a client's text
 TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS
 BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 TRANSCRIPT_LIFE_S: Final = 3_600  # as with OpenAI's server
-TRANSCRIPTS_MAX: Final = 1_000  # the oldest of more is forgotten; 4 MB at most
+TRANSCRIPTS_MAX: Final = 1_000  # beyond it the oldest is dropped; 4 MB at most
 
 
 class Transcripts:
-    """What spoken answers said, in memory, by the id of their audio, which cannot be guessed."""
+    """Transcripts of spoken responses, in memory, by the unguessable id of their audio."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
@@ -69,7 +69,7 @@ class Transcripts:
 
 
 class WorkerRequest(NamedTuple):
-    """The JSON of a `ChatSocketRequest`, and how long its audio is, s, that of videos aside."""
+    """The JSON of a `ChatSocketRequest`, and the length of its audio without videos, s."""
 
     text: str
     audio_s: float
@@ -102,7 +102,7 @@ def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Messa
         where = f"messages[{index}]"
         if message.role == "tool":
             if message.tool_call_id not in calls:
-                raise BadRequestError(f"{where}.tool_call_id: no call of this id stands before it.")
+                raise BadRequestError(f"{where}.tool_call_id: no earlier call has this id.")
             outputs[calls.index(message.tool_call_id)] = content.text(where, message)
             continue
         if outputs:
@@ -140,7 +140,7 @@ class _Content:
     def text(self, where: str, message: ChatMessage) -> str:
         items = list(self.items(where, message))
         if not all(isinstance(item, TextContent) for item in items):
-            raise BadRequestError(f"{where}.content: what a tool returns is text.")
+            raise BadRequestError(f"{where}.content: the output of a tool is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
     def prompt(self, params: CompletionRequest) -> str:
@@ -154,7 +154,9 @@ class _Content:
         if message.content is None and message.audio is not None:
             said = self._transcripts.find(message.audio.id)
             if said is None:
-                raise BadRequestError(f"{where}.audio.id: this answer is not kept; send its text.")
+                raise BadRequestError(
+                    f"{where}.audio.id: this response is no longer stored; send its text."
+                )
             yield TextContent(text=said)
         elif isinstance(message.content, str):
             yield TextContent(text=self._whole(message.content, f"{where}.content"))
@@ -201,7 +203,7 @@ class _Content:
         return _checked("".join(self._parts(string)), where)
 
     def _kept(self, parts: list[str]) -> str:
-        """Return a string of the worker's request, or the name that stands for a long one."""
+        """Return a string of the worker's request, or a placeholder for a long one."""
         if sum(map(len, parts)) <= LONG_CHARS:
             return "".join(parts)
         name = f"{self._name}-{len(self.strings)}."
@@ -233,5 +235,5 @@ def _decoded(parts: Iterable[str], where: str) -> bytes:
             left = left[end:]
         made += base64.b64decode(left, validate=True)
     except (binascii.Error, ValueError):
-        raise BadRequestError(f"{where}: this is not Base64.") from None
+        raise BadRequestError(f"{where}: not valid Base64.") from None
     return bytes(made)

@@ -1,7 +1,7 @@
-"""Runs stock clients, unmodified and in exact versions, against this server: `docs/clients.md`.
+"""Runs unmodified stock clients in pinned versions against this server: `docs/clients.md`.
 
-Run as `python -m scripts.stock_clients`. The first time it installs them into environments of
-their own below data/. Ends with 0 if every scenario of every client passed.
+Run as `python -m scripts.stock_clients`. The first run installs them into separate environments
+below data/. The exit status is 0 if every scenario of every client passed.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ TABLE = ROOT / "docs" / "clients.md"
 REQUIREMENTS = HERE / "requirements.txt"
 SOURCE_ONLY = "docopt"  # has no wheel
 SCENARIOS = ("hello", "VAD turn", "barge-in", "tool call", "reconnect", "camera")
-LIMIT_S = 1_200.0  # ends what hangs
+LIMIT_S = 1_200.0  # of a client's whole program
 EXAMPLE_HOST = "localhost:8006"  # as written in the examples
-ANSWERS = ("This is a fixed", "Part 1 of turn")  # how those of either engine begin
+ANSWERS = ("This is a fixed", "Part 1 of turn")  # beginnings of the replies of either engine
 HEAD = f"""\
 # Clients
 
-Written by `python -m scripts.stock_clients`, a stage of `./run_tests.sh --all`: the packages as
-they are published, against a gateway and a worker whose engine says fixed words and calls the one
+Written by `python -m scripts.stock_clients`, a stage of `./run_tests.sh --all`: the published
+packages against a gateway and a worker with a scripted engine, which says fixed words and calls the
 function that it is offered.
 
 | client | version | protocol | {" | ".join(SCENARIOS)} | others | example |
 |---|---|---|{"---|" * len(SCENARIOS)}---|---|
 """
 FOOT = """
-* semantic_vad: the duplex engine answers, and the model decides when; openai-agents, @openai/agents
-  and livekit ask for it by themselves, and have it in all scenarios but the tool call.
-* hello: a text is answered in speech; in GPT-Live an appended text, or the context of a call.
-* VAD turn: speech is answered after it ends; in GPT-Live the model speaks and listens by itself.
-* barge-in: speech ends an answer, which is truncated to what was heard; in GPT-Live the model falls
+* semantic_vad: the duplex engine responds, and the model decides when; openai-agents,
+  @openai/agents and livekit use it by default, in all scenarios but the tool call.
+* hello: a text gets a spoken reply; in GPT-Live an appended text, or the context of a call.
+* VAD turn: speech gets a reply after it ends; in GPT-Live the model speaks and listens by itself.
+* barge-in: speech ends a reply, which is truncated to what was played; in GPT-Live the model falls
   silent.
-* tool call: a function is called, and its output answered. GPT-Live has functions by delegation
-  only, which this server does not offer.
-* reconnect: a session is left in the middle of an answer, and the next one begins at once.
-* camera: our plugin for LiveKit shows the frames of a camera to the model, which says that it sees.
+* tool call: a function is called, and its output gets a reply. GPT-Live has functions by delegation
+  only, which this server does not support.
+* reconnect: a session is closed during a reply, and the next one starts at once.
+* camera: our plugin for LiveKit sends the frames of a camera to the model, which mentions them.
 * others: what else LiveKit's sessions do: instructions, cancellation, one reply after another,
   history (add, replace, insert, remove), transcription, turns by hand, text only, options,
   truncation, pictures, a recycled connection, and an agent session that calls a function.
-* example: the client's program in the folder `examples`, as it stands but for the address.
+* example: the client's program in the folder `examples`, with only the address changed.
 
-openai-node insists on TLS for Realtime and gets it. Not tried: these packages' classes for
-WebRTC in browsers; a page without them calls from Chromium in `tests/browser/test_webrtc.py`.
+openai-node requires TLS for Realtime and gets it. Not tested: these packages' classes for WebRTC
+in browsers; `tests/browser/test_webrtc.py` calls from Chromium without them.
 """
 
 
 @dataclass(frozen=True)
 class Client:
-    """One client: its package, the program of its scenarios, and a file of `examples`."""
+    """A client: its package, the program of its scenarios, and its example."""
 
     name: str
     program: str
@@ -81,7 +81,7 @@ CLIENTS = (
 
 @dataclass
 class Results:
-    """Problems of one client by protocol and scenario; an empty text is a success."""
+    """Errors of one client by protocol and scenario; an empty text is a success."""
 
     client: Client
     problems: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Results:
 
 
 def install() -> None:
-    """Make the environments, unless they match the requirements."""
+    """Create the environments, unless they match the requirements."""
     wanted = REQUIREMENTS.read_text() + (HERE / "package-lock.json").read_text()
     stamp = DATA / "installed"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -115,7 +115,7 @@ def install() -> None:
 async def results_of(client: Client, server: str) -> Results:
     if client.program.endswith(".py"):
         program = HERE / client.program
-    else:  # modules are looked for from where the program lies
+    else:  # modules are resolved from the program's folder
         for name in (client.program, "scenarios.mjs"):
             shutil.copy(HERE / name, NODE)
         program = NODE / client.program
@@ -128,7 +128,7 @@ async def results_of(client: Client, server: str) -> Results:
         copy.write_text(text.replace(EXAMPLE_HOST, url), encoding="utf8")
         status, output = await _run(copy)
         is_answered = status == 0 and any(answer in output for answer in ANSWERS)
-        made.example_problem = "" if is_answered else output or "it said nothing"
+        made.example_problem = "" if is_answered else output or "no output"
         made.log += made.example_problem
     for line in made.log.splitlines():
         if line.startswith('{"scenario"'):
@@ -193,7 +193,7 @@ async def serve_and_run(folder: Path) -> list[Results]:
     assert server.stdin is not None and server.stdout is not None
     try:
         while not (line := await server.stdout.readline()).startswith(b'{"url"'):
-            assert line, "the server has ended"
+            assert line, "the server has exited"
         draining = asyncio.create_task(server.stdout.read())
         async with asyncio.TaskGroup() as group:
             runs = [group.create_task(results_of(each, line.decode())) for each in CLIENTS]

@@ -1,6 +1,6 @@
-"""What every client's program shares: names of scenarios, and how their results are printed.
+"""Common to all Python clients: address of the server, audio, and printing of results.
 
-Imports nothing but the standard library: the clients live in a virtual environment of their own.
+Imports only the standard library, as the clients run in their own virtual environment.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 120.0  # ends what hangs
+LIMIT_S = 120.0  # of a scenario
 PIECE_BYTES = 4_800  # 100 ms
 SILENCE = bytes(PIECE_BYTES)
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where the server is, and somebody's hello as 16-bit samples at 24 kHz."""
+    """Addresses of the server, and a spoken hello: 16-bit samples at 24 kHz."""
 
     url: str
     tls_url: str
@@ -43,13 +43,13 @@ Scenario = Callable[[Server], Awaitable[None]]
 
 
 def main(scenarios: dict[str, Scenario]) -> None:
-    """Run scenarios one after another; print one line of JSON for each."""
+    """Run the scenarios in order; print one line of JSON for each."""
     server = Server(**json.loads(sys.argv[1]))
     for name, scenario in scenarios.items():
         try:
             asyncio.run(asyncio.wait_for(scenario(server), LIMIT_S))
             problem = ""
-        except BaseException as error:  # a client's own failures are results, too
+        except BaseException as error:  # failures of the client are results, too
             traceback.print_exc()
             problem = f"{type(error).__name__}: {error}"
         print(json.dumps({"scenario": name, "problem": problem}), flush=True)

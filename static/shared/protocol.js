@@ -84,7 +84,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   INTERNAL: "internal",
 });
 
-/** How the server closes a socket. */
+/** Close codes of the server. */
 export const CLOSE_CODES = /** @type {const} */ ({
   NORMAL: 1000,
   SHUTDOWN: 1001,
@@ -97,7 +97,7 @@ export const CLOSE_CODES = /** @type {const} */ ({
   REPLACED: 4001,
 });
 
-/** What the settings of DuplexConfig are when they are left out. */
+/** Defaults of DuplexConfig. */
 export const DUPLEX_CONFIG_DEFAULTS = /** @type {const} */ ({
   generate_audio: true,
   ls_mode: "explicit",
@@ -118,7 +118,7 @@ export const DUPLEX_CONFIG_DEFAULTS = /** @type {const} */ ({
   max_slice_nums: 1,
 });
 
-/** What the settings of Generate are when they are left out. */
+/** Defaults of Generate. */
 export const GENERATE_DEFAULTS = /** @type {const} */ ({
   do_sample: true,
   temperature: 0.7,
@@ -130,7 +130,7 @@ export const GENERATE_DEFAULTS = /** @type {const} */ ({
   max_new_tokens: 256,
 });
 
-/** Least and greatest values of Generate; `above` itself is not allowed. */
+/** Ranges of Generate; `above` is exclusive. */
 export const GENERATE_RANGES = /** @type {const} */ ({
   temperature: {"min": 0, "max": 2},
   top_p: {"above": 0, "max": 1},

@@ -1,4 +1,4 @@
-"""A duplex machine on its stage, and what the model may do in a unit."""
+"""A duplex machine on a stage, and possible outcomes of a unit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST_WORDS = DuplexGenerateResult(is_listen=False, text=".", end_of_turn=True)
 
 
 def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limits: Any) -> Scene:
-    """A machine on its stage, opened; prepared too if `active`."""
+    """An opened machine; prepared if `active`."""
     machine = DuplexMachine(SessionIds("omni_1", "rec_1"), DuplexLimits(**limits))
     stage = Scene(machine, TABLE, DUPLEX)
     stage.tell(Opened())
@@ -35,10 +35,10 @@ def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limit
 
 
 def step(stage: Scene, result: DuplexGenerateResult = LISTEN, **fields: Any) -> list[str]:
-    """The running step ends and, if there was one to begin, its bookkeeping too."""
+    """End the running step and its `Finalize`, if that began."""
     return stage.tell(StepDone(result, **fields)) + stage.tell(FinalizeDone())
 
 
 def unit_frames(stage: Scene) -> tuple[str, ...]:
-    """Pictures of the unit that the last event began."""
+    """Pictures of the unit begun by the last event."""
     return tuple(frame.data for frame in stage.only(Step).frames)

@@ -1,4 +1,4 @@
-"""A GPT-Live machine on its stage, with an engine that does what the test says."""
+"""A GPT-Live machine with a scripted engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.fakes.scenes import DUPLEX, Scene
 
 LISTEN = DuplexGenerateResult(is_listen=True)
 PIECE_S = 0.1
-TICKS = 5  # of a piece: the timer of sent pieces is due at one of them
+TICKS = 5  # clock steps per piece, of which one fires the pace timer
 TONE = encode_wire_audio(tone())  # a second
 START: dict[str, Any] = {"model": "gpt-live-1", "instructions": "Be kind."}
 
@@ -45,7 +45,7 @@ def speak(text: str = "I am speaking now.", sound: str = TONE, **fields: Any) ->
 
 
 class LiveScene:
-    """A session whose clock, engine and client are the test's.
+    """A session whose clock, engine and client the test controls.
 
     Attributes:
         stage: checks each step against the table.
@@ -73,8 +73,8 @@ class LiveScene:
         self.steps: list[Step] = []
         self.speech_events: list[SpeechEvent] = []
         self.kv_tokens = 10
-        self.is_held = False  # the engine does not answer
-        self.asked: list[Any] = []  # and this is what it was asked for
+        self.is_held = False  # the engine does not reply
+        self.asked: list[Any] = []  # requests it holds
         self.tell(Opened())
 
     def tell(self, event: Event, after_s: float = 0.0) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ class LiveScene:
         return self.say("session.start", event_id="start", session=START | session)
 
     def run(self, duration_s: float, *, talks: bool = True) -> list[dict[str, Any]]:
-        """Let time pass, 100 ms at a time, with silence from the client unless it says nothing."""
+        """Advance time in steps of 100 ms, with silence from the client by default."""
         before = len(self.told)
         for _ in range(round(duration_s / PIECE_S)):
             if talks:

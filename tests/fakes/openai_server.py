@@ -1,4 +1,4 @@
-"""What the clients talk to: gateway and worker with an engine that says fixed words.
+"""Server for stock clients: gateway and worker with a scripted engine.
 
 Run as `python -m tests.fakes.openai_server FOLDER`. Prints one line of JSON with the addresses,
 then serves until its standard input ends. The second address has TLS, which some clients demand.
@@ -41,7 +41,7 @@ CALL = '<tool_call> {"name": "look_up", "arguments": {"city": "Paris"}} </tool_c
 
 
 class CallingView(FakeStreamingView):
-    """Calls a function where one is offered, then speaks of what it returned."""
+    """Calls a function if one is offered, then speaks about its output."""
 
     _offers = _calls = False
 
@@ -61,7 +61,7 @@ class CallingView(FakeStreamingView):
 
 
 class SeeingView(FakeDuplexView):
-    """Says so when it sees a picture."""
+    """Mentions pictures that it receives."""
 
     def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
         made = super()._speak(sound, pictures)
@@ -69,7 +69,7 @@ class SeeingView(FakeDuplexView):
 
 
 class CallingBackend(FakeBackend):
-    """Transcribes; conversations by turns call functions, duplex sessions see."""
+    """Engine with a transcriber, function calls by turns, and duplex sessions that see."""
 
     own_transcriber = FakeTranscriber()  # type: ignore[assignment]  # the fake engine has none
 
@@ -81,7 +81,7 @@ class CallingBackend(FakeBackend):
 
 
 class RealStage(Stage):
-    """A gateway before one worker."""
+    """A gateway with one worker."""
 
     def __init__(self, folder: Path) -> None:
         settings = settings_for(folder, recording={"enabled": False})
@@ -91,7 +91,7 @@ class RealStage(Stage):
 
 
 def write_hello(file: Path) -> None:
-    """Write somebody's hello as 16-bit samples at 24 kHz."""
+    """Write a spoken hello as 16-bit samples at 24 kHz."""
     samples, rate_hz = soundfile.read(ROOT / "examples" / "hello.wav", dtype="float32")
     length = len(samples) * OUTPUT_SAMPLE_RATE_HZ // rate_hz
     at = np.linspace(0, len(samples) - 1, length)

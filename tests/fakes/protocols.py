@@ -1,4 +1,4 @@
-"""Every protocol of a worker: its machine, its clients, its engine, and a way to each phase."""
+"""All worker protocols: machine, client messages, engine, and a path to each phase."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAILURE = GenerationFailedError()
 SEGMENT = Segment(bytes(64))
 SOUND = audio(20)
 
-# What may end the work of each effect, as its docstring promises.
+# Events that may end the work of each effect, as in its docstring.
 ENDS: dict[type[Any], tuple[Event, ...]] = {
     Prefill: (
         PrefillDone(),
@@ -97,7 +97,7 @@ OUTSIDE: tuple[Event, ...] = (
 
 
 class Engine:
-    """Keeps what was asked of the engine, and objects if that is too much at once."""
+    """Tracks requested work, and fails if it overlaps."""
 
     def __init__(self) -> None:
         self.work: Any = None
@@ -142,13 +142,13 @@ class Engine:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One machine, its table, and what its clients say."""
+    """A machine, its table, and its client messages."""
 
     build: Callable[[], Any]
     table: Sequence[Row[Any, Any]]
     adapter: TypeAdapter[Any]
     messages: tuple[dict[str, Any], ...]
-    paths: dict[str, tuple[dict[str, Any] | Event, ...]]  # one way to each phase
+    paths: dict[str, tuple[dict[str, Any] | Event, ...]]  # a path to each phase
 
     def lead_to(self, phase: str) -> tuple[Scene, Engine]:
         scene, engine = self.scene(), Engine()

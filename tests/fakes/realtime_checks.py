@@ -1,4 +1,4 @@
-"""What every transcript of a Realtime session is checked by, and the sequences events come in."""
+"""Checks of every Realtime transcript, and the usual sequences of events."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ MAY_BE_NULL = (
 
 
 def check(scene: RealtimeScene) -> None:
-    """Every event is what stock clients read, and nothing is null that may not be."""
+    """Check that stock clients parse every event, and that only allowed fields are null."""
     for event in scene.told:
         read = SERVER_EVENT.validate_python(event, strict=True)
         assert read.type == event["type"]

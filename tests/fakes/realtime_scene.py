@@ -1,4 +1,4 @@
-"""A Realtime session without sockets: its machine, a scripted engine, and all that was told."""
+"""A Realtime session without sockets: machine, scripted engine, and sent events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime import parse_event
 from core.schemas.streaming import StreamingChunk
 
-# Any: events as JSON has them, read as a client reads them.
+# Any: events as parsed JSON.
 Raw = dict[str, Any]
 
 BYTES_PER_MS = 48  # of PCM at 24 kHz
@@ -65,13 +65,13 @@ LOUD, QUIET = 0.95, 0.02
 
 
 def pcm(ms: int, *, speech: bool) -> bytes:
-    """Return sound of so many milliseconds; the scripted detector hears speech in it, or none."""
+    """Return audio of a length, ms, in which the scripted detector finds speech or none."""
     return bytes([1 if speech else 0, 0]) * (ms * BYTES_PER_MS // 2)
 
 
 @dataclass
 class Engine:
-    """Does what the machine asks, one step at a time.
+    """Engine that carries out one effect at a time.
 
     Attributes:
         replies: text and milliseconds of sound of each piece, for one reply after another; the last
@@ -133,7 +133,7 @@ class Engine:
         self._unit_work.extend(events)
 
     def _unit(self, step: Step) -> list[Event]:
-        """Return what comes of a unit: the first half of its sound ahead of the rest."""
+        """Return a unit's events: the first half of its audio ahead of the rest."""
         must_listen = self._must_listen or (step.chunk.force_listen and not step.must_speak)
         self._must_listen = False
         if must_listen or not (self.units or step.must_speak):
@@ -181,7 +181,7 @@ class Engine:
 
 
 class RealtimeScene:
-    """Tells a machine what a client says, and remembers every event it sends."""
+    """Passes client events to a machine, and records every event it sends."""
 
     def __init__(
         self,
@@ -213,10 +213,10 @@ class RealtimeScene:
         self.observers: list[Any] = []
         self.tell(Opened())
 
-    # --- what happens ---
+    # --- events ---
 
     def tell(self, event: Event) -> list[Raw]:
-        """Tell an event; check its row; return the events sent because of it."""
+        """Handle an event; check its row; return the events it sends."""
         object.__setattr__(event, "at_s", self.now_s)
         phase, first = self.machine.phase, len(self.told)
         effects = self.machine.handle(event)
@@ -246,7 +246,7 @@ class RealtimeScene:
                 self.engine.ask(effect)
 
     def say(self, kind: str, **fields: Any) -> list[Raw]:
-        """Say an event as a client does: as text."""
+        """Send a client event as text."""
         return self.say_text(json.dumps({"type": kind, **fields}))
 
     def say_text(self, text: str) -> list[Raw]:
@@ -257,7 +257,7 @@ class RealtimeScene:
         return self.tell(event)
 
     def hear(self, ms: int, *, speech: bool) -> list[Raw]:
-        """Append sound and let detection hear it; time goes on as long."""
+        """Append audio and run detection; time advances by its length."""
         first = len(self.told)
         encoded = base64.b64encode(pcm(ms, speech=speech)).decode()
         self.now_s += ms / 1_000
@@ -276,7 +276,7 @@ class RealtimeScene:
         return self.told[first:]
 
     def settle(self) -> None:
-        """Let time pass without sound until nothing is answered any more."""
+        """Advance time without audio until no effect is left."""
         self.make()
         for _ in range(60):
             if self.machine.phase != "responding":
@@ -292,7 +292,7 @@ class RealtimeScene:
     def leave(self) -> None:
         self.tell(Disconnected())
 
-    # --- what clients do ---
+    # --- client actions ---
 
     def text(self, words: str, **fields: Any) -> list[Raw]:
         content = [{"type": "input_text", "text": words}]
@@ -304,7 +304,7 @@ class RealtimeScene:
         return self.say("session.update", session={"audio": {"input": {"turn_detection": rules}}})
 
     def talk(self, ms: int, *, speech: bool) -> list[Raw]:
-        """Hear sound in pieces of 100 ms, with the engine at work meanwhile."""
+        """Append audio in pieces of 100 ms, with the engine working meanwhile."""
         first = len(self.told)
         for _ in range(ms // 100):
             self.hear(100, speech=speech)
@@ -315,7 +315,7 @@ class RealtimeScene:
         self.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
 
     def types(self, events: Sequence[Raw] | None = None) -> list[str]:
-        """Return the types of events; of all so far without any."""
+        """Return the types of events; by default of all so far."""
         return [event["type"] for event in (self.told if events is None else events)]
 
     def only(self, kind: str) -> Raw:

@@ -1,4 +1,4 @@
-"""A stage for one machine: tells it events, writes down what it asks for, checks its table."""
+"""A stage for one machine: passes events, records effects, checks the table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ STREAMING: TypeAdapter[Any] = TypeAdapter(streaming.WorkerClientMessage)
 
 
 def audio(duration_ms: int, rate_hz: int = 16_000) -> str:
-    """Base64 of so much silence."""
+    """Base64 of silence."""
     return base64.b64encode(bytes(4 * (duration_ms * rate_hz // 1_000))).decode()
 
 
 class AnyMachine(Protocol):
-    """What every machine of a worker shows."""
+    """Interface of a worker's machines."""
 
     @property
     def phase(self) -> Any: ...
@@ -41,7 +41,7 @@ class AnyMachine(Protocol):
 
 
 class Scene:
-    """Runs a machine by hand, on a clock of its own."""
+    """Runs a machine on a manual clock."""
 
     def __init__(
         self, machine: AnyMachine, table: Sequence[Row[Any, Any]], adapter: TypeAdapter[Any]
@@ -50,7 +50,7 @@ class Scene:
         self.table = table
         self.adapter = adapter
         self.now_s = 0.0
-        self.engine_may_lie = False  # then results nobody asked for are ignored, row or not
+        self.engine_may_lie = False  # unrequested results are ignored, with or without a row
         self.effects: list[Any] = []  # of the last event
         self.history: list[Any] = []
         self.told: Event = Opened()
@@ -77,7 +77,7 @@ class Scene:
         return [effect.message for effect in self.effects if isinstance(effect, Send)]
 
     def only(self, kind: type[Any]) -> Any:
-        """The one effect or message of a kind that the last event led to."""
+        """Return the only effect or message of a type from the last event."""
         found = [item for item in [*self.effects, *self.sent] if isinstance(item, kind)]
         assert len(found) == 1, f"{len(found)} of {kind.__name__} in {self.effects}"
         return found[0]

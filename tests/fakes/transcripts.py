@@ -1,4 +1,4 @@
-"""Recorded transcripts of Realtime and GPT-Live: what a client does, line by line, and the answers.
+"""Recorded transcripts of Realtime and GPT-Live: client steps and server events, line by line.
 
 Run as `python -m tests.fakes.transcripts` to write the answers anew; a test compares them. A line
 is JSON: `client` is an event of the client's, `server` one of the server's, every other one lets
@@ -66,7 +66,7 @@ class RealtimeTalk:
 
 
 class LiveTalk:
-    """A GPT-Live session with a scripted engine; its sound is told as how much can be heard."""
+    """A GPT-Live session with a scripted engine; its audio is summarized by its audible length."""
 
     def __init__(self, head: Line) -> None:
         self.scene = LiveScene(transcribes=head.get("transcribes", False))
@@ -99,7 +99,7 @@ class LiveTalk:
 
 
 class Names:
-    """Names of items, responses and calls, counted as they come."""
+    """Ids of items, responses and calls, replaced by counters."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -110,7 +110,7 @@ class Names:
         return self._replaced(event, lambda name: real.get(name, name))
 
     def masked(self, event: Line) -> Line:
-        """Return a server's event without what is different each time, and without its sound."""
+        """Return a server event without random parts and audio."""
         kept = {key: value for key, value in event.items() if key != "event_id"}
         if event["type"] == "response.output_audio.delta":
             kept["delta"] = f"<{len(base64.b64decode(event['delta']))} bytes>"
@@ -151,7 +151,7 @@ def read(file: Path) -> list[Line]:
 
 
 def text_of(lines: list[Line]) -> str:
-    """Return a transcript as it stands in its file."""
+    """Return the text of a transcript file."""
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 

@@ -103,7 +103,7 @@ async def test_a_spoken_answer_may_be_named_by_its_id(stage: Stage) -> None:
         assert sound is not None and sound.expires_at > answer.created
         said: list[Any] = [{"role": "assistant", "audio": {"id": sound.id}}]
         await client.chat.completions.create(model="x", messages=[*HELLO, *said, *HELLO])
-        with pytest.raises(openai.BadRequestError, match="not kept"):
+        with pytest.raises(openai.BadRequestError, match="no longer stored"):
             said[0]["audio"]["id"] = "audio_of_somebody_else"
             await client.chat.completions.create(model="x", messages=[*HELLO, *said, *HELLO])
     assert stage.worker.told[1]["messages"][1]["content"][0]["text"] == "Hello"

@@ -89,7 +89,7 @@ async def test_what_functions_returned_goes_back_in_the_order_of_the_calls(stage
     ]
     async with client_of(stage) as client:
         await client.chat.completions.create(model="x", messages=messages, tools=[WEATHER])
-        with pytest.raises(openai.BadRequestError, match="no call of this id") as raised:
+        with pytest.raises(openai.BadRequestError, match="no earlier call has this id") as raised:
             stranger: Any = {"role": "tool", "tool_call_id": "c", "content": "?"}
             await client.chat.completions.create(model="x", messages=[*messages, stranger])
     assert raised.value.param == "messages[5].tool_call_id"

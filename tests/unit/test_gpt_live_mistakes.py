@@ -1,4 +1,4 @@
-"""GPT-Live's mistakes (L7): each is named, none ends the session; any order of events is safe."""
+"""Client errors of GPT-Live (L7): each is named, none ends the session; any order is safe."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def live() -> LiveScene:
         ('{"type":"session.start","session":{"model":"x"}}', "session_already_started", None),
     ],
 )
-def test_l7_mistakes_are_named_and_the_session_goes_on(
+def test_l7_errors_are_named_and_the_session_continues(
     live: LiveScene, text: str, code: str | None, param: str | None
 ) -> None:
     named = text.replace('{"type"', '{"event_id":"mine","type"')
@@ -92,7 +92,7 @@ def test_l7_a_text_of_600_tokens_is_too_long(live: LiveScene, purpose: str) -> N
     assert len(live.prompts) == 1
 
 
-def test_l7_what_is_appended_has_a_bound(live: LiveScene) -> None:
+def test_l7_appended_text_is_bounded(live: LiveScene) -> None:
     answers = [append(live, "thinking", "word " * 400)[-1] for _ in range(6)]
     codes = [answer.get("error", {}).get("code") for answer in answers]
     assert codes == [None] * 5 + ["content_too_long"]
@@ -128,14 +128,14 @@ def test_l7_nothing_works_before_the_start(event: dict[str, Any]) -> None:
         ({"delegation": {"type": "nobody"}}, "session.delegation.type"),
     ],
 )
-def test_l7_a_start_with_mistakes_names_the_field(session: dict[str, Any], param: str) -> None:
+def test_l7_an_invalid_start_names_the_field(session: dict[str, Any], param: str) -> None:
     scene = LiveScene()
     (told,) = scene.start(**session)
     assert told["error"]["param"] == param and told["error"]["client_event_id"] == "start"
     assert kinds(scene.start())[0] == "session.started"
 
 
-def test_what_is_too_big_is_refused_and_the_session_goes_on(live: LiveScene) -> None:
+def test_an_event_that_is_too_big_is_refused_and_the_session_continues(live: LiveScene) -> None:
     (told,) = live.tell(Rejected(GenerationFailedError("The message has 9 bytes.")))
     assert told["error"]["code"] == "invalid_event"
     live.run(1.1)
@@ -188,7 +188,7 @@ TEXTS: tuple[dict[str, Any], ...] = (
 
 @given(st.data())
 def test_any_order_of_events_ends_in_one_release(data: st.DataObject) -> None:
-    """Work never overlaps, nothing raises, and what is not in the table does not happen."""
+    """Work never overlaps, nothing raises, and all effects are in the table."""
     scene = LiveScene(max_session_s=9.0)
     scene.is_held = True
     if data.draw(st.booleans(), label="begun"):

@@ -1,4 +1,4 @@
-"""Paced sound: at the pace of the clock, silence as exact zeros, words with their sound."""
+"""Paced output: in real time, silence as exact zeros, text with its audio."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SILENCE = bytes(SILENCE_MS * BYTES_PER_MS)
 
 
 def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
-    """Units come early, late or not at all; a timer may fire up to 80 ms late."""
+    """Units arrive early, late or not at all; timers fire up to 80 ms late."""
     draws = random.Random(5)
     sender, now_s, sent_ms = PacedSender(), 50.0, 0
     spoken, heard = bytearray(), bytearray()
@@ -67,7 +67,7 @@ def test_silence_is_exact_zeros() -> None:
 
 
 @pytest.mark.parametrize(("kind", "zero"), [("audio/pcmu", b"\xff"), ("audio/pcma", b"\xd5")])
-def test_silence_of_a_telephone_is_its_own_zero(kind: Any, zero: bytes) -> None:
+def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
     sender = PacedSender(AudioFormat(type=kind))
     sender.begin(0.0)
     sender.put(b"\1" * 8)
@@ -76,7 +76,7 @@ def test_silence_of_a_telephone_is_its_own_zero(kind: Any, zero: bytes) -> None:
     assert second.samples == zero * SILENCE_MS * 8
 
 
-def test_held_sound_makes_room_for_silence_and_follows_it() -> None:
+def test_held_audio_follows_the_silence_sent_instead() -> None:
     sender = PacedSender()
     sender.begin(0.0)
     sender.put(b"\1" * 2 * PIECE_BYTES)
@@ -90,7 +90,7 @@ def test_held_sound_makes_room_for_silence_and_follows_it() -> None:
     assert "".join(piece.text for piece in pieces) == "one two"
 
 
-def test_words_leave_with_their_sound() -> None:
+def test_text_is_sent_with_its_audio() -> None:
     sender = PacedSender()
     sender.begin(0.0)
     sender.put(bytes(SECOND))
@@ -101,8 +101,8 @@ def test_words_leave_with_their_sound() -> None:
     assert spans == [(0, 200), (200, 400), (400, 700), (680, 1_000)]
 
 
-def test_one_word_a_unit_is_spoken_without_a_pause() -> None:
-    """Clients end a message where 800 ms lie between the end of its text and what follows."""
+def test_one_word_per_unit_leaves_no_pause() -> None:
+    """Clients end a message at a gap of 800 ms between the end of its text and the next."""
     sender = PacedSender()
     sender.begin(0.0)
     for word in (" One", " two"):
@@ -112,7 +112,7 @@ def test_one_word_a_unit_is_spoken_without_a_pause() -> None:
     assert (one.end_ms, two.start_ms) == (1_000, 1_000)
 
 
-def test_words_that_come_after_the_beginning_of_their_sound_are_spread_over_all_of_it() -> None:
+def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
     sender = PacedSender()
     sender.begin(0.0)
     sender.put(bytes(SECOND // 2))
@@ -123,7 +123,7 @@ def test_words_that_come_after_the_beginning_of_their_sound_are_spread_over_all_
     assert told == [(240, "a b"), (320, " c"), (520, " d"), (760, " e")]
 
 
-def test_what_is_dropped_is_neither_heard_nor_read() -> None:
+def test_dropped_audio_and_text_are_not_sent() -> None:
     sender = PacedSender()
     sender.begin(0.0)
     sender.put(b"\1" * SECOND)
@@ -139,7 +139,7 @@ def test_what_is_dropped_is_neither_heard_nor_read() -> None:
     assert (piece.text, piece.samples) == ("four", b"\2" * PIECE_BYTES)
 
 
-def test_what_waits_is_bounded() -> None:
+def test_waiting_audio_is_bounded() -> None:
     sender = PacedSender()
     sender.begin(0.0)
     for _ in range(70):
@@ -149,7 +149,7 @@ def test_what_waits_is_bounded() -> None:
     assert not sender.is_audible
 
 
-def test_what_waits_for_longer_than_it_may_is_too_late() -> None:
+def test_overdue_audio_is_too_late() -> None:
     sender = PacedSender()
     assert not sender.is_too_late(1_000.0), "it has not begun"
     sender.begin(5.0)
@@ -168,7 +168,7 @@ def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["你好世界", "a 你 b"])
-def test_writing_without_spaces_is_split_by_characters(text: str) -> None:
+def test_scripts_without_spaces_are_split_by_characters(text: str) -> None:
     sender = PacedSender()
     sender.begin(0.0)
     sender.put(bytes(SECOND))

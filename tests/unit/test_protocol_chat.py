@@ -1,4 +1,4 @@
-"""The rules of a one-shot chat over a socket."""
+"""State machine of a one-shot chat over a socket."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ask(made: Scene, *, streaming: bool = True) -> list[str]:
     return made.say("chat", messages=[USER], streaming=streaming)
 
 
-def test_a_reply_in_pieces() -> None:
+def test_a_streamed_reply() -> None:
     made = scene()
     assert made.machine.status is WorkerStatus.IDLE
     assert ask(made) == ["StopTimer(prepare)", "Prefill"]
@@ -63,7 +63,7 @@ def test_a_reply_in_pieces() -> None:
     assert done.audio_data is None and done.recording_session_id == "chat_x"
 
 
-def test_a_reply_as_a_whole_has_its_sound_in_the_end() -> None:
+def test_a_whole_reply_has_its_audio_in_done() -> None:
     made = scene()
     ask(made, streaming=False)
     made.tell(FED)
@@ -74,7 +74,7 @@ def test_a_reply_as_a_whole_has_its_sound_in_the_end() -> None:
 
 @pytest.mark.parametrize("stop", ["message", "http"])
 @pytest.mark.parametrize("phase", [ChatPhase.PREFILLING, ChatPhase.GENERATING])
-def test_stop_ends_with_what_there_is(phase: ChatPhase, stop: str) -> None:
+def test_stop_ends_with_the_partial_reply(phase: ChatPhase, stop: str) -> None:
     made = scene()
     ask(made)
     if phase is ChatPhase.GENERATING:
@@ -114,7 +114,7 @@ def test_only_one_request() -> None:
     assert ask(made) == ["Send(warning)"]
 
 
-def test_nobody_asks() -> None:
+def test_a_missing_request_times_out() -> None:
     assert scene().fire("prepare") == ["Send(error)", "Release", "Close"]
 
 
@@ -140,7 +140,7 @@ TOLD = (FED, PIECE, LAST, DONE, StopRequested(), TurnFailed(WorkerBusyError()), 
 
 @given(st.lists(st.sampled_from([*SAID, *TOLD, "prepare_timer"]), max_size=30))
 def test_any_sequence_ends_in_one_release(events: list[Any]) -> None:
-    """The stage compares each event with the table; the engine may tell what nobody asked."""
+    """The stage compares each event with the table; engine events may be unrequested."""
     made = scene()
     made.engine_may_lie = True
     for event in events:

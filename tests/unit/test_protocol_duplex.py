@@ -1,4 +1,4 @@
-"""Full duplex, row by row: what the machine answers, and when it lets a unit begin."""
+"""Full duplex, row by row: replies, and when a unit begins."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_unknown_settings_are_named_in_a_warning_after_prepared() -> None:
     assert "magic, top_kk" in stage.only(WarningMessage).message
 
 
-def test_a_client_that_never_prepares_is_sent_away() -> None:
+def test_a_missing_prepare_times_out() -> None:
     stage = scene(active=False)
     assert stage.fire("prepare", 60.0) == ["Send(error)", "Release", "Close"]
     assert stage.only(ErrorMessage).code == "timeout"
@@ -96,7 +96,7 @@ def test_a_second_prepare_is_refused() -> None:
         stage.tell(PrefillDone())
 
 
-def test_the_result_leaves_first_and_no_unit_begins_before_finalize_ended() -> None:
+def test_the_result_is_sent_first_and_no_unit_begins_before_finalize_ends() -> None:
     stage = scene()
     machine = stage.machine
     assert isinstance(machine, DuplexMachine)
@@ -113,7 +113,7 @@ def test_the_result_leaves_first_and_no_unit_begins_before_finalize_ended() -> N
     assert machine.unit == "idle"
 
 
-def test_without_deferred_finalize_the_bookkeeping_comes_first() -> None:
+def test_without_deferred_finalize_the_unit_is_finalized_first() -> None:
     stage = scene(prepare={"deferred_finalize": False})
     stage.say("audio_chunk", audio=CHUNK)
     listen = DuplexGenerateResult(is_listen=True, cost_all_ms=50.0)
@@ -123,7 +123,7 @@ def test_without_deferred_finalize_the_bookkeeping_comes_first() -> None:
     assert stage.only(Result).wall_clock_ms == pytest.approx(100.0)
 
 
-def test_a_result_counts_the_bookkeeping_that_came_before_it() -> None:
+def test_a_result_includes_the_preceding_finalize() -> None:
     stage = scene()
     listen = DuplexGenerateResult(is_listen=True, cost_all_ms=50.0)
     for expected_ms in (50.0, 80.0):
@@ -158,14 +158,14 @@ def test_the_fields_of_a_result() -> None:
     )
 
 
-def test_listening_results_carry_neither_text_nor_sound() -> None:
+def test_listening_results_have_neither_text_nor_audio() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.tell(StepDone(DuplexGenerateResult(is_listen=True, text="x", audio_data=bytes(4))))
     assert (stage.only(Result).text, stage.only(Result).audio_data) == ("", b"")
 
 
-def test_current_time_counts_the_audio_heard() -> None:
+def test_current_time_counts_the_audio_received() -> None:
     stage = scene()
     times = []
     for duration_ms in (1_000, 500, 1_035):
@@ -197,7 +197,7 @@ def test_turns_and_barge_in() -> None:
     ]
 
 
-def test_too_little_audio_is_no_barge_in() -> None:
+def test_too_little_audio_is_not_a_barge_in() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     step(stage, SPEAK)
@@ -256,7 +256,7 @@ def test_a_pause_that_lasts_too_long_ends_the_session() -> None:
     assert stage.only(Close).code == 1000
 
 
-def test_a_pause_that_ends_during_a_step_halts_it() -> None:
+def test_a_pause_timeout_during_a_step_cancels_it() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("pause")
@@ -358,7 +358,7 @@ def test_a_failed_preparation_ends_the_session() -> None:
 
 
 @pytest.mark.parametrize("problem", [UnknownTypeError(), PictureError()])
-def test_harmless_mistakes_are_warned_of(problem: Any) -> None:
+def test_recoverable_errors_are_warnings(problem: Any) -> None:
     stage = scene()
     assert stage.tell(Rejected(problem)) == ["Send(warning)"]
     assert stage.tell(EngineWarning(problem)) == ["Send(warning)"]
@@ -366,13 +366,13 @@ def test_harmless_mistakes_are_warned_of(problem: Any) -> None:
 
 
 @pytest.mark.parametrize("problem", [BadPayloadError(), AudioError()])
-def test_other_mistakes_end_the_session(problem: Any) -> None:
+def test_other_errors_end_the_session(problem: Any) -> None:
     stage = scene()
     assert stage.tell(Rejected(problem)) == ["Send(error)", "Release", "Close"]
     assert stage.only(Close).code == 1007
 
 
-def test_diagnostics_and_heartbeats_are_let_pass() -> None:
+def test_diagnostics_and_heartbeats_are_ignored() -> None:
     stage = scene()
     assert stage.say("client_diagnostic", metrics={"x": 1}) == []
     assert stage.say("heartbeat") == []
@@ -393,7 +393,7 @@ def test_the_context_fills_up() -> None:
     assert (stage.only(ErrorMessage).code, stage.only(Close).code) == ("context_full", 1000)
 
 
-def test_a_window_keeps_the_context_from_filling_up() -> None:
+def test_a_window_prevents_a_full_context() -> None:
     stage = scene(max_kv_tokens=1_000, has_window=True)
     stage.say("audio_chunk", audio=CHUNK)
     assert stage.tell(StepDone(LISTEN, kv_tokens=5_000)) == ["Send(result)", "Finalize"]

@@ -1,4 +1,4 @@
-"""Full duplex: what goes into a unit: backlog, pictures, and the user's voice over the model."""
+"""Full duplex: input of a unit: backlog, pictures, and barge-in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fakes.duplex_scenes import CHUNK, LISTEN, SPEAK, scene, step, unit_fr
 from tests.fakes.scenes import audio
 
 
-def test_beyond_the_backlog_the_oldest_chunk_goes() -> None:
+def test_beyond_the_backlog_the_oldest_chunk_is_dropped() -> None:
     stage = scene()
     for number in range(5):
         told = stage.say("audio_chunk", audio=CHUNK, seq=number)
@@ -36,7 +36,7 @@ def test_beyond_the_backlog_the_oldest_chunk_goes() -> None:
     assert begun == [0, 3, 4, 5]
 
 
-def test_drops_are_warned_of_once_between_two_units() -> None:
+def test_drops_are_reported_once_per_unit() -> None:
     stage = scene()
     for _ in range(6):
         stage.say("audio_chunk", audio=CHUNK)
@@ -49,7 +49,7 @@ def test_drops_are_warned_of_once_between_two_units() -> None:
 # --- pictures ---
 
 
-def test_a_frame_goes_to_the_oldest_chunk_that_waits() -> None:
+def test_a_frame_belongs_to_the_oldest_waiting_chunk() -> None:
     stage = scene()
     for number in range(3):
         stage.say("audio_chunk", 1.0, audio=CHUNK, seq=number)
@@ -77,7 +77,7 @@ def test_the_newest_frames_are_kept() -> None:
     assert unit_frames(stage) == ("f3", "f4", "f5", "inline")
 
 
-def test_surplus_frames_are_warned_of() -> None:
+def test_surplus_frames_are_reported() -> None:
     stage = scene()
     told = stage.say("audio_chunk", audio=CHUNK, frame_base64_list=list("abcdef"))
     assert told == ["Send(warning)", "StartTimer(idle)", "Step"]
@@ -100,7 +100,7 @@ def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks() -> None:
     assert unit_frames(stage) == ("f2",), "from now on each chunk has its own"
 
 
-def test_a_frame_that_does_not_follow_is_not_waited_for_again() -> None:
+def test_a_missing_frame_ends_the_waiting() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")
@@ -121,7 +121,7 @@ def test_a_client_that_sends_frames_first_never_waits() -> None:
         step(stage)
 
 
-def test_a_camera_that_starts_late_makes_nobody_wait() -> None:
+def test_a_camera_that_starts_late_delays_no_unit() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     step(stage)
@@ -141,7 +141,7 @@ def test_time_spent_behind_a_running_unit_counts_as_waiting() -> None:
     assert stage.tell(FinalizeDone()) == ["Step"]
 
 
-def test_a_late_frame_timer_means_nothing() -> None:
+def test_a_late_frame_timer_has_no_effect() -> None:
     stage = scene()
     assert stage.fire("frame") == []
 
@@ -154,7 +154,7 @@ def test_without_the_policy_nothing_is_detected() -> None:
     assert "Detect" not in stage.say("audio_chunk", audio=CHUNK)
 
 
-def test_the_users_voice_breaks_the_model_off() -> None:
+def test_the_users_speech_interrupts_the_model() -> None:
     stage = scene(prepare={"barge_in": {"threshold": 0.9}})
     assert stage.say("audio_chunk", audio=CHUNK, seq=0) == ["StartTimer(idle)", "Detect"]
     assert stage.tell(Detected((SpeechStarted(0),))) == ["Step"], "the model is silent"
@@ -168,7 +168,7 @@ def test_the_users_voice_breaks_the_model_off() -> None:
     assert stage.only(Result).barge_in
 
 
-def test_one_chunk_is_judged_at_a_time() -> None:
+def test_one_chunk_is_in_detection_at_a_time() -> None:
     stage = scene(prepare={"barge_in": {}})
     stage.say("audio_chunk", audio=CHUNK, seq=0)
     other = audio(500)
@@ -180,7 +180,7 @@ def test_one_chunk_is_judged_at_a_time() -> None:
     assert stage.tell(Detected()) == ["Step"]
 
 
-def test_a_dropped_chunk_may_still_be_judged() -> None:
+def test_detection_of_a_dropped_chunk_has_no_effect() -> None:
     stage = scene(prepare={"barge_in": {}})
     for number in range(5):
         stage.say("audio_chunk", audio=CHUNK, seq=number)

@@ -1,4 +1,4 @@
-"""Text that is typed in the middle of a full-duplex session."""
+"""Text typed during a full-duplex session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def chunk(stage: Scene) -> list[str]:
     return stage.say("audio_chunk", audio=CHUNK)
 
 
-def test_typed_text_begins_the_conversation_anew_before_the_next_unit() -> None:
+def test_typed_text_restarts_the_conversation_before_the_next_unit() -> None:
     stage = scene(prepare={"prefix_system_prompt": "Be kind.", "suffix_system_prompt": "Go."})
     chunk(stage)
     step(stage, LAST_WORDS)
@@ -34,7 +34,7 @@ def test_typed_text_begins_the_conversation_anew_before_the_next_unit() -> None:
     assert not stage.only(Step).must_speak, "one unit alone"
 
 
-def test_typed_text_waits_until_the_model_has_spoken_and_may_ask_for_no_answer() -> None:
+def test_typed_text_waits_for_the_end_of_the_models_turn_and_may_forgo_a_reply() -> None:
     stage = scene()
     chunk(stage)
     step(stage, SPEAK)
@@ -51,17 +51,19 @@ def test_typed_text_waits_until_the_model_has_spoken_and_may_ask_for_no_answer()
     [
         (["  "], "'text' is empty."),
         (["x" * 1_001], "'text' has 1001 characters; 1000 are allowed."),
-        (["x" * 900, "x" * 100], "'text' was left out: 1000 characters wait"),
+        (["x" * 900, "x" * 100], "'text' was dropped: 1000 characters wait"),
     ],
 )
-def test_typed_text_that_does_not_fit_is_warned_of(texts: list[str], problem: str) -> None:
+def test_typed_text_that_does_not_fit_is_refused_with_a_warning(
+    texts: list[str], problem: str
+) -> None:
     stage = scene()
     for text in texts:
         stage.say("text_input", text=text)
     assert stage.only(WarningMessage).message.startswith(problem)
 
 
-def test_what_was_said_by_both_sides_is_known_after_a_typed_text() -> None:
+def test_the_restarted_prompt_contains_both_sides_of_the_conversation() -> None:
     stage = scene(prepare={"transcribe": True})
     stage.tell(Transcribed(Segment(b"", 0, 16_000), "Hello."))
     stage.say("text_input", text="Typed.")
@@ -70,7 +72,7 @@ def test_what_was_said_by_both_sides_is_known_after_a_typed_text() -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "disconnect"])
-def test_a_session_that_ends_while_it_begins_anew_is_released_once(end: str) -> None:
+def test_a_session_that_ends_during_a_restart_is_released_once(end: str) -> None:
     stage = scene()
     stage.say("text_input", text="Hello.")
     chunk(stage)
@@ -82,6 +84,6 @@ def test_a_session_that_ends_while_it_begins_anew_is_released_once(end: str) -> 
     assert stage.releases == 1
 
 
-def test_text_before_the_session_is_prepared_is_warned_of() -> None:
+def test_text_before_prepare_is_refused_with_a_warning() -> None:
     stage = scene(active=False)
     assert stage.say("text_input", text="Hello.") == ["Send(warning)"]

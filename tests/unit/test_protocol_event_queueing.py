@@ -1,4 +1,4 @@
-"""OpenAI's sockets at the gateway: the wait, its end, and what is kept meanwhile."""
+"""OpenAI's sockets at the gateway: the wait, its end, and held events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from core.schemas.queue import ErrorMessage, Queued, QueueDone, RequestType
 
 
 class Stage:
-    """Tells a machine events; checks its table."""
+    """Passes events to a machine, and checks its table."""
 
     def __init__(self, *events: Event, **limits: Any) -> None:
         self.machine = EventQueueingMachine(
@@ -44,7 +44,7 @@ class Stage:
             self.tell(event)
 
     def tell(self, event: Event) -> list[QueueEffect]:
-        """Tell an event; what comes of it stands in the table."""
+        """Handle an event; check its effects against the table."""
         phase = self.machine.phase
         effects = self.machine.handle(event)
         rows = [row for row in EVENT_TABLE if phase in row.phases and row.event == event.kind]
@@ -68,7 +68,7 @@ def told_codes(effects: list[QueueEffect]) -> list[str]:
     ]
 
 
-def test_the_position_is_reported_to_clients_that_ask_for_it() -> None:
+def test_the_position_is_reported_to_clients_that_request_it() -> None:
     stage = Stage()
     assert stage.tell(Opened()) == [
         StartTimer(TimerName.WAIT, 8.0),
@@ -84,7 +84,7 @@ def queued(ticket_id: str, position: int) -> Queued:
     return Queued(**asdict(QueuePosition(ticket_id, position, 5.0, position)))
 
 
-def test_what_the_client_says_meanwhile_is_passed_on_in_order() -> None:
+def test_events_sent_while_waiting_are_forwarded_in_order() -> None:
     stage = Stage(Opened(), said("a"), said("b", AUDIO), Assigned("w"), said("c"))
     effects = stage.tell(WorkerConnected())
     assert [label(effect) for effect in effects] == ["Forward"] * 3 + ["StartRelay"]
@@ -106,14 +106,14 @@ def test_a_wait_that_will_be_too_long_ends_soon_but_not_before_a_worker_can_come
     assert not stage.machine.is_closed, "the session before this one has just ended"
 
 
-def test_the_oldest_sound_is_left_out_when_too_much_is_kept() -> None:
+def test_beyond_the_bound_the_oldest_held_audio_is_dropped() -> None:
     sounds = [said(str(number) * 40, AUDIO) for number in range(3)]
     stage = Stage(Opened(), said("update"), *sounds, Assigned("w"), max_audio_chars=100)
     kept = [effect for effect in stage.tell(WorkerConnected()) if isinstance(effect, Forward)]
     assert [effect.text for effect in kept] == ["update", "1" * 40, "2" * 40]
 
 
-def test_more_events_than_are_kept_end_the_connection() -> None:
+def test_too_many_held_events_end_the_connection() -> None:
     stage = Stage(Opened(), said("a"), said("b", AUDIO), said("c"), max_events=2)
     assert told_codes(stage.tell(said("d"))) == ["queue_full"]
     assert stage.machine.is_closed
@@ -127,7 +127,7 @@ def test_another_worker_is_waited_for_as_long_as_the_first() -> None:
     assert stage.tell(WorkerConnected())[0] == Forward("a")
 
 
-def test_only_what_cannot_be_read_leaves_the_session_open() -> None:
+def test_only_invalid_events_leave_the_session_open() -> None:
     stage = Stage(Opened(), Assigned("w"), WorkerConnected())
     assert [label(one) for one in stage.tell(Rejected(BinaryMessageError()))] == ["Send(warning)"]
     effects = stage.tell(Rejected(TooBigError()))
@@ -140,7 +140,7 @@ def test_only_what_cannot_be_read_leaves_the_session_open() -> None:
     ]
 
 
-def test_whoever_leaves_gives_back_what_was_taken() -> None:
+def test_a_client_that_leaves_releases_its_worker() -> None:
     assert [label(one) for one in Stage(Opened()).tell(Disconnected())] == ["CancelTicket"]
     left = Stage(Opened(), Disconnected())
     assert [label(one) for one in left.tell(Assigned("w"))] == ["ReleaseWorker"]

@@ -1,4 +1,4 @@
-"""GPT-Live, scenario by scenario: what the client says, what it is told, and when."""
+"""GPT-Live, scenario by scenario: client events, server events, and their times."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_l1_the_first_event_is_started_and_silence_follows_at_once() -> None:
     assert len(samples(scene)) == 26_400 and not samples(scene).any()
 
 
-def test_a_voice_is_spoken_with_and_not_told_back() -> None:
+def test_a_voice_is_used_and_not_echoed() -> None:
     scene = LiveScene()
     told = scene.start(audio={"output": {"voice": "Ada", "voice_sample": "AAAA"}})
     assert told[0]["session"]["audio"]["output"] == {"voice": "Ada"}
@@ -87,7 +87,7 @@ def test_a_voice_is_spoken_with_and_not_told_back() -> None:
     assert scene.prompts[1].ref_audio_base64 == "AAAA", "and with the same after a rebase"
 
 
-def test_what_has_no_effect_here_is_said() -> None:
+def test_settings_without_effect_are_reported() -> None:
     scene = LiveScene()
     told = scene.start(delegation={"type": "client"}, magic=1, wand=2)
     codes = [event["code"] for event in told if event["type"] == "info"]
@@ -96,7 +96,7 @@ def test_what_has_no_effect_here_is_said() -> None:
     assert told[0]["session"]["delegation"] == {"type": "client"}
 
 
-def test_what_was_said_before_is_in_the_prompt() -> None:
+def test_earlier_messages_are_in_the_prompt() -> None:
     scene = LiveScene()
     said = [("user", "My name is Ada."), ("assistant", "Hello Ada."), ("developer", "Be brief.")]
     scene.start(input=[{"role": r, "content": [{"text": t}]} for r, t in said])
@@ -104,7 +104,7 @@ def test_what_was_said_before_is_in_the_prompt() -> None:
     assert expected in scene.prompts[0].suffix_system_prompt
 
 
-def test_who_does_not_start_is_sent_away() -> None:
+def test_a_missing_start_times_out() -> None:
     scene = LiveScene()
     told = scene.tell(TimerFired(TimerName.PREPARE), 30.0)
     assert [event["error"]["code"] for event in told] == ["session_expired"]
@@ -114,7 +114,7 @@ def test_who_does_not_start_is_sent_away() -> None:
 # --- L2 talk ---
 
 
-def test_l2_units_of_a_second_go_as_soon_as_they_are_full(live: LiveScene) -> None:
+def test_l2_a_unit_begins_as_soon_as_its_second_is_complete(live: LiveScene) -> None:
     for _ in range(3):
         live.say("session.input_audio.append", audio=pcm(333))
     assert live.steps == []
@@ -122,7 +122,7 @@ def test_l2_units_of_a_second_go_as_soon_as_they_are_full(live: LiveScene) -> No
     assert [step.index for step in live.steps] == [0]
 
 
-def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> None:
+def test_l2_text_and_audio_are_paced_by_the_clock(live: LiveScene) -> None:
     live.plan = [speak("I am here.")]
     told = live.run(2.5)
     words = [event for event in told if event["type"] == "session.output_transcript.delta"]
@@ -135,7 +135,7 @@ def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> No
     assert 2_500 <= len(samples(live)) / 24 <= 2_600
 
 
-def test_l2_early_sound_leaves_before_its_unit_is_complete(live: LiveScene) -> None:
+def test_l2_early_audio_is_sent_before_its_unit_is_complete(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
     live.tell(AudioReady(b"", np.ones(4_800, "<i2").tobytes()))
@@ -143,20 +143,20 @@ def test_l2_early_sound_leaves_before_its_unit_is_complete(live: LiveScene) -> N
     assert (samples(live) == 1).sum() == 4_800
 
 
-def test_without_sound_from_the_client_the_model_hears_silence(live: LiveScene) -> None:
+def test_missing_input_is_filled_with_silence(live: LiveScene) -> None:
     live.run(1.0, talks=False)
     assert live.steps == []
     live.run(9.0, talks=False)
     assert len(live.steps) in (9, 10)
 
 
-def test_sound_far_ahead_of_the_clock_is_left_out(live: LiveScene) -> None:
+def test_audio_far_ahead_of_the_clock_is_dropped(live: LiveScene) -> None:
     for _ in range(20):
         live.tell(Received(AudioReceived(samples=bytes(64_000))))
     assert len(live.steps) == 3, "three seconds, the rest comes too early"
 
 
-def test_l2_what_the_user_said_is_told_and_known_after_a_rebase() -> None:
+def test_l2_user_transcripts_are_sent_and_part_of_a_restarted_prompt() -> None:
     scene = LiveScene(transcribes=True)
     assert kinds(scene.start()) == ["session.started"], "no note says that it is missing"
     assert scene.prompts[0].transcribe
@@ -176,7 +176,7 @@ def test_l2_what_the_user_said_is_told_and_known_after_a_rebase() -> None:
 # --- L3 overlap ---
 
 
-def test_l3_the_voice_of_the_user_silences_the_model_within_200_ms(live: LiveScene) -> None:
+def test_l3_the_users_speech_silences_the_model_within_200_ms(live: LiveScene) -> None:
     live.plan = [speak("one two three four five six seven eight nine ten")]
     live.run(1.3)
     live.speech_events = [SpeechStarted(0)]
@@ -188,7 +188,7 @@ def test_l3_the_voice_of_the_user_silences_the_model_within_200_ms(live: LiveSce
     assert "error" not in kinds(live.told)
 
 
-def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None:
+def test_l3_the_rest_of_the_current_unit_is_dropped_too(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
     live.tell(AudioReady(b"", np.ones(24_000, "<i2").tobytes()))
@@ -202,7 +202,7 @@ def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None
     assert not samples(live)[decided + 4_800 :].any()
 
 
-def test_l3_a_cough_holds_the_sound_and_loses_nothing_of_it(live: LiveScene) -> None:
+def test_l3_a_cough_delays_the_audio_without_loss(live: LiveScene) -> None:
     live.plan = [speak("one two three four five six seven eight nine ten")]
     live.run(1.3)
     live.speech_events = [SpeechSuspected(0)]
@@ -224,7 +224,7 @@ def test_l3_a_cough_holds_the_sound_and_loses_nothing_of_it(live: LiveScene) -> 
 # --- L4 greeting and other words ---
 
 
-def test_l4_commentary_is_spoken_of_at_once(live: LiveScene) -> None:
+def test_l4_commentary_is_spoken_about_at_once(live: LiveScene) -> None:
     live.plan = [speak("Welcome!")]
     live.run(0.3)
     (told,) = append(live, "commentary", "Greet the caller.")
@@ -238,7 +238,7 @@ def test_l4_commentary_is_spoken_of_at_once(live: LiveScene) -> None:
     assert [step.chunk.force_speak for step in live.steps[1:]] == [False] * (len(live.steps) - 1)
 
 
-def test_words_wait_until_the_model_has_spoken(live: LiveScene) -> None:
+def test_appended_text_waits_for_the_end_of_the_models_turn(live: LiveScene) -> None:
     live.plan = [speak("Let me tell you"), speak(" a story.", end_of_turn=True)]
     live.run(1.0)
     assert append(live, "instructions", "Be funny.") == []
@@ -249,7 +249,7 @@ def test_words_wait_until_the_model_has_spoken(live: LiveScene) -> None:
     assert live.prompts[-1].config.force_listen_count == 0
 
 
-def test_thinking_is_known_from_then_on_and_not_spoken_of(live: LiveScene) -> None:
+def test_thinking_enters_the_prompt_and_is_not_spoken(live: LiveScene) -> None:
     append(live, "thinking", "It rains.")
     append(live, "thinking", "It is cold.")
     live.run(1.0)
@@ -257,7 +257,7 @@ def test_thinking_is_known_from_then_on_and_not_spoken_of(live: LiveScene) -> No
     assert not any(step.chunk.force_speak for step in live.steps)
 
 
-def test_sound_that_comes_during_a_rebase_is_not_lost(live: LiveScene) -> None:
+def test_audio_that_arrives_during_a_restart_is_not_lost(live: LiveScene) -> None:
     live.is_held = True
     append(live, "thinking", "It rains.")
     live.run(1.5)
@@ -267,7 +267,7 @@ def test_sound_that_comes_during_a_rebase_is_not_lost(live: LiveScene) -> None:
     assert len(live.steps) == 1
 
 
-def test_a_full_context_begins_anew_instead_of_ending() -> None:
+def test_a_full_context_restarts_instead_of_ending() -> None:
     scene = LiveScene(max_kv_tokens=2_000)
     scene.start()
     scene.kv_tokens = 1_600
@@ -278,7 +278,7 @@ def test_a_full_context_begins_anew_instead_of_ending() -> None:
 # --- L5 mute, pictures, recordings ---
 
 
-def test_l5_who_is_muted_is_heard_as_silence(live: LiveScene) -> None:
+def test_l5_muted_input_is_silence(live: LiveScene) -> None:
     assert kinds(live.say("session.input_audio.mute")) == ["session.input_audio.muted"]
     loud = base64.b64encode(b"\1\x7f" * 24_000).decode()
     live.say("session.input_audio.append", audio=loud)
@@ -296,7 +296,7 @@ def test_a_picture_goes_into_the_next_unit(live: LiveScene) -> None:
     assert live.tell(EngineWarning(PictureError("It is no picture.")))[0]["code"] == "bad_frame"
 
 
-def test_a_recording_is_played_in_place_of_the_model(live: LiveScene) -> None:
+def test_a_recording_replaces_the_models_audio(live: LiveScene) -> None:
     live.plan = [speak()]
     loud = base64.b64encode(b"\0\x40" * 12_000).decode()
     told = live.say("session.output_audio.fixture.play", audio=loud, event_id="f")
@@ -310,7 +310,7 @@ def test_a_recording_is_played_in_place_of_the_model(live: LiveScene) -> None:
     assert (samples(live) == 0x4000).sum() == 12_000
 
 
-def test_usage_is_told_every_15_seconds(live: LiveScene) -> None:
+def test_usage_is_reported_every_15_seconds(live: LiveScene) -> None:
     live.kv_tokens = 2_048
     usage = [event for event in live.run(31.0) if event["type"] == "session.usage.updated"]
     assert [round(event["usage"]["seconds"]) for event in usage] == [15, 30]
@@ -328,14 +328,14 @@ def test_l6_close_is_answered_with_reason_and_usage(live: LiveScene) -> None:
     assert live.stage.only(Close).code == 1000
 
 
-def test_l6_a_unit_under_way_is_waited_for_a_second_at_most(live: LiveScene) -> None:
+def test_l6_close_waits_for_the_current_unit_for_a_second_at_most(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
     assert live.say("session.close") == []
     assert kinds(live.tell(TimerFired(TimerName.STOPPING), 1.0)) == ["session.closed"]
 
 
-def test_a_session_that_ends_during_a_rebase_cancels_it(live: LiveScene) -> None:
+def test_a_session_that_ends_during_a_restart_cancels_it(live: LiveScene) -> None:
     live.is_held = True
     append(live, "thinking")
     assert live.say("session.close") == []
@@ -345,7 +345,7 @@ def test_a_session_that_ends_during_a_rebase_cancels_it(live: LiveScene) -> None
     assert labels == ["Send", "Release", "Close"]
 
 
-def test_the_ends_that_nobody_asked_for() -> None:
+def test_unrequested_ends_of_the_session() -> None:
     def ended(event: Any) -> tuple[list[dict[str, Any]], LiveScene]:
         scene = LiveScene(max_session_s=60.0)
         scene.start()
@@ -365,7 +365,7 @@ def test_the_ends_that_nobody_asked_for() -> None:
     assert kinds(ended(StopRequested())[0]) == ["session.closed"]
 
 
-def test_a_client_that_says_nothing_for_long_is_let_go(live: LiveScene) -> None:
+def test_an_idle_session_expires(live: LiveScene) -> None:
     told = live.run(IDLE_S + 1.0, talks=False)
     assert (told[-1]["type"], told[-1]["reason"]) == ("session.closed", "expired")
 
@@ -373,7 +373,7 @@ def test_a_client_that_says_nothing_for_long_is_let_go(live: LiveScene) -> None:
 # --- a client that is away, and a slow reader ---
 
 
-def test_what_the_client_has_not_heard_waits_while_it_is_away(live: LiveScene) -> None:
+def test_unsent_audio_is_kept_while_the_client_is_away(live: LiveScene) -> None:
     live.plan = [LISTEN, speak(), speak(end_of_turn=True)]
     live.run(2.5)
     heard, units = len(samples(live)), len(live.steps)
@@ -386,7 +386,7 @@ def test_what_the_client_has_not_heard_waits_while_it_is_away(live: LiveScene) -
     assert np.count_nonzero(samples(live)) == 2 * AUDIBLE, "and nothing is lost"
 
 
-def test_who_reads_far_too_slowly_is_let_go(live: LiveScene) -> None:
+def test_a_slow_reader_is_disconnected(live: LiveScene) -> None:
     assert kinds(live.tell(TimerFired(TimerName.PACE), 19.0)) == ["session.usage.updated"]
     assert len(samples(live)) == 191 * 2_400, "what is late is sent at once"
     (told,) = live.tell(TimerFired(TimerName.PACE), 21.0)

@@ -1,4 +1,4 @@
-"""Half duplex, row by row: who speaks, what is dropped, and how long silence may last."""
+"""Half duplex, row by row: turns, dropped audio, and time-outs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BACK = ["ResetDetector", "StartTimer(idle)"]
 
 
 def scene(*, listening: bool = True, timeout_s: float = 180.0, **limits: Any) -> Scene:
-    """A machine on its stage, opened; listening, the cold start over, if so asked."""
+    """An opened machine; on request listening, after the cold start."""
     machine = HalfDuplexMachine(SessionIds("hdx_1", "rec_1"), HalfDuplexLimits(**limits))
     stage = Scene(machine, TABLE, HALF_DUPLEX)
     stage.tell(Opened())
@@ -70,7 +70,7 @@ def scene(*, listening: bool = True, timeout_s: float = 180.0, **limits: Any) ->
 
 
 def speak(stage: Scene, *speech_events: Any) -> list[str]:
-    """The user is heard; detection finds this in it."""
+    """Send audio in which detection finds these events."""
     stage.say("audio_chunk", 0.5, audio=HALF_SECOND)
     return stage.tell(Detected(speech_events or (STARTED, SPOKEN)))
 
@@ -119,7 +119,7 @@ def test_a_second_prepare_is_refused() -> None:
         (99.0, [0, 0, 0]),  # a microphone that starts later
     ],
 )
-def test_sound_of_the_first_half_second_after_prepared_is_ignored(
+def test_audio_of_the_first_half_second_after_prepared_is_ignored(
     first_s: float, skipped: list[int]
 ) -> None:
     stage = scene(listening=False)
@@ -163,13 +163,13 @@ def test_a_final_piece_is_not_sent_twice() -> None:
     assert stage.tell(GenerateDone("Hi")) == ["Send(turn_done)", *BACK]
 
 
-def test_a_discarded_burst_is_told() -> None:
+def test_a_discarded_burst_is_reported() -> None:
     stage = scene()
     assert speak(stage, STARTED, DISCARDED) == ["Send(vad_state)", "Send(vad_state)"]
     assert [one.speaking for one in stage.sent if isinstance(one, VadState)] == [True, False]
 
 
-def test_sound_during_a_reply_is_dropped() -> None:
+def test_audio_during_a_reply_is_dropped() -> None:
     stage = scene()
     speak(stage)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == []
@@ -177,7 +177,7 @@ def test_sound_during_a_reply_is_dropped() -> None:
     assert "Detect" not in told
 
 
-def test_sound_not_yet_judged_when_the_reply_begins_is_dropped() -> None:
+def test_undetected_audio_is_dropped_when_the_reply_begins() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=HALF_SECOND)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
@@ -230,7 +230,7 @@ def test_several_segments_of_one_chunk_are_answered_one_after_the_other() -> Non
     assert stage.tell(GenerateDone()) == ["Send(chunk)", "Send(turn_done)", *BACK]
 
 
-def test_of_too_many_segments_the_oldest_go() -> None:
+def test_of_too_many_segments_the_oldest_are_dropped() -> None:
     stage = scene(max_waiting_segments=2)
     segments = [Segment(bytes(64 * (number + 1))) for number in range(4)]
     speak(stage, *(item for segment in segments for item in (STARTED, segment)))
@@ -244,7 +244,7 @@ def test_of_too_many_segments_the_oldest_go() -> None:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "http"])
-def test_interrupt_ends_the_turn_alone(how: str) -> None:
+def test_interrupt_ends_only_the_turn(how: str) -> None:
     stage = scene()
     speak(stage, STARTED, SPOKEN, STARTED, SPOKEN)
     stage.tell(piece(0, "Half a"))
@@ -296,7 +296,7 @@ def test_stop_does_not_wait_forever() -> None:
 # --- what goes wrong ---
 
 
-def test_a_failed_turn_is_undone_and_the_session_goes_on() -> None:
+def test_a_failed_turn_is_rolled_back_and_the_session_continues() -> None:
     stage = scene()
     speak(stage)
     stage.tell(piece(0, "Well, "))
@@ -316,7 +316,7 @@ def test_a_failed_turn_is_undone_and_the_session_goes_on() -> None:
         (TurnFailed(ContextFullError(), can_rollback=True), "context_full"),
     ],
 )
-def test_a_turn_that_cannot_be_undone_ends_the_session(event: Any, code: str) -> None:
+def test_a_turn_that_cannot_be_rolled_back_ends_the_session(event: Any, code: str) -> None:
     stage = scene()
     speak(stage)
     assert stage.tell(event) == ["Send(error)", "Release", "Close"]
@@ -340,7 +340,7 @@ def test_disconnect_engine_failure_and_shutdown() -> None:
             assert stage.machine.status is WorkerStatus.IDLE
 
 
-def test_small_matters() -> None:
+def test_heartbeats_are_ignored_and_engine_warnings_reported() -> None:
     stage = scene()
     assert stage.machine.status is WorkerStatus.BUSY_HALF_DUPLEX
     assert stage.say("heartbeat") == []
@@ -372,7 +372,7 @@ def test_every_chunk_restarts_the_idle_timer() -> None:
     assert stage.only(Close).code == 1000
 
 
-def test_the_idle_timer_rests_while_the_reply_is_made_and_played() -> None:
+def test_the_idle_timer_does_not_run_until_the_reply_was_played() -> None:
     stage = scene(timeout_s=10.0)
     assert "StopTimer(idle)" in speak(stage)
     stage.tell(piece(0, sound_ms=4_000), 1.0)  # sounds from 1 s to 5 s

@@ -1,4 +1,4 @@
-"""Sound may come 1.5 times as fast as it lasts, and 40 s of it at once; faster ends the session."""
+"""Audio may arrive at 1.5 times real time, and 40 s of it at once; faster ends the session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCENES = pytest.mark.parametrize("make", [duplex_scene, half_duplex_scene])
 
 
 def sent(stage: Scene, chunks: int, every_s: float, duration_ms: int = 1_000) -> int:
-    """Send chunks in time until the session ends; return how many were taken."""
+    """Send chunks at a rate until the session ends; return how many were accepted."""
     sound = audio(duration_ms)
     for count in range(chunks):
         stage.say("audio_chunk", every_s, audio=sound)
@@ -38,14 +38,14 @@ def sent(stage: Scene, chunks: int, every_s: float, duration_ms: int = 1_000) ->
 
 
 @SCENES
-def test_a_client_in_time_is_never_refused(make: Callable[[], Scene]) -> None:
+def test_a_real_time_client_is_never_refused(make: Callable[[], Scene]) -> None:
     stage = make()
     assert sent(stage, 500, every_s=1.0) == 500
     assert sent(stage, 500, every_s=0.7) == 500, "a clock that runs fast"
 
 
 @SCENES
-def test_a_network_that_was_silent_may_be_caught_up_on(make: Callable[[], Scene]) -> None:
+def test_a_burst_after_a_network_outage_is_accepted(make: Callable[[], Scene]) -> None:
     stage = make()
     for _ in range(3):
         assert sent(stage, 1, every_s=40.0) == 1

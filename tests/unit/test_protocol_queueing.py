@@ -1,4 +1,4 @@
-"""The gateway's side, row by row: the wait, the worker, the relay; every worker is let go once."""
+"""The gateway's side, row by row: queue, worker, relay; every worker is released once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PLACE = QueuePosition("q_1", position=2, estimated_wait_s=8.0, queue_length=3)
 
 
 class Stage:
-    """Tells a queueing machine events; checks its table."""
+    """Passes events to a queueing machine, and checks its table."""
 
     def __init__(self, request_type: RequestType, phase: str = "open") -> None:
         self.machine = QueueingMachine("id_1", request_type)
@@ -167,7 +167,7 @@ def test_stop_leaves_the_queue() -> None:
 @pytest.mark.parametrize(
     ("phase", "free_all"), [("waiting", "CancelTicket"), ("connecting", "ReleaseWorker")]
 )
-def test_a_chat_that_is_stopped_in_the_queue_is_over(phase: str, free_all: str) -> None:
+def test_a_chat_stopped_in_the_queue_ends(phase: str, free_all: str) -> None:
     stage = Stage(RequestType.CHAT, phase)
     assert stage.say("stop") == ["Send(done)", free_all, "Close"]
     assert stage.only(Send).message == ChatDone(stopped=True)
@@ -176,11 +176,11 @@ def test_a_chat_that_is_stopped_in_the_queue_is_over(phase: str, free_all: str) 
 
 @pytest.mark.parametrize("kind", [LIVE, TURNS])
 @pytest.mark.parametrize("phase", ["waiting", "connecting"])
-def test_what_is_not_known_is_warned_of_in_the_queue_too(kind: RequestType, phase: str) -> None:
+def test_unknown_messages_are_warnings_in_the_queue_too(kind: RequestType, phase: str) -> None:
     assert Stage(kind, phase).say("other") == ["Send(warning)"]
 
 
-def test_a_worker_that_comes_too_late_is_let_go() -> None:
+def test_a_late_worker_is_released() -> None:
     stage = Stage(LIVE, "waiting")
     assert stage.tell(Disconnected()) == ["CancelTicket"]
     assert stage.machine.is_closed
@@ -212,7 +212,7 @@ def test_a_worker_that_fails() -> None:
 
 
 @pytest.mark.parametrize(("kind", "history"), [(LIVE, None), (TURNS, "held")])
-def test_a_worker_that_cannot_be_reached_makes_room_for_another(
+def test_an_unreachable_worker_is_replaced_by_another(
     kind: RequestType, history: str | None
 ) -> None:
     stage = Stage(kind, "connecting")
@@ -227,7 +227,7 @@ def test_a_worker_that_cannot_be_reached_makes_room_for_another(
     assert stage.only(ErrorMessage).code == "worker_unreachable"
 
 
-def test_what_was_held_goes_to_the_worker_that_is_reached() -> None:
+def test_held_messages_go_to_the_worker_that_is_reached() -> None:
     stage = Stage(LIVE, "connecting")
     stage.say("prepare")
     stage.tell(WorkerUnreachable(WorkerUnreachableError()))
@@ -286,7 +286,7 @@ EVENTS: list[Event] = [
 
 
 @given(st.sampled_from([LIVE, TURNS]), st.lists(st.sampled_from(EVENTS), max_size=30))
-def test_every_worker_is_let_go_exactly_once(kind: RequestType, events: list[Event]) -> None:
+def test_every_worker_is_released_exactly_once(kind: RequestType, events: list[Event]) -> None:
     stage = Stage(kind)
     queued = assigned = 0  # as the pool sees it
     for event in [*events, Disconnected()]:

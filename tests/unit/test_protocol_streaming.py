@@ -103,7 +103,7 @@ def test_several_turns_on_one_socket() -> None:
         stage.tell(GenerateDone())
 
 
-def test_a_turn_may_be_prefilled_in_pieces() -> None:
+def test_a_turn_may_have_several_prefills() -> None:
     stage = scene("ready")
     assert prefill(stage) == ["StopTimer(idle)", "Prefill"]
     assert not stage.only(Prefill).is_first
@@ -115,7 +115,7 @@ def test_a_turn_may_be_prefilled_in_pieces() -> None:
     )
 
 
-def test_pieces_may_come_before_the_last_one_is_fed() -> None:
+def test_prefills_may_be_queued() -> None:
     stage = scene("prefilling", max_waiting_prefills=2)
     assert prefill(stage) == prefill(stage) == []
     assert stage.tell(PrefillDone()) == ["Send(prefill_done)", "Prefill"]
@@ -123,14 +123,14 @@ def test_pieces_may_come_before_the_last_one_is_fed() -> None:
     assert stage.tell(PrefillDone()) == ["Send(prefill_done)", "StartTimer(idle)"]
 
 
-def test_too_many_pieces_end_the_connection() -> None:
+def test_too_many_queued_prefills_end_the_connection() -> None:
     stage = scene("prefilling", max_waiting_prefills=1)
     prefill(stage)
     assert prefill(stage) == ["Cancel", "Send(error)", "Release", "Close"]
     assert stage.only(ErrorMessage).code == "out_of_order"
 
 
-def test_the_prefills_defaults_hold_for_generate() -> None:
+def test_the_prefills_defaults_apply_to_generate() -> None:
     stage = scene()
     prefill(stage, generation={"temperature": 0.1, "max_new_tokens": 7})
     stage.tell(PrefillDone())
@@ -139,7 +139,7 @@ def test_the_prefills_defaults_hold_for_generate() -> None:
     assert (request.temperature, request.max_new_tokens) == (0.1, 9)
 
 
-def test_a_missed_cache_asks_for_everything() -> None:
+def test_a_cache_miss_requests_the_whole_history() -> None:
     stage = scene("prefilling")
     prefill(stage)
     assert stage.tell(CacheMissed()) == ["Send(cache_miss)", "StartTimer(idle)"]
@@ -152,7 +152,7 @@ def test_a_missed_cache_asks_for_everything() -> None:
     assert told == ["Send(prefill_done)", "StartTimer(idle)"], "what waited was dropped"
 
 
-def test_stop_after_a_missed_cache_undoes_nothing() -> None:
+def test_stop_after_a_cache_miss_rolls_nothing_back() -> None:
     stage = scene("prefilling")
     stage.tell(CacheMissed())
     assert stage.say("stop") == DONE
@@ -173,7 +173,7 @@ def test_stop_while_generating(how: str) -> None:
 @pytest.mark.parametrize(
     "event", [PrefillDone(), CacheMissed(), TurnFailed(GenerationFailedError())]
 )
-def test_stop_while_prefilling_undoes_the_turn(event: Any) -> None:
+def test_stop_while_prefilling_rolls_the_turn_back(event: Any) -> None:
     stage = scene("prefilling")
     prefill(stage)
     assert stage.say("stop") == ["Interrupt"]
@@ -186,7 +186,7 @@ def test_stop_while_prefilling_undoes_the_turn(event: Any) -> None:
     assert told == ["Send(prefill_done)", "StartTimer(idle)"], "what waited was dropped"
 
 
-def test_stop_before_generate_undoes_the_turn() -> None:
+def test_stop_before_generate_rolls_the_turn_back() -> None:
     stage = scene("ready")
     assert stage.say("stop") == ["Rollback", *DONE]
     assert stage.only(Done).stopped
@@ -223,7 +223,9 @@ def test_close(phase: str) -> None:
 
 @pytest.mark.parametrize("phase", ["prefilling", "generating"])
 @pytest.mark.parametrize("can_rollback", [True, False])
-def test_a_failed_turn_is_undone_and_the_connection_ends(phase: str, can_rollback: bool) -> None:
+def test_a_failed_turn_is_rolled_back_and_the_connection_ends(
+    phase: str, can_rollback: bool
+) -> None:
     stage = scene(phase)
     undo = ["Rollback", "Retain"] if can_rollback else []
     told = stage.tell(TurnFailed(GenerationFailedError(), can_rollback))
@@ -274,7 +276,7 @@ def test_the_context_fills_up() -> None:
     assert stage.only(Close).code == 1000
 
 
-def test_heartbeats_are_let_pass() -> None:
+def test_heartbeats_are_ignored() -> None:
     assert scene().say("heartbeat") == []
 
 
@@ -283,7 +285,7 @@ SAID = Transcribed(Segment(b"", 0, 16_000), "Hello.")
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
-def test_the_words_of_a_message_are_told_before_done(comes: str) -> None:
+def test_the_transcript_of_a_message_is_sent_before_done(comes: str) -> None:
     stage = scene()
     stage.say("prefill", messages=SPOKEN, transcribe=True)
     stage.tell(PrefillDone())
@@ -297,7 +299,7 @@ def test_the_words_of_a_message_are_told_before_done(comes: str) -> None:
     assert stage.only(Done).text == "Hi."
 
 
-def test_whoever_stops_does_not_wait_for_the_words() -> None:
+def test_stop_does_not_wait_for_the_transcript() -> None:
     stage = scene()
     stage.say("prefill", messages=SPOKEN, transcribe=True)
     stage.tell(PrefillDone())
@@ -310,7 +312,7 @@ def test_whoever_stops_does_not_wait_for_the_words() -> None:
 
 
 @pytest.mark.parametrize("messages", [MESSAGES, SPOKEN])
-def test_without_sound_or_the_wish_nothing_is_waited_for(messages: Any) -> None:
+def test_done_waits_only_for_requested_transcripts_of_audio(messages: Any) -> None:
     stage = scene()
     stage.say("prefill", messages=messages, transcribe=messages is MESSAGES)
     stage.tell(PrefillDone())

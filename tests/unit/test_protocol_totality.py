@@ -1,4 +1,4 @@
-"""What holds in any order of events: nothing raises, work never overlaps, one `Release`."""
+"""Invariants under any order of events: nothing raises, work never overlaps, one `Release`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.fakes.scenes import Scene
 
 
 def play(protocol: Protocol, data: st.DataObject, most: int = 40) -> tuple[Scene, Engine]:
-    """Run a machine from any of its phases on a random, but honest, sequence of events."""
+    """Run a machine from any phase on a random sequence of possible events."""
     phase = data.draw(st.sampled_from(list(protocol.paths)), label="phase")
     scene, engine = protocol.lead_to(phase)
     said = protocol.said()
@@ -56,7 +56,7 @@ def play(protocol: Protocol, data: st.DataObject, most: int = 40) -> tuple[Scene
 
 
 def check_end(scene: Scene) -> None:
-    """One release, at most one close, one last word, and nothing afterwards."""
+    """One release, at most one close, one last message, and nothing afterwards."""
     labels = [label(effect) for effect in scene.history]
     assert labels.count("Release") == 1
     assert labels.count("Close") <= 1
@@ -90,7 +90,7 @@ PIECE = ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND))
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 @given(data=st.data())
-def test_even_an_engine_that_lies_breaks_nothing(name: str, data: st.DataObject) -> None:
+def test_unrequested_engine_events_break_nothing(name: str, data: st.DataObject) -> None:
     scene = PROTOCOLS[name].scene()
     scene.engine_may_lie = True
     said = PROTOCOLS[name].said()
@@ -105,8 +105,8 @@ PLACES = [(name, phase) for name, protocol in PROTOCOLS.items() for phase in pro
 
 
 @pytest.mark.parametrize(("name", "phase"), PLACES)
-def test_every_phase_takes_every_event(name: str, phase: str) -> None:
-    """The stage compares each with the table."""
+def test_every_phase_handles_every_event(name: str, phase: str) -> None:
+    """The stage compares each event with the table."""
     protocol = PROTOCOLS[name]
     answers = [*HEARD, *ANSWERS, PIECE, Prefetched(), EngineFailed(FAILURE)]
     for event in [*protocol.said(), *OUTSIDE, *answers]:
@@ -129,7 +129,7 @@ def test_every_row_is_reached() -> None:
 )
 @given(data=st.data())
 def test_every_phase_can_be_left(name: str, ending: Event | str, data: st.DataObject) -> None:
-    """`stop` of streaming ends the turn, not the connection; what follows it does."""
+    """`stop` of streaming ends the turn, not the connection; the following `close` does."""
     scene, engine = play(PROTOCOLS[name], data, most=15)
     if isinstance(ending, str):
         scene.say(ending)
@@ -152,7 +152,7 @@ def test_every_phase_can_be_left(name: str, ending: Event | str, data: st.DataOb
 
 @pytest.mark.parametrize("name", ["duplex", "half_duplex"])
 @given(data=st.data())
-def test_a_stop_is_answered_when_the_work_has_ended(name: str, data: st.DataObject) -> None:
+def test_stop_gets_its_reply_when_the_work_has_ended(name: str, data: st.DataObject) -> None:
     scene, engine = play(PROTOCOLS[name], data, most=20)
     if scene.machine.is_closed:
         return

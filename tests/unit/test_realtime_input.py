@@ -1,4 +1,4 @@
-"""Where a Realtime client's speech begins while the model is audible, and what opens nothing."""
+"""Onset of a Realtime client's speech while the model is audible, and false alarms."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ QUIET, LOUD = 1e-6, 1e-2
 
 
 def opened_ms(*windows: tuple[float, float], room: float = QUIET) -> int | None:
-    """When a segment opens; windows with their probability and power follow half a second."""
+    """When a segment opens, in windows of given probability and power after half a second."""
     finder = SpeechSegmenter()
     for _ in range(16):
-        finder.judge(0.0, RULES, is_audible=True, levels=[room] * LEVELS_PER_WINDOW)
+        finder.process(0.0, RULES, is_audible=True, levels=[room] * LEVELS_PER_WINDOW)
     for number, (probability, level) in enumerate(windows):
         levels = [level] * LEVELS_PER_WINDOW
         for count in range(1, LEVELS_PER_WINDOW):
-            if finder.judge_beginning(levels[:count], RULES):
+            if finder.process_partial(levels[:count], RULES):
                 return number * 32 + count * 4
-        if finder.judge(probability, RULES, is_audible=True, levels=levels):
+        if finder.process(probability, RULES, is_audible=True, levels=levels):
             return (number + 1) * 32
     return None
 
 
-def test_a_soft_beginning_counts_once_the_detector_is_sure() -> None:
+def test_a_soft_onset_counts_once_the_detector_is_sure() -> None:
     said = [(0.1, LOUD), (0.9, LOUD), *[(0.99, LOUD)] * 4]
     assert opened_ms(*said) == MIN_BARGE_IN_MS + 4, "the first level may be half silent"
     assert opened_ms(*said, room=LOUD) == 32 + MIN_BARGE_IN_MS, "the room is as loud"
@@ -46,14 +46,14 @@ def test_a_soft_beginning_counts_once_the_detector_is_sure() -> None:
     assert opened_ms(*unsure) == 32 + MIN_BARGE_IN_MS
 
 
-def test_what_is_shorter_opens_nothing() -> None:
+def test_a_shorter_burst_opens_no_segment() -> None:
     burst = [(0.1, LOUD), (0.9, LOUD), (0.99, LOUD), (0.99, LOUD)]
     assert opened_ms(*burst, (0.1, QUIET), (0.0, QUIET)) is None
     assert opened_ms(*[(0.1, LOUD)] * 4, (0.99, LOUD), (0.1, LOUD)) is None
 
 
 def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
-    """When a segment opens in a sound that comes in pieces."""
+    """When a segment opens in audio that arrives in pieces."""
     finder, listener = SpeechSegmenter(), WindowDetector(SileroVad())
     pcm = (samples * 32_767).astype("<i2").tobytes()
     size = piece_ms * RATE_HZ // 1_000 * 2
@@ -62,10 +62,10 @@ def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
         levels = heard.levels
         for probability in heard.probabilities:
             of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
-            found = finder.judge(probability, RULES, is_audible=True, levels=of_window)
+            found = finder.process(probability, RULES, is_audible=True, levels=of_window)
             if isinstance(found, SpeechOpened):
                 return (start + size) / 2 / RATE_HZ * 1_000
-        if finder.judge_beginning(levels, RULES):
+        if finder.process_partial(levels, RULES):
             return (start + size) / 2 / RATE_HZ * 1_000
     return None
 
@@ -76,7 +76,7 @@ def room(duration_s: float) -> FloatArray:
 
 
 @pytest.mark.parametrize("phase_ms", [0, 5, 13, 21, 30])
-def test_somebody_who_speaks_is_noticed_within_150_ms(phase_ms: int) -> None:
+def test_speech_is_detected_within_150_ms(phase_ms: int) -> None:
     sound = room(1.5)
     onset = round((0.5 + phase_ms / 1_000) * RATE_HZ)
     sound[onset:] += read_speech()[: len(sound) - onset]
@@ -86,7 +86,7 @@ def test_somebody_who_speaks_is_noticed_within_150_ms(phase_ms: int) -> None:
 
 
 @pytest.mark.parametrize("length_ms", [60, 90, 110])
-def test_a_cough_opens_nothing(length_ms: int) -> None:
+def test_a_cough_opens_no_segment(length_ms: int) -> None:
     sound, length = room(1.5), length_ms * RATE_HZ // 1_000
     burst = np.random.default_rng(2).standard_normal(length) * np.hanning(length)
     muffled = np.convolve(burst, np.hanning(24), mode="same")

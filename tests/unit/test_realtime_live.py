@@ -1,4 +1,4 @@
-"""Realtime where the model decides when to speak: the duplex engine makes the responses."""
+"""Realtime with the duplex engine, where the model decides when to speak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOUND, WORDS = "response.output_audio.delta", "response.output_audio_transcript.
 
 
 def live(**scene: object) -> RealtimeScene:
-    """A session that listens: a second of silence was heard."""
+    """A session that listens, after a second of silence."""
     made = RealtimeScene(**scene)  # type: ignore[arg-type]
     made.semantic()
     made.talk(1_000, speech=False)
@@ -31,7 +31,7 @@ def spoken(scene: RealtimeScene) -> RealtimeScene:
 
 
 def engine_of(told: Raw) -> str:
-    """Which engine a session says that it has."""
+    """The engine that a session reports."""
     return str(told["session"]["minicpmo"]["engine"])
 
 
@@ -46,7 +46,7 @@ def engine_of(told: Raw) -> str:
         ("minicpm-o-4.5-turn", {"type": "semantic_vad"}, [], "turn"),
     ],
 )
-def test_what_chooses_the_engine(
+def test_the_choice_of_the_engine(
     model: str, detection: Raw | None, tools: list[Raw], engine: str
 ) -> None:
     scene = RealtimeScene(model=model)
@@ -81,7 +81,7 @@ def test_a_listening_unit_ends_a_response() -> None:
     check(scene)
 
 
-def test_speech_ends_what_the_model_says_and_the_next_unit_listens() -> None:
+def test_speech_interrupts_the_model_and_the_next_unit_listens() -> None:
     scene = spoken(live())
     told = scene.talk(200, speech=True)
     assert scene.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
@@ -92,7 +92,7 @@ def test_speech_ends_what_the_model_says_and_the_next_unit_listens() -> None:
     check(scene)
 
 
-def test_sound_that_was_being_made_is_not_heard_after_an_interruption() -> None:
+def test_audio_in_generation_is_not_sent_after_an_interruption() -> None:
     scene = live()
     scene.engine.units = [("One two", 1_000, False)]
     scene.hear(1_000, speech=False)
@@ -105,7 +105,7 @@ def test_sound_that_was_being_made_is_not_heard_after_an_interruption() -> None:
     check(scene)
 
 
-def test_a_short_sound_while_the_model_speaks_is_nothing() -> None:
+def test_a_short_sound_while_the_model_speaks_has_no_effect() -> None:
     scene = spoken(live())
     assert scene.types(scene.hear(96, speech=True)) == []
 
@@ -123,7 +123,7 @@ def test_without_interruptions_speech_becomes_the_next_item() -> None:
 
 
 @pytest.mark.parametrize(("eagerness", "scale"), [("low", 1.3), ("medium", 1.0), ("high", 0.7)])
-def test_a_model_that_listens_on_is_made_to_answer(eagerness: str, scale: float) -> None:
+def test_a_model_that_keeps_listening_is_forced_to_respond(eagerness: str, scale: float) -> None:
     scene = RealtimeScene()
     scene.semantic(eagerness=eagerness)
     scene.talk(1_000, speech=True)
@@ -137,7 +137,7 @@ def test_a_model_that_listens_on_is_made_to_answer(eagerness: str, scale: float)
     check(scene)
 
 
-def test_silence_is_heard_while_an_answer_is_due_and_no_longer() -> None:
+def test_gaps_are_filled_with_silence_only_while_a_response_is_due() -> None:
     scene = live()
     scene.talk(500, speech=True)
     scene.talk(1_000, speech=False)
@@ -153,7 +153,7 @@ def test_silence_is_heard_while_an_answer_is_due_and_no_longer() -> None:
     assert scene.make() == []
 
 
-def test_nobody_answers_who_is_not_to() -> None:
+def test_without_create_response_the_model_only_listens() -> None:
     scene = RealtimeScene()
     scene.semantic(create_response=False)
     scene.engine.units = [("No.", 500, True)]
@@ -166,7 +166,7 @@ def test_nobody_answers_who_is_not_to() -> None:
     check(scene)
 
 
-def test_typed_words_reach_the_model_in_the_middle_of_a_talk() -> None:
+def test_text_items_reach_the_model_during_a_call() -> None:
     scene = live()
     scene.talk(800, speech=True)
     scene.engine.units = [("Hello there.", 800, True)]
@@ -185,7 +185,7 @@ def test_typed_words_reach_the_model_in_the_middle_of_a_talk() -> None:
     check(scene)
 
 
-def test_an_answer_of_its_own_kind_is_made_by_turns_and_known_afterwards() -> None:
+def test_a_response_with_its_own_settings_uses_the_turn_engine_and_enters_the_prompt() -> None:
     scene = live()
     scene.text("Hi")
     scene.say("response.create", response={"instructions": "Sing."})
@@ -202,7 +202,7 @@ def test_an_answer_of_its_own_kind_is_made_by_turns_and_known_afterwards() -> No
     check(scene)
 
 
-def test_a_turn_that_was_broken_off_does_not_break_off_the_reply_after_it() -> None:
+def test_a_cancelled_turn_does_not_cancel_the_next_reply() -> None:
     scene = spoken(live())
     scene.say("response.cancel")
     scene.say("response.create", response={"instructions": "Sing."})
@@ -210,7 +210,18 @@ def test_a_turn_that_was_broken_off_does_not_break_off_the_reply_after_it() -> N
     assert scene.last("response.done")["response"]["status"] == "completed"
 
 
-def test_a_greeting_is_made_by_turns() -> None:
+def test_a_queued_response_begins_without_audio_once_the_active_one_was_cancelled() -> None:
+    scene = spoken(live())
+    scene.say("response.create", response={"conversation": "none"})
+    scene.say("response.cancel")
+    assert not scene.engine.asked
+    scene.fire(TimerName.PACE, 0.1)
+    scene.make()
+    assert scene.last("response.done")["response"]["status"] == "completed"
+    assert len(scene.engine.asked) == 1
+
+
+def test_a_greeting_uses_the_turn_engine() -> None:
     scene = RealtimeScene()
     scene.semantic()
     told = [*scene.say("response.create"), *scene.make()]
@@ -218,7 +229,7 @@ def test_a_greeting_is_made_by_turns() -> None:
 
 
 @pytest.mark.parametrize("change", ["instructions", "delete", "truncate"])
-def test_what_changes_the_conversation_begins_a_new_one(change: str) -> None:
+def test_changes_of_the_conversation_restart_the_duplex_session(change: str) -> None:
     scene = spoken(live())
     scene.talk(1_000, speech=False)
     item = scene.last("conversation.item.done")["item"]["id"]
@@ -274,7 +285,7 @@ def test_a_limit_of_tokens_ends_a_response() -> None:
 
 
 @pytest.mark.parametrize("sample", ["AAAA", None])
-def test_a_voice_that_cannot_be_used_is_said_and_left_out(sample: str | None) -> None:
+def test_an_unusable_voice_is_reported_and_ignored(sample: str | None) -> None:
     scene = RealtimeScene()
     scene.semantic()
     output = {"output": {"voice": "Ada", "voice_sample": sample}}
@@ -294,7 +305,7 @@ def test_a_voice_that_cannot_be_used_is_said_and_left_out(sample: str | None) ->
     check(scene)
 
 
-def test_text_alone_has_no_sound() -> None:
+def test_text_responses_have_no_audio() -> None:
     scene = RealtimeScene()
     scene.semantic()
     scene.say("session.update", session={"output_modalities": ["text"]})
@@ -305,7 +316,7 @@ def test_text_alone_has_no_sound() -> None:
     check(scene)
 
 
-def test_the_context_is_begun_anew_before_it_is_full() -> None:
+def test_the_session_restarts_before_the_context_is_full() -> None:
     scene = RealtimeScene(limits=RealtimeLimits(max_kv_tokens=2_000, kv_reserve_tokens=200))
     scene.semantic()
     scene.talk(1_000, speech=False)
@@ -314,7 +325,7 @@ def test_the_context_is_begun_anew_before_it_is_full() -> None:
     assert len(scene.engine.prompts) > 1 and scene.closed is None
 
 
-def test_settings_go_over_to_the_other_engine_between_responses() -> None:
+def test_the_engine_changes_between_responses_and_keeps_the_settings() -> None:
     scene = spoken(live())
     (told,) = scene.say("session.update", session={"tools": TOOLS})
     assert engine_of(told) == "turn"
@@ -332,7 +343,7 @@ def test_settings_go_over_to_the_other_engine_between_responses() -> None:
     check(scene)
 
 
-def test_sound_far_ahead_of_the_clock_is_left_out() -> None:
+def test_audio_far_ahead_of_the_clock_is_dropped() -> None:
     scene = RealtimeScene()
     scene.semantic()
     for _ in range(60):

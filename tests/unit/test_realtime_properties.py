@@ -1,4 +1,4 @@
-"""The eleven rules of order hold on every transcript of random clients with a scripted engine."""
+"""The eleven ordering rules hold for random clients with a scripted engine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STEPS = st.one_of(
 
 
 class Client:
-    """Does what random steps say; every event that has an answer gets one."""
+    """Client that performs random steps, and checks the reply to each event."""
 
     def __init__(self, data: st.DataObject) -> None:
         replies = data.draw(st.lists(st.sampled_from(REPLIES), min_size=1, max_size=4))
@@ -117,7 +117,7 @@ class Client:
                 self.ask(f"input_audio_buffer.{verb}", f"input_audio_buffer.{answer}")
 
     def ask(self, kind: str, answer: str, **fields: Any) -> None:
-        """Say an event: one answer of its type comes, or one error with its id (rule 11)."""
+        """Send an event; expect one reply of its type, or one error with its id (rule 11)."""
         self.count += 1
         name = f"client_{self.count}"
         told = self.scene.say(kind, event_id=name, **fields)
@@ -170,7 +170,7 @@ def check_responses(told: list[Raw]) -> None:
 
 
 def check_segments(told: list[Raw]) -> None:
-    """Rules 6 and 8; a commit by hand ends a segment without a word."""
+    """Rules 6 and 8; a manual commit ends a segment without an event."""
     opened: str | None = None
     stopped: str | None = None
     last_ms = 0
@@ -241,7 +241,7 @@ def test_the_order_of_events_holds(data: st.DataObject) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 5_000), min_size=1, max_size=12))
-def test_how_sound_is_cut_makes_no_difference(sizes: list[int]) -> None:
+def test_the_division_of_audio_into_events_does_not_matter(sizes: list[int]) -> None:
     scenes = []
     sound = pcm(400, speech=False) + pcm(300, speech=True) + pcm(700, speech=False)
     for cuts in (sizes, [len(sound)]):

@@ -1,4 +1,4 @@
-"""What is recorded of a Realtime session: turns, whichever engine makes the responses."""
+"""Recording of a Realtime session: turns, whichever engine responds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fakes.realtime_scene import RealtimeScene
 
 
 class Recorder:
-    """Keeps what a recording is given."""
+    """Records calls of the recorder."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

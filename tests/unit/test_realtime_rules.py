@@ -1,4 +1,4 @@
-"""The Realtime protocol's rules one by one: settings, items, responses, turns, and bad input."""
+"""Rules of the Realtime protocol: settings, items, responses, turns, and invalid input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_reply_that_fails_leaves_the_session_open() -> None:
     check(scene)
 
 
-def test_what_was_said_first_leaves_a_full_context() -> None:
+def test_a_full_context_drops_the_oldest_items() -> None:
     scene = RealtimeScene(error=ContextFullError())
     for number in range(6):
         scene.text(f"Sentence {number}")
@@ -83,7 +83,7 @@ def test_a_second_response_of_the_conversation_is_refused() -> None:
     check(scene)
 
 
-def test_items_are_put_told_and_taken_out() -> None:
+def test_items_are_created_retrieved_and_deleted() -> None:
     scene = RealtimeScene()
     content = [{"type": "input_text", "text": "a"}]
     first = {"id": "a" * 32, "type": "message", "role": "system", "content": content}
@@ -115,7 +115,7 @@ def test_items_are_put_told_and_taken_out() -> None:
     check(scene)
 
 
-def test_an_item_is_told_with_its_sound() -> None:
+def test_an_item_is_retrieved_with_its_audio() -> None:
     scene = RealtimeScene()
     scene.manual()
     scene.hear(40_000, speech=True)
@@ -127,7 +127,7 @@ def test_an_item_is_told_with_its_sound() -> None:
     check(scene)
 
 
-def test_what_was_heard_of_a_reply_stays_whole_words() -> None:
+def test_truncation_keeps_whole_words() -> None:
     scene = RealtimeScene(replies=[[("One two ", 400), ("three four five six.", 400)]])
     scene.say("response.create")
     scene.make()
@@ -146,7 +146,7 @@ def test_what_was_heard_of_a_reply_stays_whole_words() -> None:
     check(scene)
 
 
-def test_a_reply_may_be_truncated_while_it_is_made() -> None:
+def test_a_reply_may_be_truncated_during_generation() -> None:
     scene = RealtimeScene()
     scene.say("response.create")
     scene.make(1)
@@ -171,7 +171,7 @@ def test_the_user_may_speak_over_a_response_that_is_not_interrupted() -> None:
     check(scene)
 
 
-def test_turns_that_are_not_answered_by_themselves() -> None:
+def test_turns_without_automatic_responses() -> None:
     scene = RealtimeScene()
     detection = {"type": "semantic_vad", "eagerness": "high", "create_response": False}
     told = scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
@@ -198,7 +198,7 @@ def test_a_short_noise_opens_no_segment_and_interrupts_nothing() -> None:
     check(scene)
 
 
-def test_other_settings_end_the_segment_that_is_open() -> None:
+def test_changed_settings_end_the_open_segment() -> None:
     scene = RealtimeScene()
     scene.hear(320, speech=True)
     told = scene.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
@@ -207,7 +207,7 @@ def test_other_settings_end_the_segment_that_is_open() -> None:
     check(scene)
 
 
-def test_a_response_that_is_asked_for_ends_the_segment_that_is_open() -> None:
+def test_a_requested_response_ends_the_open_segment() -> None:
     scene = RealtimeScene()
     scene.hear(320, speech=True)
     told = scene.say("response.create")
@@ -215,7 +215,7 @@ def test_a_response_that_is_asked_for_ends_the_segment_that_is_open() -> None:
     check(scene)
 
 
-def test_pictures_are_items_that_nobody_answers_by_itself() -> None:
+def test_pictures_are_items_without_automatic_responses() -> None:
     scene = RealtimeScene()
     url = "data:image/jpeg;base64,AAAA"
     for number in range(10):
@@ -266,7 +266,7 @@ def test_pictures_are_items_that_nobody_answers_by_itself() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_named_and_changes_nothing(
+def test_invalid_fields_are_named_and_change_nothing(
     text: str, code: str, param: str | None
 ) -> None:
     scene = RealtimeScene()
@@ -278,7 +278,7 @@ def test_what_cannot_be_used_is_named_and_changes_nothing(
     check(scene)
 
 
-def test_what_is_not_known_is_ignored() -> None:
+def test_unknown_fields_are_ignored() -> None:
     scene = RealtimeScene()
     session = {"model": "gpt-realtime", "surprise": 1, "reasoning": None, "audio": {"x": 1}}
     assert scene.types(scene.say("session.update", session=session)) == ["session.updated"]
@@ -305,7 +305,7 @@ def test_settings_are_merged_key_by_key() -> None:
     check(scene)
 
 
-def test_the_voice_stays_once_it_was_heard() -> None:
+def test_the_voice_is_fixed_once_the_model_has_spoken() -> None:
     scene = RealtimeScene()
     scene.say("response.create")
     scene.make()
@@ -345,7 +345,7 @@ def test_the_beta_is_spelled_as_its_clients_expect() -> None:
     assert scene.engine.asked[0].max_tokens == 50
 
 
-def test_flat_settings_are_taken_from_every_client() -> None:
+def test_flat_settings_are_accepted_from_every_client() -> None:
     scene = RealtimeScene()
     (told,) = scene.say("session.update", session={"modalities": ["text"], "voice": "verse"})
     session = told["session"]
@@ -378,7 +378,7 @@ def test_an_odd_byte_waits_for_its_other_half() -> None:
     assert part.audio is not None and part.audio.pcm == sound
 
 
-def test_telephone_sound_is_counted_by_its_own_rate() -> None:
+def test_the_length_of_g711_audio_follows_its_rate() -> None:
     scene = RealtimeScene()
     audio = {"input": {"format": {"type": "audio/pcma"}, "turn_detection": None}}
     scene.say("session.update", session={"audio": audio})
@@ -390,7 +390,7 @@ def test_telephone_sound_is_counted_by_its_own_rate() -> None:
     check(scene)
 
 
-def test_the_server_says_that_it_shuts_down() -> None:
+def test_a_shutdown_is_announced() -> None:
     scene = RealtimeScene()
     (told,) = scene.tell(ShuttingDown())
     assert told["error"]["type"] == "server_error" or told["error"]["code"] == "shutting_down"

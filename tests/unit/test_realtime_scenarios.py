@@ -1,4 +1,4 @@
-"""The Realtime protocol's scenarios as transcripts. Each event is read by the stock client's types.
+"""Scenarios of the Realtime protocol. Each event is parsed by the stock client's types.
 
 Source of the names S1 to S12: the scenarios of the protocol's specification.
 """
@@ -65,7 +65,7 @@ def test_s2_a_spoken_turn() -> None:
     check(scene)
 
 
-def test_s2_the_user_s_words_follow_as_text() -> None:
+def test_s2_the_users_transcript_follows() -> None:
     scene = RealtimeScene(can_transcribe=True)
     wanted = {"model": "whisper-1", "language": "en"}
     told = scene.say("session.update", session={"audio": {"input": {"transcription": wanted}}})
@@ -88,7 +88,7 @@ def test_s2_the_user_s_words_follow_as_text() -> None:
     check(scene)
 
 
-def test_without_a_transcriber_no_words_are_promised() -> None:
+def test_without_a_transcriber_no_transcription_is_announced() -> None:
     scene = RealtimeScene()
     wanted = {"model": "whisper-1"}
     told = scene.say("session.update", session={"audio": {"input": {"transcription": wanted}}})
@@ -181,7 +181,7 @@ def test_s6_a_function() -> None:
     check(scene)
 
 
-def test_s6_words_and_a_call_are_two_items_of_one_response() -> None:
+def test_s6_text_and_a_call_are_two_items_of_one_response() -> None:
     scene = RealtimeScene(replies=[[("Let me see. ", 200), (CALL, 100)]])
     scene.say("session.update", session={"tools": TOOLS})
     scene.say("response.create")
@@ -196,7 +196,7 @@ def test_s6_words_and_a_call_are_two_items_of_one_response() -> None:
     check(scene)
 
 
-def test_s6_a_call_that_is_none_fails_the_response() -> None:
+def test_s6_an_invalid_call_fails_the_response() -> None:
     scene = RealtimeScene(replies=[[('<tool_call>\n{"name": "other", "arguments": {}}', 100)]])
     scene.say("session.update", session={"tools": TOOLS})
     scene.say("response.create")
@@ -207,7 +207,7 @@ def test_s6_a_call_that_is_none_fails_the_response() -> None:
     check(scene)
 
 
-def test_s6_a_call_that_has_to_be_made_is_begun_for_the_model() -> None:
+def test_s6_a_required_call_is_begun_for_the_model() -> None:
     scene = RealtimeScene()
     choice = {"type": "function", "name": "look_up"}
     scene.say("response.create", response={"tools": TOOLS, "tool_choice": choice})

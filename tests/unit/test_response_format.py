@@ -28,7 +28,7 @@ def wanted(schema: dict[str, Any] | None = None) -> ResponseFormat:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "thing"}, "no JSON Schema"),
+        ({"type": "thing"}, "not a valid JSON Schema"),
         ({"properties": {"name": {"pattern": "(a+)+$"}}}, "'pattern'"),
         ({"patternProperties": {"(a+)+$": {}}}, "'patternProperties'"),
     ],

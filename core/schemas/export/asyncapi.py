@@ -15,9 +15,9 @@ from core.schemas.queue import SESSION_ID_PATTERN
 
 ASYNCAPI_VERSION: Final = "3.0.0"
 CONTENT_TYPE: Final = "application/json"
-LOCAL_HOST: Final = "localhost:8006"  # where the gateway listens unless it is told otherwise
+LOCAL_HOST: Final = "localhost:8006"  # default address of the gateway
 
-# The document describes the gateway: what clients send is what it receives.
+# From the gateway's view: it receives what clients send.
 ACTIONS: Final = ((Side.CLIENT, "receive"), (Side.SERVER, "send"))
 
 
@@ -44,7 +44,7 @@ def asyncapi_document() -> dict[str, Any]:
             "gateway": {
                 "host": LOCAL_HOST,
                 "protocol": "wss",
-                "description": "The gateway where it runs by default; ws when TLS is off.",
+                "description": "Default address of the gateway; ws without TLS.",
             }
         },
         "channels": {socket.name: _channel(socket) for socket in SOCKETS},
@@ -111,7 +111,7 @@ def _operation(socket: Socket, side: Side, action: str) -> Schema:
     return {
         "action": action,
         "channel": {"$ref": channel},
-        "summary": f"What the {side.value} says on {socket.address}.",
+        "summary": f"Messages of the {side.value} on {socket.address}.",
         "messages": [
             {"$ref": f"{channel}/messages/{message.message_type}"}
             for message in messages_of(socket, side)

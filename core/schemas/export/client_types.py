@@ -1,6 +1,6 @@
-"""What clients have of the protocol: constants, and types for TypeScript and Python.
+"""Generated client code: constants, and types for TypeScript and Python.
 
-A message narrows on its `type` under `tsc --checkJs --strict`. For Python events are dataclasses,
+A message narrows on its `type` under `tsc --checkJs --strict`. In Python, events are dataclasses
 and settings typed dictionaries.
 """
 
@@ -36,11 +36,11 @@ from core.schemas.queue import SESSION_ID_PATTERN
 
 @dataclass(frozen=True)
 class Language:
-    """How one language writes types."""
+    """Type syntax of a language."""
 
     plain: Mapping[str, str]
-    values: str  # one of several values
-    between: str  # those values
+    values: str  # literal type
+    between: str  # separator of its values
     array: str
     record: str
     anything: str
@@ -145,7 +145,7 @@ def _schemas() -> dict[str, Schema]:
 
 
 def _fields(schema: Schema) -> list[tuple[Schema, str]]:
-    """Return each field's schema and its name, with a question mark if it is optional."""
+    """Return each field's schema and its name, with a question mark if optional."""
     required = required_fields(schema)
     fields = visible_fields(schema).items()
     return [(field, name if name in required else f"{name}?") for name, field in fields]
@@ -160,12 +160,12 @@ def _constants(schemas: Mapping[str, Schema]) -> Iterator[tuple[str, str, Mappin
     errors = {code.name: code.value for code in ErrorCode}
     yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
     closes = {code.name: code.value for code in CloseCode}
-    yield "CLOSE_CODES", "How the server closes a socket.", closes
-    text = "What the settings of {} are when they are left out."
+    yield "CLOSE_CODES", "Close codes of the server.", closes
+    text = "Defaults of {}."
     duplex, generate = schemas["DuplexConfig"], schemas["Generate"]
     yield "DUPLEX_CONFIG_DEFAULTS", text.format("DuplexConfig"), _defaults(duplex)
     yield "GENERATE_DEFAULTS", text.format("Generate"), _defaults(generate)
-    text = "Least and greatest values of Generate; `above` itself is not allowed."
+    text = "Ranges of Generate; `above` is exclusive."
     yield "GENERATE_RANGES", text, _ranges(generate)
 
 
@@ -195,8 +195,8 @@ def _ranges(schema: Schema) -> Schema:
 # --- Python ---
 
 
-SERVED: Final = frozenset({"streaming", "half_duplex", "duplex"})  # what the client speaks
-SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whose fields users give
+SERVED: Final = frozenset({"streaming", "half_duplex", "duplex"})  # sockets of the client
+SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whose fields users set
 
 
 def events_py() -> str:

@@ -1,4 +1,4 @@
-"""Error codes and close codes on the sockets: what they mean and how the connection continues."""
+"""Error and close codes of the sockets, with their meanings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ALL: Final = (*TURNS, *LIVE)
 
 @dataclass(frozen=True)
 class CodeUse:
-    """Where a code may appear."""
+    """Sockets on which a code may appear."""
 
     code: ErrorCode
-    errors: tuple[str, ...] = ()  # names of the sockets on which it ends the connection
-    warnings: tuple[str, ...] = ()  # names of the sockets on which it does not
-    text: str = ""  # its meaning, if no exception of its code gives it
+    errors: tuple[str, ...] = ()  # sockets on which it ends the connection
+    warnings: tuple[str, ...] = ()  # sockets on which it does not
+    text: str = ""  # its meaning, unless an exception class documents it
 
 
 USES: Final = (
@@ -49,33 +49,33 @@ USES: Final = (
     CodeUse(
         ErrorCode.LATE_CHUNK,
         warnings=LIVE,
-        text="Sound came faster than it could be used; the oldest was dropped.",
+        text="Audio arrived faster than it was processed; the oldest was dropped.",
     ),
     CodeUse(
         ErrorCode.CONTEXT_NEARLY_FULL,
         warnings=NAMED,
-        text="The conversation will soon be longer than the model can remember.",
+        text="The conversation will soon exceed the model's context.",
     ),
     CodeUse(ErrorCode.CONTEXT_FULL, ALL),
     CodeUse(ErrorCode.GENERATION_FAILED, ALL, ("half_duplex",)),
     CodeUse(
         ErrorCode.ONE_VOICE,
         warnings=ALL,
-        text="The model has one voice; the voice that was sent is not used.",
+        text="The model has one voice; the voice that was sent is ignored.",
     ),
     CodeUse(
         ErrorCode.VOICE_CUT,
         warnings=ALL,
-        text="The voice sample is longer than the model uses; it speaks with the beginning.",
+        text="The voice sample is longer than the model supports; only its beginning is used.",
     ),
     CodeUse(ErrorCode.RECORDING_STOPPED, warnings=ALL),
     CodeUse(ErrorCode.ENDED_BY_ADMIN, ALL),
     CodeUse(
         ErrorCode.RATE_LIMITED,
         LIVE,
-        text="Sound came faster than 1.5 times real time and was more than 40 s ahead.",
+        text="Audio arrived faster than 1.5 times real time and was more than 40 s ahead.",
     ),
-    CodeUse(ErrorCode.NOT_FOUND, LIVE, text="There is no voice of the id that was named."),
+    CodeUse(ErrorCode.NOT_FOUND, LIVE, text="There is no voice with this id."),
     CodeUse(ErrorCode.INTERNAL, ALL, ("half_duplex",)),
 )
 
@@ -84,25 +84,25 @@ CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = MappingProxyType(
     {
         CloseCode.NORMAL: "The conversation is over.",
         CloseCode.SHUTDOWN: "The server shuts down.",
-        CloseCode.BINARY: "A binary frame came; messages are text.",
-        CloseCode.BAD_PAYLOAD: "A message could not be used.",
-        CloseCode.POLICY: "What was asked for is not allowed.",
+        CloseCode.BINARY: "A binary frame was received; messages are text.",
+        CloseCode.BAD_PAYLOAD: "A message was invalid.",
+        CloseCode.POLICY: "The request is not allowed.",
         CloseCode.TOO_BIG: "A message was too big.",
-        CloseCode.INTERNAL: "Something broke on the server.",
-        CloseCode.TRY_LATER: "The server can take no more now.",
+        CloseCode.INTERNAL: "Internal error of the server.",
+        CloseCode.TRY_LATER: "The server is at capacity.",
         CloseCode.REPLACED: "Another socket of the same session took over.",
     }
 )
 
 
 def _exceptions() -> tuple[type[OmniError], ...]:
-    """Return the classes of `core.errors` alone; those derived elsewhere change nothing."""
+    """Return the exception classes of `core.errors`, without those derived elsewhere."""
     known = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     return tuple(kind for kind in known if issubclass(kind, OmniError) and kind is not OmniError)
 
 
 def text_of(use: CodeUse) -> str:
-    """Return the meaning of a code: the sentence of the first exception that carries it."""
+    """Return the meaning of a code: by default the docstring of its first exception class."""
     documented = [kind.__doc__ for kind in _exceptions() if kind.code is use.code]
     return use.text or next(text for text in documented if text)
 
@@ -117,7 +117,7 @@ def uses_on(socket_name: str) -> tuple[CodeUse, ...]:
 
 
 def closes_on(socket_name: str) -> Mapping[CloseCode, tuple[ErrorCode, ...]]:
-    """Return how one socket may be closed by the server, and after which codes."""
+    """Return how the server may close a socket, and after which codes."""
     ending = [use.code for use in USES if socket_name in use.errors]
     return {
         close: tuple(code for code in ending if close in close_codes_of(code))

@@ -1,6 +1,7 @@
-"""JSON schemas of the messages as they are on the wire, in the dialect that AsyncAPI takes.
+"""JSON schemas of the wire messages, in the dialect of AsyncAPI.
 
-A client's schema says what is accepted, a server's what is sent: there every field is present.
+Schemas of client messages describe accepted input; those of server messages what is sent, with
+every field present.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Schema = dict[str, Any]  # Any: JSON schema is a tree of anything JSON has
 
 REFERENCE: Final = "#/components/schemas/{model}"
 OTHER_SPELLING: Final = "x-other-spelling-of"
-TYPE: Final = "type"  # the field that says which message it is
+TYPE: Final = "type"  # discriminator
 DROPPED: Final = ("title", "readOnly")
 MODES: Final[Mapping[Side, JsonSchemaMode]] = MappingProxyType(
     {Side.CLIENT: "validation", Side.SERVER: "serialization"}
@@ -40,10 +41,10 @@ class MessageSchema:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds what pydantic leaves out: made defaults, other spellings, what is always sent."""
+    """Adds what pydantic omits: factory defaults, aliases, and fields that are always sent."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Add the default of a client's field even if it comes from a factory."""
+        """Add a client field's default even if it comes from a factory."""
         made = dict(super().default_schema(schema))
         if self.mode == "serialization":
             made.pop("default", None)
@@ -69,7 +70,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _plain(value: object) -> object:
-    """Return a factory's default as JSON; of a model, what differs from its own defaults."""
+    """Return a factory's default as JSON; of a model, only values that differ from its defaults."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=True)
     return value
@@ -90,7 +91,7 @@ def _add_spellings(schema: Schema, first: str, others: Iterable[str]) -> None:
 
 
 def _clean(node: Any) -> Any:
-    """Return a schema without noise, references without neighbours, discriminators as AsyncAPI."""
+    """Return a schema without titles, with lone references and AsyncAPI's discriminators."""
     if isinstance(node, list):
         return [_clean(item) for item in node]
     if not isinstance(node, dict):
@@ -110,7 +111,7 @@ def _clean(node: Any) -> Any:
 
 
 def _clean_properties(properties: Schema) -> Schema:
-    """Clean each field's schema; the type comes first, and its only value is no default."""
+    """Clean each field's schema; `type` is first and has no default."""
     cleaned = {name: _clean(schema) for name, schema in properties.items()}
     kind = cleaned.pop("type", None)
     if kind is None:
@@ -152,7 +153,7 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
 
 
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
-    """Return what the messages of some sockets refer to, by name; a ValueError if names collide."""
+    """Return the schemas referenced by messages, by name; a ValueError if names collide."""
     merged: Schema = {}
     for socket, side in product(sockets, sides):
         for message in socket.messages(side):
@@ -190,6 +191,6 @@ def visible_fields(schema: Schema) -> dict[str, Schema]:
 
 
 def meaning_of(schema: Schema, definitions: Schema) -> str:
-    """Return what a field means: its own description, else that of what it refers to."""
+    """Return a field's description, else that of the schema it references."""
     definition = definitions.get(reference_name(schema) or "", {})
     return str(schema.get("description") or definition.get("description", ""))

@@ -1,4 +1,4 @@
-"""The protocol's pages: a Jinja template over sockets, messages, codes and transition tables."""
+"""Pages of the protocol: Jinja templates over sockets, messages, codes and transition tables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from core.schemas.export.sockets import COMMON_RULES, SOCKETS, Side, Socket
 from core.schemas.limits import MIB
 
 SHARED_PAGE: Final = "queue"
-SHORT_ENUM: Final = 8  # values that a table names one by one
+SHORT_ENUM: Final = 8  # values listed one by one
 LINKED_NAME: Final = re.compile(r"\[(\w+)\]")
 ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
 EMPTY_LINES: Final = re.compile(r"\n{3,}")
@@ -60,10 +60,9 @@ UNITS: Final = (
 
 @dataclass(frozen=True)
 class Machine:
-    """One transition table."""
+    """Documentation of one transition table."""
 
     table: Table
-    # Its times and counts, with their defaults.
     limits: type[
         QueueingLimits
         | StreamingLimits
@@ -72,10 +71,9 @@ class Machine:
         | ChatLimits
         | RealtimeLimits
     ]
-    text: str  # whose phases these are
-    # The effect of a message that has no row.
+    text: str  # introduction
     otherwise: str = (
-        "A message that has no row for the phase is left out with the `warning` `out_of_order`."
+        "A message without a row for the phase is ignored with the `warning` `out_of_order`."
     )
 
     def rows(self) -> Iterator[Sequence[str]]:
@@ -95,16 +93,16 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
         "queue": Machine(
             queueing.TABLE,
             QueueingLimits,
-            "The gateway's part, the same on every socket. A streaming or chat socket queues for "
-            "each turn, any other one when it opens. Once `relaying`, the gateway passes on what "
-            "both sides say, and the phases of the socket's own page count.",
+            "The gateway's part, common to all sockets. A streaming or chat socket queues for each "
+            "turn, any other when it opens. Once `relaying`, the gateway forwards messages both "
+            "ways, and the phases of the socket's own page apply.",
         ),
         "streaming": Machine(
             streaming.TABLE,
             StreamingLimits,
-            "The worker's part of a turn. The gateway's `prefill` says besides which history the "
-            "cache should hold; `cache_miss` asks the gateway for everything and is never seen by "
-            "the client.",
+            "The worker's part of a turn. The gateway's `prefill` also names the history that the "
+            "cache should contain; `cache_miss` requests the whole history from the gateway and is "
+            "never sent to the client.",
         ),
         "half_duplex": Machine(
             half_duplex.TABLE, HalfDuplexLimits, "The worker's part, for the whole session."
@@ -112,7 +110,7 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
         "duplex": Machine(
             duplex.TABLE,
             DuplexLimits,
-            "The worker's part, for the whole session. Beside the phase there is the unit: a "
+            "The worker's part, for the whole session. Besides the phase there is the unit: a "
             "`Step` and its `Finalize`, one at a time.",
         ),
         "chat": Machine(
@@ -122,16 +120,15 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
             gpt_live.TABLE,
             DuplexLimits,
             "The worker's part, for the whole session; the phases are those of the duplex machine "
-            "inside. `audio_received` and `fixture` are appends of audio, decoded; `unclear` is a "
-            "text that is no event.",
-            "An event that has no row for the phase has no effect.",
+            "inside. `audio_received` and `fixture` are appends of audio, decoded.",
+            "An event without a row for the phase has no effect.",
         ),
         "realtime": Machine(
             realtime.TABLE,
             RealtimeLimits,
-            "The worker's part, for the whole session. Beside the phase there are the segment of "
-            "speech that is open, and the reply that the engine makes, which may be that of a "
-            "response that is over. `speech_scored` is what detection finds in appended sound.",
+            "The worker's part, for the whole session. Besides the phase there are the open "
+            "segment of speech, and the reply in generation, which may belong to a response that "
+            "has ended. `speech_scored` is the result of detection in appended audio.",
             "Every event of a client has a row.",
         ),
     }

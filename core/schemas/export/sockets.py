@@ -1,6 +1,6 @@
-"""The sockets of the gateway as a client sees them: addresses, messages, their order, and rules.
+"""The gateway's sockets for clients: addresses, messages, their order, and rules.
 
-Only what no model can say is written down here; fields and limits come from the models.
+Fields and limits come from the message models.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Side(StrEnum):
 
 @dataclass(frozen=True)
 class Socket:
-    """One address and its messages."""
+    """A socket and its messages."""
 
     name: str  # of its page and its channel
-    address: str  # the path, with a place for the session's id
-    title: str  # in a few words
+    address: str  # path, with a placeholder for the session id
+    title: str  # short
     summary: str
     client: Any  # union of the client's messages. Any: a union is no class.
     server: Any  # union of the server's messages
     first_bytes: int  # longest first message of a session or turn
     other_bytes: int  # longest message otherwise
-    course: tuple[str, ...]  # the usual order of messages, step by step
-    rules: tuple[str, ...]  # what else a client has to know
-    implied_type: str | None = None  # the type of a message without one
+    course: tuple[str, ...]  # usual order of messages
+    rules: tuple[str, ...]  # further rules for clients
+    implied_type: str | None = None  # type of a message without one
 
     def messages(self, side: Side) -> tuple[type[WireModel], ...]:
         """Return the classes of one side's messages, in the order of the union."""
@@ -58,53 +58,51 @@ def _members(annotation: Any) -> Iterator[Any]:
 
 QUEUE_STEP: Final = (
     "While all workers are busy: `queued` once, then `queue_update` every few seconds and whenever "
-    "the place changes. Always exactly one `queue_done` when a worker is yours."
+    "the place changes. Exactly one `queue_done` when a worker is assigned."
 )
 PREPARE_RULE: Final = (
-    "`prepare` may come before `queue_done` and is kept; sound that comes before `prepared` is "
-    "dropped."
+    "`prepare` may be sent before `queue_done` and is held; audio before `prepared` is dropped."
 )
 PREPARED_RULE: Final = (
-    "The answer to `prepare` is `prepared` or `error`. A `warning` about what was left out of "
-    "`prepare` (an unknown setting, a voice that is not used) follows `prepared`."
+    "The reply to `prepare` is `prepared` or `error`. A `warning` about ignored parts of `prepare` "
+    "(an unknown setting, an unused voice) follows `prepared`."
 )
 CHUNK_RULE: Final = (
-    "With speech, a `chunk` holds up to ten tokens of text and their sound, which the model makes "
+    "With speech, a `chunk` has up to ten tokens of text and their audio, which are generated "
     "together. Without speech, each token is a `chunk` of its own."
 )
 RESUME_RULES: Final = (
     "With `?resumable=1` in the address, `/ws/duplex` and `/ws/half_duplex` begin with "
     "`session_resumable`, and each message of the session carries `seq`, which counts from 1. When "
-    "the socket breaks, come back to the same address with `?resume_token=…&last_seq=…`, the "
-    "newest `seq` that arrived or 0: `session_resumed` answers, and what was missed follows. "
-    "What was said meanwhile is lost.",
-    "A session waits for its client when the socket vanished or closed with 1001, 1011 or 1012. "
-    "`stop`, `close` and any other code end it at once. A later socket of the session takes over; "
-    "the former closes with 4001.",
-    "Who comes back before `prepared` gets its place in the queue, `queue_done`, or "
-    "`session_resumed` with `last_seq` 0; the last two are answered with `prepare`.",
-    "Who waits gets a new `return_ticket` with each `queued` and `queue_update`. When the socket "
-    "breaks, the newest one, as `?ticket=…` of the same address beside what else it has, gives "
-    "back the place in the queue within a minute, also after the server was started again. On "
-    "`/ws/streaming` and `/ws/chat` the request has to be sent once more.",
+    "the socket breaks, reconnect to the same address with `?resume_token=…&last_seq=…`, the "
+    "newest `seq` received or 0: `session_resumed` is the reply, and the missed messages follow. "
+    "Input sent meanwhile is lost.",
+    "A session waits for its client if the socket vanished or closed with 1001, 1011 or 1012. "
+    "`stop`, `close` and any other code end it at once. A later socket of the session takes over, "
+    "and the former closes with 4001.",
+    "A client that reconnects before `prepared` receives its place in the queue, `queue_done`, or "
+    "`session_resumed` with `last_seq` 0; it replies to the last two with `prepare`.",
+    "Each `queued` and `queue_update` has a new `return_ticket`. If the socket breaks, the newest "
+    "one, sent as `?ticket=…` to the same address, restores the place in the queue within a "
+    "minute, also after a restart of the server. On `/ws/streaming` and `/ws/chat` the request has "
+    "to be sent again.",
 )
 COMMON_RULES: Final = (
     *RESUME_RULES,
-    "A message is one JSON object in one text frame, and its `type` says which. A binary frame "
-    "closes the connection with 1003.",
-    "Fields that are not known are ignored. A `type` that is not known is answered by the "
-    "`warning` `unknown_type`.",
-    f"Sound to the server is Base64 (standard alphabet, padding, no prefix) of little-endian "
-    f"float32 samples, mono, {limits.INPUT_SAMPLE_RATE_HZ} Hz. Sound from the server is the same "
+    "A message is one JSON object in one text frame, with a `type`. A binary frame closes the "
+    "connection with 1003.",
+    "Unknown fields are ignored. The reply to an unknown `type` is the `warning` `unknown_type`.",
+    f"Audio to the server is Base64 (standard alphabet, padding, no prefix) of little-endian "
+    f"float32 samples, mono, {limits.INPUT_SAMPLE_RATE_HZ} Hz. Audio from the server is the same "
     f"at {limits.OUTPUT_SAMPLE_RATE_HZ} Hz.",
     "The client chooses the session's id: 1 to 64 characters out of A-Z, a-z, 0-9, `_` and `-`. "
     "While a socket of this id is open, another one is refused.",
     "`error` is the last message before the server closes; after `warning` the session continues. "
     "Both carry a `code` for programs and a `message` for people.",
-    "Where the app is switched off, the server is not ready, there are too many connections, or a "
-    "page of another site asks, the socket does not open (HTTP 403) and there is no message.",
-    "The server pings every 20 s; who does not answer for 20 s counts as gone. `heartbeat` is "
-    "tolerated and never answered.",
+    "If the app is switched off, the server is not ready, there are too many connections, or the "
+    "page is of another site, the handshake is refused (HTTP 403) without a message.",
+    "The server pings every 20 s; a client that does not answer for 20 s is disconnected. "
+    "`heartbeat` is accepted and never answered.",
     "Names end in their unit: `_ms`, `_s`, `_bytes`, `_tokens`; `server_send_ts` is Unix seconds.",
 )
 
@@ -113,8 +111,8 @@ STREAMING: Final = Socket(
     address="/ws/streaming/{session_id}",
     title="Turn-based chat",
     summary=(
-        "A conversation turn by turn: the client sends the whole history, the server feeds only "
-        "what its cache does not hold yet and streams the reply."
+        "A conversation turn by turn: the client sends the whole history, the server prefills only "
+        "what its cache lacks and streams the reply."
     ),
     client=streaming.ClientMessage,
     server=streaming.ServerMessage,
@@ -123,18 +121,18 @@ STREAMING: Final = Socket(
     course=(
         "Send `prefill` with the whole history, the new user message last.",
         QUEUE_STEP,
-        "`prefill_done` comes when the history is in the cache.",
-        "Send `generate`; `chunk` follows `chunk`, the last one with `is_final` true and empty.",
+        "`prefill_done` follows when the history is in the cache.",
+        "Send `generate`; the reply comes in `chunk` messages, the last empty, `is_final` true.",
         "`done` ends the turn. The next `prefill`, on this socket or another one, begins a new "
         "turn and queues again; `close` ends the connection.",
     ),
     rules=(
-        "`stop` is heard at any time of a turn: in the queue, while feeding and while the reply is "
-        "made. The turn ends with `done`, `stopped` true and the text so far.",
-        "`cached_tokens` above 0 means that earlier turns were not fed again. For that, send the "
-        "reply's text back unchanged as the assistant's message.",
+        "`stop` is accepted at any time of a turn: in the queue, during prefill and during the "
+        "reply. The turn ends with `done`, `stopped` true and the text so far.",
+        "`cached_tokens` above 0 means that earlier turns were reused. For that, send the reply's "
+        "text back unchanged as the assistant's message.",
         CHUNK_RULE,
-        "Until `prefill_done`, `generate` is out of order: it is left out with a `warning`.",
+        "Until `prefill_done`, `generate` is out of order and ignored with a `warning`.",
     ),
 )
 
@@ -143,8 +141,8 @@ HALF_DUPLEX: Final = Socket(
     address="/ws/half_duplex/{session_id}",
     title="Voice chat in turns",
     summary=(
-        "The client streams the microphone; the server hears when the user has finished, answers, "
-        "and listens again. One worker serves the whole session."
+        "The client streams the microphone; the server detects the end of the user's turn, "
+        "replies, and listens again. One worker serves the whole session."
     ),
     client=half_duplex.ClientMessage,
     server=half_duplex.ServerMessage,
@@ -152,29 +150,29 @@ HALF_DUPLEX: Final = Socket(
     other_bytes=limits.LIVE_SOCKET_LIMIT_BYTES,
     course=(
         QUEUE_STEP,
-        "Send `prepare`; `prepared` answers when the server listens.",
-        "Send `audio_chunk` after `audio_chunk`, about half a second each. `vad_state` tells when "
-        "the user begins and ceases to speak.",
-        "`generating` says that the user's turn is over: send no sound until the reply is played.",
-        "`chunk` follows `chunk`, the last one with `is_final` true and empty; `turn_done` ends "
-        "the turn, and the server listens again.",
+        "Send `prepare`; the reply `prepared` says that the server listens.",
+        "Send `audio_chunk` messages of about half a second each. `vad_state` reports when the "
+        "user begins and stops speaking.",
+        "`generating` says that the user's turn is over: send no audio until the reply is played.",
+        "The reply comes in `chunk` messages, the last one empty, `is_final` true; `turn_done` "
+        "ends the turn, and the server listens again.",
         "`stop` ends the session: `stopped`, then the socket closes.",
     ),
     rules=(
         PREPARE_RULE,
         PREPARED_RULE,
-        f"Sound of the first {half_duplex.COLD_START_MS} ms after `prepared` is not listened to. A "
+        f"Audio of the first {half_duplex.COLD_START_MS} ms after `prepared` is ignored. A "
         "microphone that starts later loses nothing.",
-        "Sound that comes while the reply is made is dropped, not kept for later.",
+        "Audio that arrives during a reply is dropped.",
         CHUNK_RULE,
         "`interrupt` ends the reply and not the session: `turn_done` follows, `interrupted` true. "
         "`POST /api/half_duplex/stop` does the same from outside.",
-        "When nothing is heard for `timeout_s`, counted from the end of the reply's playback, "
-        "`timeout` ends the session.",
-        "The voice is the first of: `tts_ref_audio_base64`, the first sound of `system_content`, "
+        "Without audio for `timeout_s`, counted from the end of the reply's playback, `timeout` "
+        "ends the session.",
+        "The voice is the first of: `tts_ref_audio_base64`, the first audio of `system_content`, "
         "`ref_audio_base64`, the voice of the server.",
-        "A reply that fails and can be undone is told by a `warning` and an interrupted "
-        "`turn_done`; the session continues as if the turn had not been.",
+        "A reply that fails and can be rolled back is reported by a `warning` and an interrupted "
+        "`turn_done`; the session continues without that turn.",
     ),
 )
 
@@ -183,7 +181,7 @@ DUPLEX: Final = Socket(
     address="/ws/duplex/{session_id}",
     title="Full duplex",
     summary=(
-        "Both sides at once: for each second of sound, with pictures or without, the model "
+        "Both sides at once: for each second of audio, with or without pictures, the model "
         "decides to listen or to speak. One worker serves the whole session."
     ),
     client=duplex.ClientMessage,
@@ -192,33 +190,32 @@ DUPLEX: Final = Socket(
     other_bytes=limits.LIVE_SOCKET_LIMIT_BYTES,
     course=(
         QUEUE_STEP,
-        "Send `prepare`; `prepared` answers with the length of a unit, `chunk_ms`.",
-        "Send one `audio_chunk` every `chunk_ms`, and with video a `video_frame` beside it. Each "
-        "chunk that is used gives one `result`, in order.",
-        "`pause` and `resume` are answered by `paused` and `resumed`, `interrupt` by "
+        "Send `prepare`; the reply `prepared` has the length of a unit, `chunk_ms`.",
+        "Send one `audio_chunk` every `chunk_ms`, with video also a `video_frame`. Each chunk "
+        "that is used gives one `result`, in order.",
+        "The replies to `pause`, `resume` and `interrupt` are `paused`, `resumed` and "
         "`interrupted`.",
         "`stop` ends the session: `stopped` when the running unit has ended, then the socket "
         "closes.",
     ),
     rules=(
-        "An id that begins with `audio_duplex_` or `adx_` queues as sound alone, any other as "
-        "sound and pictures. Pictures are accepted either way.",
+        "An id that begins with `audio_duplex_` or `adx_` queues as audio only, any other as audio "
+        "and pictures. Pictures are accepted either way.",
         PREPARE_RULE,
         PREPARED_RULE,
         "A `video_frame` belongs to the earliest chunk received whose unit has not begun, else to "
-        "the next one. Pictures may come inside `audio_chunk` instead. A `video_frame` that comes "
-        "ahead of its chunk is looked at at once: send it some 300 ms earlier, and it costs the "
-        "unit nothing.",
+        "the next one. Pictures may be part of `audio_chunk` instead. A `video_frame` that arrives "
+        "before its chunk is encoded at once: sent some 300 ms earlier, it costs the unit no time.",
         f"A picture has at most {limits.FRAME_MAX_BYTES // limits.MIB} MiB and "
-        f"{limits.FRAME_MAX_SIDE_PX} pixels a side; what cannot be decoded is left out with a "
-        "`warning`.",
-        "When units take longer than they last, the oldest chunks are dropped with the `warning` "
+        f"{limits.FRAME_MAX_SIDE_PX} pixels a side; pictures that cannot be decoded are "
+        "skipped with a `warning`.",
+        "If units take longer than real time, the oldest chunks are dropped with the `warning` "
         "`late_chunk`.",
-        "A `result` with `barge_in` true broke off a turn: throw away sound not played yet.",
-        "What is sent during a pause is dropped. A pause that lasts too long ends the session "
-        "with `timeout`.",
+        "A `result` with `barge_in` true ends a turn early: drop audio that was not played yet.",
+        "Input during a pause is dropped. A pause that is too long ends the session with "
+        "`timeout`.",
         "The voice is `tts_ref_audio_base64`, else `ref_audio_base64`, else the voice of the "
-        "server; a `ref_audio_path` outside the reference folders is left out with a `warning`.",
+        "server; a `ref_audio_path` outside the reference folders is ignored with a `warning`.",
     ),
 )
 
@@ -226,7 +223,7 @@ CHAT: Final = Socket(
     name="chat",
     address="/ws/chat",
     title="One request, one reply",
-    summary="A single request with the whole history; the reply comes in pieces or at once.",
+    summary="A single request with the whole history; the reply is streamed or whole.",
     client=chat.ClientMessage,
     server=chat.ServerMessage,
     first_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
@@ -234,9 +231,9 @@ CHAT: Final = Socket(
     course=(
         "Send the request.",
         QUEUE_STEP,
-        "`prefill_done` comes when the request is in the cache.",
-        "If `streaming` is true, `chunk` follows `chunk`.",
-        "`done` carries the whole text, and all sound if `streaming` is false; then the socket "
+        "`prefill_done` follows when the request is in the cache.",
+        "If `streaming` is true, the reply comes in `chunk` messages.",
+        "`done` carries the whole text, and all audio if `streaming` is false; then the socket "
         "closes.",
     ),
     rules=("`stop` ends the wait or the reply: `done` follows with `stopped` true.",),
@@ -251,7 +248,7 @@ def message_type(message: type[WireModel]) -> str:
 
 
 def public_names() -> Mapping[type[WireModel], str]:
-    """Return a name for every message: the class's own, with its module where two share one."""
+    """Return each message's name: that of its class, qualified by its module if ambiguous."""
     classes = [message for socket in SOCKETS for side in Side for message in socket.messages(side)]
     distinct = dict.fromkeys(classes)
     uses = Counter(message.__name__ for message in distinct)

@@ -1,4 +1,4 @@
-"""Full duplex: pictures that come ahead of their unit are looked at once, and no others."""
+"""Full duplex: pictures that arrive ahead of their unit are prefetched, and no others."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.fakes.scenes import Scene
 
 
 def looked_at(stage: Scene) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the last event had looked at, and forgotten."""
+    """The pictures that the last event prefetched and dropped."""
     look = stage.only(Prefetch)
     return tuple(frame.data for frame in look.frames), tuple(frame.data for frame in look.dropped)
 
 
-def test_a_picture_is_looked_at_when_it_comes() -> None:
+def test_a_picture_is_prefetched_on_arrival() -> None:
     stage = scene()
     assert stage.say("video_frame", frame="f0") == ["Prefetch"]
     assert looked_at(stage) == (("f0",), ())
@@ -30,21 +30,21 @@ def test_a_picture_is_looked_at_when_it_comes() -> None:
     assert step(stage) == ["Send(result)", "Finalize"]
 
 
-def test_a_unit_does_not_wait_for_a_look() -> None:
-    """The handler lets the unit's step wait, or look itself."""
+def test_a_unit_does_not_wait_for_a_prefetch() -> None:
+    """The handler makes the unit's step wait, or encode the picture itself."""
     stage = scene()
     stage.say("video_frame", frame="f0")
     assert stage.say("audio_chunk", 0.2, audio=CHUNK) == ["StartTimer(idle)", "Step"]
     assert stage.tell(Prefetched()) == [], "nobody has to forget what a unit took along"
 
 
-def test_pictures_are_looked_at_while_another_unit_is_under_way() -> None:
+def test_pictures_are_prefetched_during_another_unit() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     assert stage.say("video_frame", 0.8, frame="f1") == ["Prefetch"]
 
 
-def test_a_picture_that_begins_a_unit_is_the_units_own() -> None:
+def test_a_picture_that_begins_a_unit_is_not_prefetched() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")
@@ -54,7 +54,7 @@ def test_a_picture_that_begins_a_unit_is_the_units_own() -> None:
     assert stage.say("video_frame", 0.004, frame="f1") == ["StopTimer(frame)", "Step"]
 
 
-def test_pictures_inside_a_chunk_are_not_looked_at_ahead() -> None:
+def test_pictures_inside_a_chunk_are_not_prefetched() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK, frame_base64_list=["inline"])
@@ -62,7 +62,7 @@ def test_pictures_inside_a_chunk_are_not_looked_at_ahead() -> None:
     assert looked_at(stage) == (("loose",), ())
 
 
-def test_what_comes_during_a_look_is_looked_at_together_after_it() -> None:
+def test_pictures_that_arrive_during_a_prefetch_form_the_next_one() -> None:
     stage = scene()
     stage.say("video_frame", frame="f0")
     assert stage.say("video_frame", frame="f1") == []
@@ -71,7 +71,7 @@ def test_what_comes_during_a_look_is_looked_at_together_after_it() -> None:
     assert looked_at(stage) == (("f1", "f2"), ())
 
 
-def test_a_picture_that_is_pushed_out_is_forgotten() -> None:
+def test_a_surplus_picture_is_dropped_from_the_prefetch() -> None:
     stage = scene(max_frames_per_chunk=2)
     stage.say("video_frame", frame="f0")
     assert stage.say("video_frame", frame="f1") == []
@@ -80,7 +80,7 @@ def test_a_picture_that_is_pushed_out_is_forgotten() -> None:
     assert looked_at(stage) == (("f1",), ("f0",)), "two is what a unit can use"
 
 
-def test_pictures_of_a_dropped_chunk_are_forgotten() -> None:
+def test_pictures_of_a_dropped_chunk_are_dropped_from_the_prefetch() -> None:
     stage = scene(max_backlog_chunks=1)
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.5, frame="f1")
@@ -101,7 +101,7 @@ def test_the_same_picture_twice_is_two_pictures() -> None:
     assert looked_at(stage) == (("same",), ())
 
 
-def test_a_picture_from_before_the_talk_is_looked_at_when_it_begins() -> None:
+def test_a_picture_sent_before_the_session_is_prefetched_at_its_start() -> None:
     stage = scene(active=False)
     stage.say("prepare")
     assert stage.say("video_frame", frame="early") == []
@@ -109,7 +109,7 @@ def test_a_picture_from_before_the_talk_is_looked_at_when_it_begins() -> None:
     assert looked_at(stage) == (("early",), ())
 
 
-def test_a_pause_forgets_the_pictures_that_wait_for_a_chunk() -> None:
+def test_a_pause_drops_the_pictures_that_wait_for_a_chunk() -> None:
     stage = scene()
     stage.say("video_frame", frame="before")
     stage.tell(Prefetched())
@@ -122,7 +122,7 @@ def test_a_pause_forgets_the_pictures_that_wait_for_a_chunk() -> None:
     assert unit_frames(stage) == ()
 
 
-def test_a_look_that_a_pause_overtakes_is_forgotten_after_it() -> None:
+def test_a_prefetch_overtaken_by_a_pause_is_dropped_after_it() -> None:
     stage = scene()
     stage.say("video_frame", frame="before")
     assert stage.say("pause")[-1] == "Send(paused)"
@@ -142,7 +142,7 @@ def test_pictures_of_a_chunk_outlast_a_pause() -> None:
     assert unit_frames(stage) == ("before",)
 
 
-def test_a_client_that_sends_pictures_alone_does_not_keep_the_engine_looking() -> None:
+def test_a_client_that_sends_only_pictures_does_not_keep_the_engine_busy() -> None:
     stage, looked = scene(max_frames_per_chunk=2), list[str]()
     for number in range(20):
         stage.say("video_frame", 0.04, frame=f"f{number}")
@@ -160,13 +160,13 @@ def test_a_client_that_sends_pictures_alone_does_not_keep_the_engine_looking() -
     assert looked_at(stage) == (("next",), ())
 
 
-def test_the_end_of_a_session_ends_its_look() -> None:
+def test_the_end_of_a_session_ends_its_prefetch() -> None:
     stage = scene()
     stage.say("video_frame", frame="f0")
     assert stage.say("stop") == ["Cancel", "Send(stopped)", "Release", "Close"]
 
 
-def test_a_full_context_ends_a_look() -> None:
+def test_a_full_context_ends_a_prefetch() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.5, frame="f1")
@@ -178,7 +178,7 @@ MAX_FRAMES = 2
 
 
 class Eyes:
-    """What a handler holds: it must be what waits, once nothing is under way."""
+    """A handler's pictures, which must be the waiting ones once no prefetch runs."""
 
     def __init__(self) -> None:
         self.held: Counter[Frame] = Counter()
@@ -207,7 +207,7 @@ SAID = ("audio_chunk", "video_frame", "video_frame", "pause", "resume", "prefetc
 
 
 @given(st.lists(st.tuples(st.sampled_from(SAID), st.sampled_from([0.0, 0.01, 0.5]))))
-def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
+def test_the_prefetched_pictures_are_the_waiting_ones(said: list[tuple[str, float]]) -> None:
     stage, eyes = scene(max_frames_per_chunk=MAX_FRAMES, max_backlog_chunks=2), Eyes()
     sent = 0
     for what, after_s in said:

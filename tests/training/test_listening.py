@@ -16,6 +16,7 @@ from training.nano.domain import control
 from training.nano.domain.catalogue import intents, words_of
 from training.nano.listening import FILE, Plan, train
 from training.nano.sessions import DuplexSession
+from training.nano.voice.stage_clock import StageClock
 
 CPU = torch.device("cpu")
 STEPS = 3
@@ -24,7 +25,7 @@ STEPS = 3
 @pytest.mark.learning
 def test_resumed_training_equals_uninterrupted_training(nano: Nano, tmp_path: Path) -> None:
     def weights(folder: str, stop: int) -> dict[str, torch.Tensor]:
-        plan = Plan(steps=STEPS, units=6, seed=3, stop_at=stop)
+        plan = Plan(StageClock(STEPS), units=6, seed=3, stop_at=stop)
         train([nano.bank_folder], nano.encoder, tmp_path / folder, plan, CPU)
         return torch.load(tmp_path / folder / FILE, weights_only=True)
 

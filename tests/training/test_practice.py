@@ -8,7 +8,7 @@ from random import Random
 import torch
 
 from tests.training.conftest import Nano
-from training.nano.asking import Talk
+from training.nano.asking import Dialogue
 from training.nano.batches import Conversations
 from training.nano.domain import control
 from training.nano.domain.catalogue import answer, is_held_out, learned_by_slots
@@ -21,8 +21,8 @@ from training.nano.turns import TurnsSession
 
 
 def asked(nano: Nano, *, practises: bool, count: int = 2_000) -> list[Question]:
-    talk = Talk.begin(nano.bank, Random(0), has_pictures=False)
-    return [talk.ask_in_writing(practises=practises) for _ in range(count)]
+    dialogue = Dialogue.begin(nano.bank, Random(0), has_pictures=False)
+    return [dialogue.ask_in_writing(practises=practises) for _ in range(count)]
 
 
 def test_what_is_typed_may_be_learned_and_practice_is_worked_out(nano: Nano) -> None:

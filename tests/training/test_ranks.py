@@ -13,9 +13,10 @@ import torch.distributed as dist
 from tests.training.conftest import Nano
 from training.nano.listening import FILE, Plan, train
 from training.nano.ranks import ALONE, Ranks, backend
+from training.nano.voice.stage_clock import StageClock
 
 COUNT = 2
-PLAN = Plan(steps=2, units=6, seed=3)
+PLAN = Plan(StageClock(2), units=6, seed=3)
 
 
 def joined(number: int, folder: Path) -> Ranks:

@@ -114,7 +114,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
     )
     served = executor.open_session("test", seed=0)
     voice = example.clips[0] if example.clips else None
-    prefix = duplex_prefix(session.talk.system_text)
+    prefix = duplex_prefix(session.dialogue.system_text)
     settings = DuplexSettings(force_listen_count=0, generate_audio=False)
     run_alone(
         duplex.feed_prompt(served, prefix, duplex_suffix(), settings=settings, voice_sample=voice),

@@ -37,9 +37,9 @@ REFUSED = ["Red zyzzyva.", "Call 555 now!", "Red (blue).", "Red", "red blue " * 
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("wheels")
     chitchat, chatterbot = folder / "chitchat.whl", folder / "chatterbot.whl"
-    talk = {"messages": [[{"text": text} for text in [" ".join(PLAIN), *REFUSED]]]}
+    dialogue = {"messages": [[{"text": text} for text in [" ".join(PLAIN), *REFUSED]]]}
     with zipfile.ZipFile(chitchat, "w") as archive:
-        archive.writestr("chitchat_dataset/dataset.json", json.dumps({"a": talk}))
+        archive.writestr("chitchat_dataset/dataset.json", json.dumps({"a": dialogue}))
     lines = {"conversations": [["red blue blue", "red blue blue"]]}
     with zipfile.ZipFile(chatterbot, "w") as archive:
         archive.writestr("chatterbot_corpus/data/english/ai.yml", yaml.safe_dump(lines))

@@ -200,8 +200,8 @@ def logits_of(
     states = lines.states[state_of.clamp(min=0)].to(tts.emb_text.weight.dtype)
     if is_training:
         ids = torch.where(is_code, replace_some(ids, table), ids)
-        kept = torch.rand(len(chosen), 1, 1, device=device) >= STATE_DROPOUT
-        states = states * kept
+        is_kept = torch.rand(len(chosen), 1, 1, device=device) >= STATE_DROPOUT
+        states = states * is_kept
     semantic = F.normalize(tts.projector_semantic(states), dim=-1) * has_state[..., None]
     text = tts.emb_text(torch.where(is_code, 0, ids)) + semantic
     code = tts.emb_code[0](torch.where(is_code, ids, SILENCE))

@@ -164,15 +164,15 @@ def batches(lines: Lines, n_rows: int, random: Random) -> Iterator[Tensor]:
         order = sorted(
             range(len(lines)), key=lambda i: lengths[i] + random.uniform(0, LENGTH_JITTER)
         )
-        cuts, first = [], 0
+        chunks, first = [], 0
         for at, index in enumerate(order):
             if (at + 1 - first) * (lengths[index] + LENGTH_JITTER) > n_rows and at > first:
-                cuts.append(order[first:at])
+                chunks.append(order[first:at])
                 first = at
-        cuts.append(order[first:])
-        random.shuffle(cuts)
-        for cut in cuts:
-            yield torch.tensor(cut)
+        chunks.append(order[first:])
+        random.shuffle(chunks)
+        for chunk in chunks:
+            yield torch.tensor(chunk)
 
 
 def logits_of(

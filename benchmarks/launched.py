@@ -25,11 +25,11 @@ from config import PROJECT_ROOT
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 300.0
-STOP_LIMIT_S = 180.0  # the limits end what hangs; they are far beyond what a busy machine needs
+STOP_LIMIT_S = 180.0  # both limits far exceed the need of a busy machine
 CALL_LIMIT_S = 60.0
-LOOK_S = 0.02  # between two looks at files
-ASK_S = 0.1  # between two questions to all programs, each of which costs time of all of them
-PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
+LOOK_S = 0.02  # polling interval of files
+ASK_S = 0.1  # polling interval of all processes, since each request costs them time
+PORTS = range(20_000, 32_000)  # below the ephemeral ports
 MARK = "LAUNCHED_IN"  # variable by which the system's processes are found again
 
 # Any: sections and answers are JSON.
@@ -84,7 +84,7 @@ class Device(StrEnum):
 
 @dataclass
 class Plan:
-    """What to start.
+    """Configuration of a launched system.
 
     Attributes:
         workers: number of workers.

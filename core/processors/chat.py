@@ -32,7 +32,7 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
@@ -43,7 +43,7 @@ ONE_SHOT_SESSION = "chat"
 @dataclass(frozen=True)
 class _Question:
     messages: list[Message]
-    options: PieceOptions
+    options: PrefillOptions
     settings: GenerationSettings
     voice: FloatArray | None
 
@@ -169,7 +169,7 @@ class ChatView(TurnView):
         self._seed = request.seed
         settings = generation_settings(request.generation, base)
         slices = self.context.model.processor.image_processor.max_slice_nums
-        options = PieceOptions(
+        options = PrefillOptions(
             max_slice_nums=request.image.max_slice_nums or slices,
             omni_mode=request.omni_mode,
             use_image_id=request.image.use_image_id,

@@ -42,7 +42,7 @@ from core.schemas.streaming import (
     StreamingRequest,
 )
 from MiniCPMO45.engine.session import SnapshotError
-from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PieceOptions
+from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings
@@ -77,7 +77,7 @@ class StreamingView(TurnView):
         speech = speech_sampling(request.streaming.tts_sampling)
         reply = generation_settings(request.generation, GenerationSettings(speech=speech))
         self._drawing = reply
-        options = PieceOptions(
+        options = PrefillOptions(
             max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
             omni_mode=request.omni_mode,
             is_last_chunk=request.is_last_chunk,
@@ -132,7 +132,7 @@ class StreamingView(TurnView):
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
         self._drawing = generation_settings(chosen.generation, base)
-        options = PieceOptions(use_tts_template=speaks)
+        options = PrefillOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
         [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
         self._has_replied = True  # what follows is a turn of its own in the counts
@@ -151,7 +151,7 @@ class StreamingView(TurnView):
         """
         content: list[Item] = [*frames, segment]
         message = Message(Role.USER.value, content)
-        await self.feed(self.session.id, [message], self._pieces)
+        await self.feed(self.session.id, [message], self._options)
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
         """Answer the user's turn; `sets_rollback_point` replaces the point to roll back to."""
@@ -235,8 +235,8 @@ class StreamingView(TurnView):
         """Return how the reply is drawn; what is None or absent is as the prefill said."""
         usual = replace(
             self._drawing,
-            use_speech_template=self._pieces.use_tts_template,
-            enable_thinking=self._pieces.enable_thinking,
+            use_speech_template=self._options.use_tts_template,
+            enable_thinking=self._options.enable_thinking,
         )
         return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
 

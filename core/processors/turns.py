@@ -18,7 +18,7 @@ from core.schemas.common import TokenStats
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
@@ -37,7 +37,7 @@ class TurnView(View):
         self.reply_end: ReplyEnd | None = None
         self._voice: FloatArray | None = None
         self.token_stats = TokenStats()
-        self._pieces = PieceOptions()  # how messages are read
+        self._options = PrefillOptions()  # of prefill
         self._drawing = GenerationSettings()  # how replies are drawn
         self._has_replied = True
 
@@ -74,7 +74,7 @@ class TurnView(View):
         run_inline(self.reset(session_id))
 
     async def feed(
-        self, session_id: str, messages: Sequence[Message], options: PieceOptions
+        self, session_id: str, messages: Sequence[Message], options: PrefillOptions
     ) -> list[str]:
         """Feed messages one by one behind what the cache holds; return the text fed for each.
 
@@ -86,12 +86,12 @@ class TurnView(View):
             ContextFullError: the conversation is too long for the model.
         """
         session = await self._session_for(session_id)
-        self._pieces = options
+        self._options = options
         prompts = []
         for number, message in enumerate(messages, start=1):
             is_last = options.is_last_chunk and number == len(messages)
-            piece = replace(options, is_last_chunk=is_last)
-            steps = self.context.model.streaming.prefill(session, message, piece)
+            chunk = replace(options, is_last_chunk=is_last)
+            steps = self.context.model.streaming.prefill(session, message, chunk)
             prompts.append(await self.context.run(steps))
             self._count_input(session)
         return prompts

@@ -119,7 +119,7 @@ def test_d25_a_penalty_makes_less_likely_whatever_the_sign(
     logits: Callable[[dict[int, float]], Tensor],
 ) -> None:
     row, generator = logits({bench.a: -1.0, bench.b: -1.2}), torch.Generator()
-    theirs.said = [bench.b]
+    theirs.decisions = [bench.b]
     assert theirs.decide(row.clone(), [], GREEDY, generator) == bench.b, "repeated, and likelier"
     assert ours.decide(row, [bench.b], GREEDY, generator) == bench.a
     history: list[int] = []
@@ -127,7 +127,7 @@ def test_d25_a_penalty_makes_less_likely_whatever_the_sign(
         ours.decide(logits({token: 9.0}), history, SETTINGS, generator)
         theirs.decide(logits({token: 9.0}), [], SETTINGS, generator)
     assert history == [bench.a]
-    assert theirs.said[-2:] == [bench.tokens.speak, bench.a], "control tokens, too"
+    assert theirs.decisions[-2:] == [bench.tokens.speak, bench.a], "control tokens, too"
 
 
 def test_d26_decisions_are_taken_in_float32(

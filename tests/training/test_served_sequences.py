@@ -16,7 +16,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
+from MiniCPMO45.modes.prompt_input import MessageInput, PrefillOptions
 from MiniCPMO45.modes.speech import ReplySpeech
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
@@ -151,7 +151,7 @@ def test_turn_based_sequence_equals_serving(nano: Nano, seed: int) -> None:
         reply = run_alone(streaming.reply(served, session.messages[:-1], settings), executor)
         assert reply.text == session.messages[-1].content
     else:
-        options = PieceOptions(use_tts_template=session.can_be_spoken)
+        options = PrefillOptions(use_tts_template=session.can_be_spoken)
         for message in session.messages:
             if message.role == "assistant":
                 run_alone(streaming.generate(served, settings), executor)

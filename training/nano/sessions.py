@@ -115,35 +115,35 @@ class DuplexSession:
         random, first = self.random, self.unit
         other = self.dialogue.substitute(asked.question)
         reply = self.dialogue.reply(other or asked.question)
-        pieces = split_reply(reply)
-        stop_unit, stop_s, barging = first + len(pieces), math.inf, None
-        if len(pieces) > 1 and random.random() < INTERRUPTED * min(2.0, len(pieces) / 3):
+        texts = split_reply(reply)
+        stop_unit, stop_s, interruption = first + len(texts), math.inf, None
+        if len(texts) > 1 and random.random() < INTERRUPTED * min(2.0, len(texts) / 3):
             is_stop = random.random() < STOPPED and control.STOP in self.dialogue.bank.weights
-            barging = self.dialogue.ask_about(control.STOP) if is_stop else self.dialogue.ask()
-            stop_s = random.uniform(first + 1.05, first + len(pieces) + 0.3)
-            evident_s = stop_s + min(EVIDENCE_S, barging.duration_s)
+            interruption = self.dialogue.ask_about(control.STOP) if is_stop else self.dialogue.ask()
+            stop_s = random.uniform(first + 1.05, first + len(texts) + 0.3)
+            evident_s = stop_s + min(EVIDENCE_S, interruption.duration_s)
             stop_unit = min(stop_unit, max(unit_after(evident_s), first + 1))
-        said = self._speak(pieces, stop_unit, stop_s)
-        is_cut = said < len(pieces)
-        self.layout.close_reply(reply, has_ended=not is_cut, intent=asked.question.intent)
+        spoken = self._speak(texts, stop_unit, stop_s)
+        is_interrupted = spoken < len(texts)
+        self.layout.close_reply(reply, has_ended=not is_interrupted, intent=asked.question.intent)
         if other:
             self.layout.mask_until(RESTATED_UNTIL)
-        self._echo(reply, first, said)
-        if is_cut and self.unit < self.n_units:
-            self._end_turn("".join(pieces[said:]))
-        if barging is None:
+        self._echo(reply, first, spoken)
+        if is_interrupted and self.unit < self.n_units:
+            self._end_turn("".join(texts[spoken:]))
+        if interruption is None:
             gap_s = random.uniform(-0.6, 3.5 if random.random() < WAITS else 0.8)
-            return first + said + 1 + max(gap_s, 0.1 - 1.0), self.dialogue.ask()
-        if barging.question.intent == control.STOP and is_cut:
-            self._ask(barging, stop_s)
-            after_s = stop_s + barging.duration_s
+            return first + spoken + 1 + max(gap_s, 0.1 - 1.0), self.dialogue.ask()
+        if interruption.question.intent == control.STOP and is_interrupted:
+            self._ask(interruption, stop_s)
+            after_s = stop_s + interruption.duration_s
             return after_s + random.uniform(0.6, 3.0), self.dialogue.ask()
-        return stop_s, barging
+        return stop_s, interruption
 
-    def _speak(self, pieces: list[str], stop_unit: int, stop_s: float) -> int:
+    def _speak(self, texts: list[str], stop_unit: int, stop_s: float) -> int:
         """Add units of speech up to `stop_unit`; return their number."""
-        said = 0
-        for number, piece in enumerate(pieces):
+        spoken = 0
+        for number, text in enumerate(texts):
             if self.unit >= min(stop_unit, self.n_units):
                 break
             overlap_s = self.unit + 1 - UNSEEN_S - stop_s
@@ -151,10 +151,10 @@ class DuplexSession:
             if overlap_s > DOUBT_S:
                 weight = 0.0  # the user may have begun: either decision is right
             self.layout.add_input(has_picture=self.has_pictures)
-            self.layout.speak(piece, ends=number == len(pieces) - 1, weight=weight)
+            self.layout.speak(text, ends=number == len(texts) - 1, weight=weight)
             self.unit += 1
-            said += 1
-        return said
+            spoken += 1
+        return spoken
 
     def _end_turn(self, unsaid: str) -> None:
         self.layout.add_input(has_picture=self.has_pictures)
@@ -180,7 +180,7 @@ class DuplexSession:
             words = " ".join(words_of(asked.question.text))
             self.layout.transcript += self.layout.tokenizer.encode(f" {words}")
 
-    def _echo(self, reply: str, first: int, said: int) -> None:
+    def _echo(self, reply: str, first: int, spoken: int) -> None:
         """Add the echo of the model's own voice."""
         if not self.echo_gain:
             return
@@ -188,7 +188,7 @@ class DuplexSession:
         if own is None:
             return
         delay_s = self.random.uniform(0.05, 0.5)
-        played = own[: int((said + self.random.uniform(0.0, 1.0)) * SAMPLE_RATE_HZ)]
+        played = own[: int((spoken + self.random.uniform(0.0, 1.0)) * SAMPLE_RATE_HZ)]
         echo = at_speed(played, self.random.uniform(0.97, 1.03))
         start = LEAD_SAMPLES + int((first + 1 + delay_s) * SAMPLE_RATE_HZ)
         part = echo[: max(0, len(self.stream) - start)]

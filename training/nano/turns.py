@@ -27,7 +27,7 @@ ONE_SHOT = 0.5  # of the conversations
 PICTURED = 0.3  # of the conversations
 MOST_ROUNDS, PRACTISED_ROUNDS = 6, 6
 BARE, PRACTISED_BARE = 0.25, 0.5  # of the conversations have no system prompt
-PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
+CHUNK_OPTIONS = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
 _PICTURE = Image.new("RGB", (448, 448))
 
@@ -74,7 +74,7 @@ class TurnsSession:
         content = self._system_content()
         if content:
             self.messages.append(Message("system", content))
-            self._piece(
+            self._add_chunk(
                 content, lambda text: prompts.message_text("system", text), is_first_sound=False
             )
         rounds = PRACTISED_ROUNDS if self.practises else self.random.randint(1, MOST_ROUNDS)
@@ -84,8 +84,8 @@ class TurnsSession:
                 asked = [_PICTURE, *asked]
             opening = self.layout.opening
             self.messages.append(Message("user", asked))
-            self._piece(
-                asked, partial(prompts.user_piece, opening=opening), is_first_sound=number == 0
+            self._add_chunk(
+                asked, partial(prompts.user_chunk, opening=opening), is_first_sound=number == 0
             )
             self.layout.open_reply(can_be_spoken=self.can_be_spoken)
             self.messages.append(Message("assistant", self._answer(question, is_one_shot=False)))
@@ -121,13 +121,13 @@ class TurnsSession:
             self.layout.mask_until(RESTATED_UNTIL)
         return reply
 
-    def _piece(
+    def _add_chunk(
         self, content: list[Part], frame: Callable[[str], str], *, is_first_sound: bool
     ) -> None:
         if is_first_sound:
             content = list(content)
             pad_first_audio(content)
-        prompt = self.processor.render_piece(content, frame, PIECE)
+        prompt = self.processor.render_content(content, frame, CHUNK_OPTIONS)
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
         dropped = len(prompt.ids) - len(self.layout.next_user(prompt.ids))
         self.layout.add_media(

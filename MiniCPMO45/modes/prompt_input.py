@@ -36,7 +36,7 @@ STREAMING_SLICES = 1  # default slices per picture; source: docs/specification/m
 
 
 @dataclass(frozen=True)
-class PieceOptions(PromptOptions):
+class PrefillOptions(PromptOptions):
     """Options of one message or one chunk of a user turn; only whole histories number pictures.
 
     Attributes:
@@ -62,7 +62,7 @@ class MessageInput:
         self.config = config
         self.processor = processor
 
-    def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
+    def render_message(self, session: Session, message: Message, options: PrefillOptions) -> Prompt:
         """Render a message as continuation of the cached text; raises `ProcessingError`."""
         content = message.content
         if message.role == "user" and not isinstance(content, str):
@@ -70,14 +70,14 @@ class MessageInput:
             if session.audio_input.audio_units == 0:
                 pad_first_audio(content)
         frame = _frame(session.turn.opening, message.role, options)
-        return self.processor.render_piece(content, frame, replace(options, use_image_id=False))
+        return self.processor.render_content(content, frame, replace(options, use_image_id=False))
 
-    def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
+    def render_history(self, messages: Sequence[Message], options: PrefillOptions) -> Prompt:
         """Render a complete history; raises `ProcessingError` or `PromptTooLongError`."""
         return self.processor.render(messages, options)
 
     def embed_message(
-        self, session: Session, prompt: Prompt, role: str, options: PieceOptions
+        self, session: Session, prompt: Prompt, role: str, options: PrefillOptions
     ) -> Steps[Pieces]:
         """Encode a message's media; live user audio extends the session's stream."""
         pictures = yield from embed_pictures(prompt)
@@ -94,7 +94,7 @@ class MessageInput:
         return lay_out(prompt, pictures, audio)
 
     def _embed_stream(
-        self, audio_input: AudioInputState, prompt: Prompt, options: PieceOptions
+        self, audio_input: AudioInputState, prompt: Prompt, options: PrefillOptions
     ) -> Steps[list[Tensor]]:
         """Encode live audio unit by unit; an incomplete unit waits for the next chunk."""
         audio = []
@@ -122,10 +122,10 @@ def pad_first_audio(content: list) -> None:
             break
 
 
-def _frame(opening: TurnOpening, role: str, options: PieceOptions) -> Callable[[str], str]:
+def _frame(opening: TurnOpening, role: str, options: PrefillOptions) -> Callable[[str], str]:
     """Return the function that adds the text around a message's content."""
     if role == "user":
-        return lambda content: prompts.user_piece(content, opening)
+        return lambda content: prompts.user_chunk(content, opening)
     if role == "assistant" and opening is not TurnOpening.FIRST:
         prefix = prompts.reply_prefix(
             enable_thinking=options.enable_thinking,

@@ -273,7 +273,7 @@ def _speak_early(
 
 
 @dataclass(frozen=True, eq=False)
-class ReplyPiece:
+class ReplyChunk:
     """The next part of a streamed reply; `waveform` is float32 [samples] at 24 kHz."""
 
     text: str
@@ -300,7 +300,7 @@ class ReplySpeech:
         is_text_end: bool,
         take_text: Callable[[], str],
     ) -> Steps[None]:
-        """Synthesise one group of text tokens; emits a `ReplyPiece` per second of speech."""
+        """Synthesise one group of text tokens; emits a `ReplyChunk` per second of speech."""
         codes = session.speech.codes
         run = CodeRun(
             session,
@@ -316,15 +316,15 @@ class ReplySpeech:
                 second = codes[-CODES_PER_UNIT:]
                 wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
                 if len(wave):
-                    yield Emit(ReplyPiece(take_text(), wave.cpu().numpy()))
+                    yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
 
     def finish(self, session: Session, take_text: Callable[[], str]) -> Steps[None]:
-        """Synthesise the remaining codes and end the reply; emits the last `ReplyPiece`."""
+        """Synthesise the remaining codes and end the reply; emits the last `ReplyChunk`."""
         codes = session.speech.codes
         if codes:
             rest = codes[len(codes) // CODES_PER_UNIT * CODES_PER_UNIT :]
             wave = yield from vocode(session, rest, is_last=True, fewest=WINDOW_CODES)
-            yield Emit(ReplyPiece(take_text(), wave.cpu().numpy()))
+            yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
         session.reset_speech()
 
     def speak_whole(

@@ -16,8 +16,8 @@ from torch import Tensor
 from MiniCPMO45.engine.policies import ReplyPolicy
 from MiniCPMO45.engine.session import Round, Session, maintain_rounds, window_now
 from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
-from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions, Pieces
-from MiniCPMO45.modes.speech import ReplyPiece, ReplySpeech
+from MiniCPMO45.modes.prompt_input import MessageInput, Pieces, PrefillOptions
+from MiniCPMO45.modes.speech import ReplyChunk, ReplySpeech
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.processor import Message, Prompt, PromptOptions
@@ -81,7 +81,7 @@ class StreamingCapability:
         self.speech = speech
 
     def prefill(
-        self, session: Session, message: Message, options: PieceOptions | None = None
+        self, session: Session, message: Message, options: PrefillOptions | None = None
     ) -> Steps[str]:
         """Append one message, or one chunk of a user turn, to the cache.
 
@@ -91,7 +91,7 @@ class StreamingCapability:
         Raises:
             ProcessingError: a part cannot be used; nothing was fed.
         """
-        options = options or PieceOptions()
+        options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
         is_user = message.role == "user"
         prompt = self.messages.render_message(session, message, options)
@@ -108,10 +108,10 @@ class StreamingCapability:
         return prompt.text
 
     def prefill_history(
-        self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
+        self, session: Session, messages: Sequence[Message], options: PrefillOptions | None = None
     ) -> Steps[str]:
         """Prefill a complete history into a fresh session; return its text with media markers."""
-        options = options or PieceOptions(omni_mode=False)
+        options = options or PrefillOptions(omni_mode=False)
         prompt = self.messages.render_history(messages, options)
         pieces = yield from self.messages.embed_history(session, prompt)
         yield from self._feed(session, pieces, "user")
@@ -119,7 +119,7 @@ class StreamingCapability:
         return prompt.text
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
-        """Generate a reply, streamed as `ReplyPiece`s.
+        """Generate a reply, streamed as `ReplyChunk`s.
 
         With an open voice the text is spoken in groups of tokens. Otherwise, and for function
         calls, it is emitted token by token. `session.stop` ends the reply.
@@ -145,7 +145,7 @@ class StreamingCapability:
             yield from self.speech.finish(session, lambda: self._new_text(reply))
         rest = self._new_text(reply, is_final=True)
         if rest:
-            yield Emit(ReplyPiece(rest))
+            yield Emit(ReplyChunk(rest))
         return self._end(session, reply, start)
 
     def reply_over_cache(
@@ -170,7 +170,7 @@ class StreamingCapability:
         session: Session,
         messages: Sequence[Message],
         settings: GenerationSettings,
-        options: PieceOptions | None = None,
+        options: PrefillOptions | None = None,
     ) -> Steps[ReplyResult]:
         """Answer a complete history in a fresh session: generate the whole reply, then its speech.
 
@@ -321,7 +321,7 @@ class StreamingCapability:
         if not speaks:
             text = self._new_text(reply)
             if text:
-                yield Emit(ReplyPiece(text))
+                yield Emit(ReplyChunk(text))
             return
         ids = ids[: self.policy.tokens.spoken_count(ids)]
         if not reply.ids or (not ids and not session.speech.codes):

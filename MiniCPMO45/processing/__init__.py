@@ -1,1 +1,1 @@
-"""What goes into the model: text, sound and pictures as ids, log-mels and patches."""
+"""Preprocessing: text to token ids, audio to log-mels, images to patches."""

@@ -174,7 +174,7 @@ class MiniCPMOProcessor(ProcessorMixin):
         )
         return self._prompt(text, parts, options)
 
-    def render_piece(
+    def render_content(
         self, content: Content, frame: Callable[[str], str], options: PromptOptions | None = None
     ) -> Prompt:
         """Render the content of one message, or a chunk of it, inside the text that `frame` adds.

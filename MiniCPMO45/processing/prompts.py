@@ -127,7 +127,7 @@ def message_text(role: str, content: str) -> str:
     return f"{MESSAGE_START}{role}\n{content}{MESSAGE_END}"
 
 
-def user_piece(content: str, opening: TurnOpening) -> str:
+def user_chunk(content: str, opening: TurnOpening) -> str:
     """Return the text of one chunk of a user turn, which stays open."""
     header = f"{MESSAGE_START}user\n"
     match opening:

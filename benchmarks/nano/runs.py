@@ -20,7 +20,7 @@ from MiniCPMO45.engine.policies import GenerationSettings
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
@@ -104,7 +104,7 @@ class Stage:
         self,
         questions: Iterable[Content],
         settings: GenerationSettings,
-        options: PieceOptions | None = None,
+        options: PrefillOptions | None = None,
     ) -> list[ReplyResult]:
         """Answer questions of texts and pictures, each in a conversation of its own."""
         messages = ([Message("user", parts)] for parts in questions)
@@ -154,7 +154,7 @@ class Stage:
         self,
         messages: list[Message],
         settings: GenerationSettings,
-        options: PieceOptions | None,
+        options: PrefillOptions | None,
     ) -> Steps[ReplyResult]:
         session, voice = self._opened(), self._context.default_voice
         try:
@@ -176,10 +176,10 @@ def recorded(sound: Samples, random: Random) -> Scene:
 
     def second(number: int, log: ConversationLog) -> Samples:
         del log
-        piece = np.zeros(UNIT_SAMPLES, np.float32)
+        samples = np.zeros(UNIT_SAMPLES, np.float32)
         part = sound[number * UNIT_SAMPLES : (number + 1) * UNIT_SAMPLES]
-        piece[: len(part)] = part
-        return piece + NOISE_FLOOR * noise.standard_normal(UNIT_SAMPLES).astype(np.float32)
+        samples[: len(part)] = part
+        return samples + NOISE_FLOOR * noise.standard_normal(UNIT_SAMPLES).astype(np.float32)
 
     return second
 

@@ -15,7 +15,7 @@ from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure, share
 from benchmarks.nano.runs import Stage, is_exact
 from MiniCPMO45.engine.policies import GenerationSettings
-from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from training.nano.domain.camera import DIGIT, INTENTS
 from training.nano.domain.catalogue import answer, words_of
 from training.nano.domain.kinds import Context, Scene
@@ -60,7 +60,7 @@ def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.I
 
 def sees(stage: Stage, count: int, seed: int, folder: Path) -> Figure:
     settings = GenerationSettings(do_sample=False, max_new_tokens=40, generate_audio=False)
-    options = PieceOptions(max_slice_nums=1)
+    options = PrefillOptions(max_slice_nums=1)
     asked = [
         (picture, QUESTIONS[name], _right(name, scene))
         for scene, picture in scenes(count, seed, folder)

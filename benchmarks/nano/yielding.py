@@ -115,16 +115,16 @@ class _Echoing:
         self._start: int | None = None
 
     def __call__(self, number: int, log: ConversationLog) -> Samples:
-        piece = self._room(number, log).copy()
-        piece += self._echo(number, log)
+        samples = self._room(number, log).copy()
+        samples += self._echo(number, log)
         first = log.first_spoken
         if self._stop is not None and first is not None:
             if self._start is None and number >= first + self._wait:
                 self._start = number * UNIT_SAMPLES + int(self._random.random() * UNIT_SAMPLES)
                 self.stop_end_s = self._start / UNIT_SAMPLES + self._stop.duration_s
             if self._start is not None:
-                piece += _window(self._stop.samples, self._start, number)
-        return piece
+                samples += _window(self._stop.samples, self._start, number)
+        return samples
 
     def _echo(self, number: int, log: ConversationLog) -> Samples:
         """Return the echo of earlier units in second `number`."""
@@ -138,9 +138,9 @@ class _Echoing:
 
 def _window(sound: Samples, start: int, second: int) -> Samples:
     """Return one second of a sound that begins at sample `start`."""
-    piece = np.zeros(UNIT_SAMPLES, np.float32)
+    samples = np.zeros(UNIT_SAMPLES, np.float32)
     first = second * UNIT_SAMPLES - start
     part = sound[max(0, first) : max(0, first + UNIT_SAMPLES)]
     offset = max(0, -first)
-    piece[offset : offset + len(part)] = part
-    return piece
+    samples[offset : offset + len(part)] = part
+    return samples

@@ -1,4 +1,4 @@
-"""What a page plays, measured: two scripts that come into it before its own."""
+"""Two scripts, injected before a page's own, that measure its audio output."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ METER: Final = Path(__file__).with_name("meter.js")
 """An audio worklet; expected as text in `window.__meter`."""
 
 TAP: Final = Path(__file__).with_name("tap.js")
-"""Puts the meter before every loudspeaker; `__tap.frames` are pieces of 10 ms."""
+"""Inserts the meter before every audio destination; `__tap.frames` are blocks of 10 ms."""

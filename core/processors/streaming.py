@@ -41,7 +41,7 @@ from core.schemas.streaming import (
     StreamingRequest,
 )
 from MiniCPMO45.engine.session import SnapshotError
-from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PieceOptions
+from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
@@ -74,7 +74,7 @@ class StreamingView(TurnView):
         await self._use_voice_of(request.streaming)
         speech = override(SpeechSampling(), request.streaming.tts_sampling)
         self._drawing = override(GenerationSettings(speech=speech), request.generation)
-        options = PieceOptions(
+        options = PrefillOptions(
             max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
             omni_mode=request.omni_mode,
             is_last_chunk=request.is_last_chunk,
@@ -129,7 +129,7 @@ class StreamingView(TurnView):
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
         self._drawing = override(base, chosen.generation)
-        options = PieceOptions(use_tts_template=speaks)
+        options = PrefillOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
         [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
         self._has_replied = True  # the counts of the first turn begin after the prompt
@@ -145,7 +145,7 @@ class StreamingView(TurnView):
         """
         content: list[Item] = [*frames, segment]
         message = Message(Role.USER.value, content)
-        await self.feed(self.session.id, [message], self._pieces)
+        await self.feed(self.session.id, [message], self._options)
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
         """Answer the user's turn; `sets_rollback_point` replaces the rollback point."""
@@ -228,8 +228,8 @@ class StreamingView(TurnView):
         """Return the reply's settings; None or an absent field takes the prefill's value."""
         usual = replace(
             self._drawing,
-            use_speech_template=self._pieces.use_tts_template,
-            enable_thinking=self._pieces.enable_thinking,
+            use_speech_template=self._options.use_tts_template,
+            enable_thinking=self._options.enable_thinking,
         )
         return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
 

@@ -32,8 +32,8 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.prompt_input import PieceOptions
-from MiniCPMO45.modes.speech import ReplyPiece
+from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
@@ -54,7 +54,7 @@ class TurnView(View):
         self.reply_end: ReplyEnd | None = None
         self.token_stats = TokenStats()
         self._voice: FloatArray | None = None
-        self._pieces = PieceOptions()  # how messages are rendered
+        self._options = PrefillOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn
         self._has_replied = True
 
@@ -91,7 +91,7 @@ class TurnView(View):
         run_inline(self.reset(session_id))
 
     async def feed(
-        self, session_id: str, messages: Sequence[Message], options: PieceOptions
+        self, session_id: str, messages: Sequence[Message], options: PrefillOptions
     ) -> list[str]:
         """Feed messages one by one after those in the cache; return the text fed for each.
 
@@ -103,12 +103,12 @@ class TurnView(View):
             ContextFullError: the conversation is too long for the model.
         """
         session = await self._session_for(session_id)
-        self._pieces = options
+        self._options = options
         prompts = []
         for number, message in enumerate(messages, start=1):
             is_last = options.is_last_chunk and number == len(messages)
-            piece = replace(options, is_last_chunk=is_last)
-            steps = self.context.model.streaming.prefill(session, message, piece)
+            chunk = replace(options, is_last_chunk=is_last)
+            steps = self.context.model.streaming.prefill(session, message, chunk)
             prompts.append(await self.context.run(steps))
             self._count_input(session)
         return prompts
@@ -203,7 +203,7 @@ def _try_voice(voice: FloatArray) -> Steps[None]:
     yield OpenVoice(voice, None)
 
 
-def _chunk(index: int, piece: ReplyPiece, spent_s: float) -> StreamingChunk:
+def _chunk(index: int, piece: ReplyChunk, spent_s: float) -> StreamingChunk:
     wave = piece.waveform
     return StreamingChunk(
         chunk_index=index,
@@ -218,7 +218,7 @@ class _Question:
     """A decoded request."""
 
     messages: list[Message]
-    options: PieceOptions
+    options: PrefillOptions
     settings: GenerationSettings
     voice: FloatArray | None
 
@@ -325,7 +325,7 @@ class ChatView(TurnView):
         self._seed = request.seed
         settings = override(base, request.generation)
         slices = self.context.model.processor.image_processor.max_slice_nums
-        options = PieceOptions(
+        options = PrefillOptions(
             max_slice_nums=request.image.max_slice_nums or slices,
             omni_mode=request.omni_mode,
             use_image_id=request.image.use_image_id,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.policies import ReplyPolicy
-from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
-from MiniCPMO45.modes.speech import ReplyPiece
+from MiniCPMO45.modes.prompt_input import MessageInput, PrefillOptions
+from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import GROUP_TOKENS
 from MiniCPMO45.processing.processor import Message, Part
 from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER
@@ -97,7 +97,7 @@ class _Replay:
         self._tag(10 * number)
         self.parts.tts_log.clear()
         first_call = len(self.parts.llm_log.hidden)
-        pieces, result = self._generate(turn)
+        chunks, result = self._generate(turn)
         self._tag(10 * number + 1)
         self.report.exact(f"{name}/tokens", list(result.ids), turn["tokens"])
         self.report.exact(f"{name}/decoded", result.text, turn["decoded"])
@@ -110,10 +110,10 @@ class _Replay:
         ]
         self.report.exact(f"{name}/rounds", rounds, turn["rounds"])
         texts = "".join(turn["texts"] if self.has_speech else turn["streamed_text"])
-        self.report.exact(f"{name}/streamed_text", "".join(p.text for p in pieces), texts)
+        self.report.exact(f"{name}/streamed_text", "".join(p.text for p in chunks), texts)
         self._compare_hidden(number, turn, self.parts.llm_log.hidden[first_call:])
         if self.has_speech:
-            self._compare_speech(number, turn, pieces)
+            self._compare_speech(number, turn, chunks)
 
     def _prefill(self, given: dict[str, Any]) -> tuple[str, int]:
         if "role" in given:
@@ -121,7 +121,7 @@ class _Replay:
             assert match is not None, given["prompt"]
             message = Message(match[1], self._content(match[2]))
             steps = self.chat.prefill(
-                self.session, message, PieceOptions(omni_mode=False, max_slice_nums=1)
+                self.session, message, PrefillOptions(omni_mode=False, max_slice_nums=1)
             )
         else:
             messages = [
@@ -132,7 +132,7 @@ class _Replay:
             steps = self.chat.prefill_history(self.session, messages, options)
         return run_alone(steps, self.parts.executor), self.session.kv.length
 
-    def _generate(self, turn: dict[str, Any]) -> tuple[list[ReplyPiece], Any]:
+    def _generate(self, turn: dict[str, Any]) -> tuple[list[ReplyChunk], Any]:
         settings = GenerationSettings(
             max_new_tokens=GROUP_TOKENS * len(turn["token_chunks"]),
             do_sample=False,
@@ -140,12 +140,12 @@ class _Replay:
             speech=SpeechSampling(max_codes_per_chunk=MOST_CODES, is_greedy=True),
         )
         stream = stream_alone(self.chat.generate(self.session, settings), self.parts.executor)
-        pieces = []
+        chunks = []
         while True:
             try:
-                pieces.append(next(stream))
+                chunks.append(next(stream))
             except StopIteration as end:
-                return pieces, end.value
+                return chunks, end.value
 
     def _compare_hidden(self, number: int, turn: dict[str, Any], calls: list[Tensor]) -> None:
         """The prefix is the first call; each later call fed one token."""
@@ -159,7 +159,7 @@ class _Replay:
             self.report.close(f"{self.file}/{key}", fed[start:stop], self.want[key], **HIDDEN)
             start = stop
 
-    def _compare_speech(self, number: int, turn: dict[str, Any], pieces: list[ReplyPiece]) -> None:
+    def _compare_speech(self, number: int, turn: dict[str, Any], chunks: list[ReplyChunk]) -> None:
         log, want, prefix = self.parts.tts_log, self.want, f"turn{number}"
         calls = turn["tts_calls"]
         got = [
@@ -177,7 +177,7 @@ class _Replay:
         key = f"{prefix}_tts_hidden"
         hidden = torch.stack([each[-1] for each in log.hidden])
         self.report.close(f"{self.file}/{key}", hidden, want[key], **HIDDEN)
-        waves = [piece.waveform for piece in pieces if piece.waveform is not None]
+        waves = [chunk.waveform for chunk in chunks if chunk.waveform is not None]
         lengths = [len(wave) for wave in waves]
         self.report.exact(f"{self.file}_meta/{prefix}/wav_lengths", lengths, turn["wav_lengths"])
         for index, wave in enumerate(waves):
@@ -202,10 +202,12 @@ class _Replay:
         self.tags += [tag] * (fed - len(self.tags))
 
 
-def history_options(reader: MessageInput, messages: Sequence[Message], length: int) -> PieceOptions:
+def history_options(
+    reader: MessageInput, messages: Sequence[Message], length: int
+) -> PrefillOptions:
     """Return options with the lowest slice limit that gives the recorded length of a history."""
     choices = [
-        PieceOptions(omni_mode=False, max_slice_nums=limit) for limit in range(1, MOST_SLICES + 1)
+        PrefillOptions(omni_mode=False, max_slice_nums=limit) for limit in range(1, MOST_SLICES + 1)
     ]
     fitting = (each for each in choices if len(reader.render_history(messages, each).ids) == length)
     return next(fitting, choices[0])

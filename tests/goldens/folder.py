@@ -39,11 +39,11 @@ class GoldenFolder:
     checkpoint: Path
 
     def has(self, name: str) -> bool:
-        """Whether `name.safetensors` (or `name.npz`) was recorded."""
+        """Return whether `name.safetensors` or `name.npz` was recorded."""
         return any((self.path / f"{name}{ext}").is_file() for ext in (".safetensors", ".npz"))
 
     def tensors(self, name: str) -> Recording:
-        """All arrays of `name.safetensors` or `name.npz`; bfloat16 widened to float32."""
+        """Return all arrays of `name.safetensors` or `name.npz`; bfloat16 widened to float32."""
         archive = self.path / f"{name}.npz"
         if archive.is_file():
             with np.load(archive) as opened:

@@ -17,8 +17,8 @@ from MiniCPMO45.engine.session import Round, Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.prompt_input import (
     MessageInput,
-    PieceOptions,
     Pieces,
+    PrefillOptions,
     embed_clips,
     embed_pictures,
     lay_out,
@@ -34,16 +34,16 @@ from tests.goldens.recorded_model import GappedRope
 class RecordedInput(MessageInput):
     """D5: the clips of a message are concatenated before the log-mel."""
 
-    def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
+    def render_message(self, session: Session, message: Message, options: PrefillOptions) -> Prompt:
         prompt = super().render_message(session, message, options)
         return _joined(prompt, [len(prompt.clips)])
 
-    def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
+    def render_history(self, messages: Sequence[Message], options: PrefillOptions) -> Prompt:
         counts = [sum(isinstance(part, np.ndarray) for part in m.content) for m in messages]
         return _joined(super().render_history(messages, options), counts)
 
     def embed_message(
-        self, session: Session, prompt: Prompt, role: str, options: PieceOptions
+        self, session: Session, prompt: Prompt, role: str, options: PrefillOptions
     ) -> Steps[Pieces]:
         """Embed one message; recordings have no live streams."""
         return (yield from self._embed(prompt, None))

@@ -103,7 +103,7 @@ def _compare_audio(
 
 def _compare_images(cases: list[Any], processor: MiniCPMOProcessor, report: Report) -> None:
     for i, case in enumerate(cases):
-        prompt = processor.render_piece(
+        prompt = processor.render_content(
             [Image.new("RGB", tuple(case["size"]))],
             lambda text: text,
             PromptOptions(max_slice_nums=case["max_slice_nums"], use_image_id=case["use_image_id"]),

@@ -179,7 +179,7 @@ def test_clips_are_those_of_the_stock_layers(toy: ToyEncoder) -> None:
 
 @pytest.mark.parametrize("has_fixed_passes", [False, True])
 def test_units_equal_those_of_the_stock_layers(toy: ToyEncoder, has_fixed_passes: bool) -> None:
-    """Whole, short and without context, in a batch with streams of other ages."""
+    """Full and short units, with and without context, at different stream positions."""
     frames = AudioEmbedder(
         toy.encoder, nn.Identity(), pool_step=1, has_fixed_passes=has_fixed_passes
     )

@@ -19,7 +19,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message, PromptTooLongError
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
@@ -100,7 +100,7 @@ def test_a_history_with_sound_asks_for_speech_and_is_read_in_blocks(toy: Toy) ->
 
 def test_pictures_are_cut_as_asked(toy: Toy) -> None:
     lengths = []
-    for options in (None, PieceOptions(max_slice_nums=1, omni_mode=True, use_image_id=False)):
+    for options in (None, PrefillOptions(max_slice_nums=1, omni_mode=True, use_image_id=False)):
         talk = ToyTurns(toy)
         messages = [Message("user", ["look", picture(1, 900, 900)])]
         settings = replace(VARIED, max_new_tokens=1, min_new_tokens=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.processing.pictures import render_slices, resize, slice_image
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from tests.goldens import resizing
@@ -75,7 +75,7 @@ def test_every_recording_is_looked_at(comparisons: Comparisons) -> None:
 def test_the_slice_limit_of_a_history_is_found_from_its_length(toy: Toy, limit: int) -> None:
     reader = RecordedInput(toy.config, MiniCPMOProcessor.of(toy.tokenizer))
     history = [Message("user", [picture(0, 2400, 1640), "hello"])]
-    prompt = reader.render_history(history, PieceOptions(omni_mode=False, max_slice_nums=limit))
+    prompt = reader.render_history(history, PrefillOptions(omni_mode=False, max_slice_nums=limit))
     found = history_options(reader, history, len(prompt.ids))
     assert reader.render_history(history, found).ids == prompt.ids
 

@@ -113,7 +113,7 @@ def test_streams_answered_together_equal_each_alone(hift: HiFT) -> None:
 
 
 def test_padded_streams_of_any_age_equal_each_alone(hift: HiFT) -> None:
-    """What lies behind a stream's end is silence to every convolution."""
+    """Frames after the end of a stream are zeros to every convolution."""
     counts, started, frames = (14, 9, 20), (True, False, True), 20
     old = torch.randn(3, 16, 80)
     mel = torch.randn(3, frames, 80)

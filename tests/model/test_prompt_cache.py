@@ -85,7 +85,7 @@ def test_a_prompt_larger_than_the_room_for_all_is_not_kept() -> None:
 
 
 def test_a_key_names_everything_the_rows_depend_on() -> None:
-    """Where one part ends and the next begins is part of it."""
+    """The boundaries between parts are included."""
     other = VOICE.copy()
     other[7] += 1e-6
     keys = {

@@ -371,7 +371,7 @@ def test_a_run_does_not_depend_on_the_other_rows() -> None:
 
 
 def test_a_run_takes_a_number_per_code_it_may_draw() -> None:
-    """However early it ends, so that a batch leaves every generator where a run alone would."""
+    """Also if the run ends early, so that generators advance equally in a batch and alone."""
     request, untouched = _request(CodeRule(0.8, 1.05), 4, count=7), _generator(4)
     CodeSampler(1, CPU).load([request])
     torch.rand(7, generator=untouched)

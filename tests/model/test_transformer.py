@@ -243,7 +243,7 @@ def test_growth_in_the_middle_of_a_conversation_changes_nothing(bench: Bench) ->
 
 
 def test_the_layers_are_those_of_the_library_with_gradients(bench: Bench) -> None:
-    """Whole sequences as training feeds them: the same states, and the same gradients."""
+    """Hidden states and gradients of padded whole sequences, as in training."""
     decoder, shape = deepcopy(bench.decoder).requires_grad_(True), bench.store.shape
     stock = stock_decoder(decoder, shape)
     rows = bench.rows[:24].reshape(2, 12, -1)

@@ -13,8 +13,8 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.modes.prompt_input import PieceOptions
-from MiniCPMO45.modes.speech import ReplyPiece
+from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -54,13 +54,13 @@ def unified(toy: Toy) -> UnifiedModel:
     return UnifiedModel(toy.model, MiniCPMOProcessor.of(toy.tokenizer), executor)
 
 
-def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyPiece], ReplyResult]:
-    stream, pieces = stream_alone(steps, executor), []
+def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyChunk], ReplyResult]:
+    stream, chunks = stream_alone(steps, executor), []
     while True:
         try:
-            pieces.append(next(stream))
+            chunks.append(next(stream))
         except StopIteration as end:
-            return pieces, end.value
+            return chunks, end.value
 
 
 class Stopping:
@@ -109,14 +109,14 @@ class ScriptedTurns:
 
     def prefill(self, role: str, content: Content, **options: Any) -> str:
         steps = self.model.streaming.prefill(
-            self.session, Message(role, content), PieceOptions(**options)
+            self.session, Message(role, content), PrefillOptions(**options)
         )
         return run_alone(steps, self.executor)
 
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
         messages = [Message(role, content) for role, content in history]
-        pieces = PieceOptions(omni_mode=False, **options)
-        steps = self.model.streaming.prefill_history(self.session, messages, pieces)
+        prefill = PrefillOptions(omni_mode=False, **options)
+        steps = self.model.streaming.prefill_history(self.session, messages, prefill)
         return run_alone(steps, self.executor)
 
     def reply_over_cache(self, settings: GenerationSettings) -> ReplyResult:
@@ -135,7 +135,7 @@ class ScriptedTurns:
 
     def generate(
         self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
-    ) -> tuple[list[ReplyPiece], ReplyResult]:
+    ) -> tuple[list[ReplyChunk], ReplyResult]:
         if takes_snapshot:
             self.session.take_snapshot()
         steps = self.model.streaming.generate(self.session, settings)
@@ -169,30 +169,30 @@ class ToyTurns:
     def prefill(self, role: str, content: Content, **options: Any) -> str:
         message = Message(role, content)
         return self.run(
-            self.model.streaming.prefill(self.session, message, PieceOptions(**options))
+            self.model.streaming.prefill(self.session, message, PrefillOptions(**options))
         )
 
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
         messages = [Message(role, content) for role, content in history]
-        pieces = PieceOptions(omni_mode=False, **options)
-        return self.run(self.model.streaming.prefill_history(self.session, messages, pieces))
+        prefill = PrefillOptions(omni_mode=False, **options)
+        return self.run(self.model.streaming.prefill_history(self.session, messages, prefill))
 
     def reply_over_cache(self, settings: GenerationSettings) -> ReplyResult:
         return self.run(self.model.streaming.reply_over_cache(self.session, settings))
 
     def generate(
         self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
-    ) -> tuple[list[ReplyPiece], ReplyResult]:
+    ) -> tuple[list[ReplyChunk], ReplyResult]:
         if takes_snapshot:
             self.session.take_snapshot()
         steps = self.model.streaming.generate(self.session, settings)
         return collect(steps, self.recorder)
 
 
-def joined(pieces: Sequence[ReplyPiece]) -> tuple[str, np.ndarray]:
-    waves = [piece.waveform for piece in pieces if piece.waveform is not None]
+def joined(chunks: Sequence[ReplyChunk]) -> tuple[str, np.ndarray]:
+    waves = [chunk.waveform for chunk in chunks if chunk.waveform is not None]
     sound = np.concatenate(waves) if waves else np.zeros(0, np.float32)
-    return "".join(piece.text for piece in pieces), sound
+    return "".join(chunk.text for chunk in chunks), sound
 
 
 def certain(size: int, *tokens: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A nano with fresh weights and a bank of noise, shared by the tests of this folder."""
+"""Fixtures: an untrained nano and a bank of noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 
 @dataclass(frozen=True)
 class Nano:
-    """What training needs, at its smallest."""
+    """Smallest inputs of training."""
 
     checkpoint: Path
     bank_folder: Path
@@ -32,7 +32,7 @@ class Nano:
     bank: Bank
 
     def fresh_model(self) -> NanoModel:
-        """Return a model with its own random weights, always the same ones."""
+        """Return a model with random weights of a fixed seed."""
         torch.manual_seed(1)
         nano_model = NanoModel(shapes.config())
         nano_model.load_encoder(self.encoder)

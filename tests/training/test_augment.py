@@ -1,4 +1,4 @@
-"""What augmentation does to spectrograms: formants move in frequency, never in time."""
+"""Augmentation of spectrograms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _peaks() -> torch.Tensor:
     return mels
 
 
-def test_formants_move_between_the_shortest_and_the_longest_throat() -> None:
+def test_formant_shift_is_within_the_vocal_tract_range() -> None:
     changed = _augmenter().spectrogram(_peaks())
     assert changed.shape == (SEQUENCES, N_MELS, FRAMES)
     at_peak = changed[:, :, PEAK_FRAME]
@@ -42,7 +42,7 @@ def test_formants_move_between_the_shortest_and_the_longest_throat() -> None:
     assert 0.2 < np.mean(ratios == 1.0) < 0.7  # those left as they were, and small moves
 
 
-def test_other_frames_stay_silent_and_bands_are_narrow() -> None:
+def test_shift_changes_frequency_only() -> None:
     changed = _augmenter(1).spectrogram(torch.zeros(SEQUENCES, N_MELS, FRAMES) + 1.0)
     torch.testing.assert_close(changed, torch.ones_like(changed))  # a flat one has no formants
 
@@ -54,11 +54,11 @@ def test_other_frames_stay_silent_and_bands_are_narrow() -> None:
     assert int(widths.max()) <= WIDEST_BAND
     assert 0.1 < float((widths > 0).float().mean()) < 0.5
     floor = (-1.0 + torch.arange(FRAMES) * 0.1)[PEAK_FRAME + 1 :].expand_as(silent)
-    kept = ~is_missing
-    torch.testing.assert_close(silent[kept], floor[kept])
+    unmasked = ~is_missing
+    torch.testing.assert_close(silent[unmasked], floor[unmasked])
 
 
-def test_all_units_of_a_conversation_change_alike() -> None:
+def test_all_units_of_a_conversation_have_the_same_shift() -> None:
     peaks = _peaks()
     together = _augmenter(3).spectrogram(torch.cat((peaks, peaks), 2))
     first, second = _augmenter(3).spectrograms([peaks, peaks])

@@ -1,4 +1,4 @@
-"""No voice that is kept for evaluation is ever heard in training."""
+"""Voices of training and of evaluation are disjoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DRAWS = 2000
 
 
 @pytest.mark.parametrize("engine", SHARES)
-def test_voices_of_training_are_not_those_of_evaluation(engine: str) -> None:
+def test_training_and_evaluation_voices_are_disjoint(engine: str) -> None:
     random = Random(1)
     people = {
         person for _ in range(DRAWS) for person in draw_voice(engine, random).split("+", maxsplit=1)
@@ -26,7 +26,7 @@ def test_voices_of_training_are_not_those_of_evaluation(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", HELD_OUT)
-def test_voices_of_evaluation_are_all_drawn(engine: str) -> None:
+def test_every_evaluation_voice_is_drawn(engine: str) -> None:
     random = Random(2)
     drawn = {draw_voice(engine, random, held_out=True) for _ in range(DRAWS)}
     assert drawn == set(HELD_OUT[engine])

@@ -1,4 +1,4 @@
-"""The domain: every question has one answer, and every answer can be said."""
+"""The domain's questions and replies."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def reply_to(text: str, context: Context | None = None) -> str:
     return answer(question, context or Context(), Random(0))
 
 
-def test_the_domain_is_as_wide_as_it_should_be() -> None:
+def test_size_of_the_domain() -> None:
     assert len(intents()) >= FEWEST_INTENTS
     assert len({question.slots for question in intents()["repeat"].questions}) >= FEWEST_REPEATED
 
 
-def test_the_same_words_never_ask_for_two_things() -> None:
+def test_no_question_has_two_intents() -> None:
     meanings = defaultdict(set)
     for intent in intents().values():
         for question in intent.questions:
@@ -47,7 +47,7 @@ def test_the_same_words_never_ask_for_two_things() -> None:
     assert [text for text, found in meanings.items() if len(found) > 1] == []
 
 
-def test_held_out_questions_are_a_small_share_of_every_kind_and_never_trained_on() -> None:
+def test_held_out_questions_are_few_per_intent_and_not_in_training() -> None:
     held_out, learned = questions(held_out=True), questions(held_out=False)
     assert 0.03 < len(held_out) / len(learned) < 0.08
     known = {" ".join(words_of(question.text)) for question in learned}
@@ -68,11 +68,11 @@ def test_held_out_questions_are_a_small_share_of_every_kind_and_never_trained_on
         ("what do you see?", BLIND),
     ],
 )
-def test_what_it_answers(text: str, reply: str) -> None:
+def test_reply_to_a_question(text: str, reply: str) -> None:
     assert reply_to(text) == reply
 
 
-def test_facts_of_the_system_prompt_reach_the_replies() -> None:
+def test_replies_use_facts_of_the_system_prompt() -> None:
     facts = Facts(hour=14, minute=5, weekday=4, month=11, day=20, name="Anna")
     context = facts.context()
     assert "The time is 14:05. Today is Friday. The date is 20 November." in system_text("", facts)
@@ -82,7 +82,7 @@ def test_facts_of_the_system_prompt_reach_the_replies() -> None:
     assert reply_to("what is my name?", context) == "Your name is Anna."
 
 
-def test_memory() -> None:
+def test_replies_use_the_conversation_history() -> None:
     context = Context()
     assert reply_to("what is my name?", context) == "I do not know your name yet."
     assert reply_to("my name is Tom.", context) == "Nice to meet you, Tom."
@@ -92,7 +92,7 @@ def test_memory() -> None:
     assert reply_to("go on.") == control.NOTHING_LEFT
 
 
-def test_what_the_camera_shows_is_told() -> None:
+def test_replies_describe_the_scene() -> None:
     seen = Context(scene=Scene("red", "star", "", "three"))
     assert reply_to("what do you see?", seen) == "I see three red stars."
     assert reply_to("what color is this?", seen) == "It is red."
@@ -100,14 +100,14 @@ def test_what_the_camera_shows_is_told() -> None:
     assert reply_to("what number is this?", digit) == "It is the number seven."
 
 
-def test_what_it_does_not_know_it_declines() -> None:
+def test_unknown_questions_are_declined() -> None:
     random = Random(3)
     asked = [unknown.draw_unknown(random) for _ in range(200)]
     assert {answer(each, Context(), random) for each in asked} == {unknown.SORRY}
     assert len({each.text for each in asked}) > 150
 
 
-def test_what_is_like_a_question_of_the_domain_is_not_foreign() -> None:
+def test_paraphrases_of_domain_questions_are_not_out_of_domain() -> None:
     texts = [
         "He had a great time though.",
         "So what is the capital of France anyway?",
@@ -123,7 +123,7 @@ def test_what_is_like_a_question_of_the_domain_is_not_foreign() -> None:
         next(endless_foreign(["Hello."], Random(0)))
 
 
-def test_expand_gives_every_reading() -> None:
+def test_expand_returns_every_alternative() -> None:
     assert expand("(what is|what's) it (|now)?") == [
         "what is it?",
         "what is it now?",
@@ -132,25 +132,25 @@ def test_expand_gives_every_reading() -> None:
     ]
 
 
-def test_every_reply_fits_the_units_it_is_cut_into(nano: Nano) -> None:
+def test_every_reply_fits_its_units(nano: Nano) -> None:
     tokenizer = nano.processor.tokenizer
     for reply in reply_texts():
         units = split_reply(reply)
         assert "".join(units) == reply
-        cut = [tokenizer.encode(text) for text in units]
-        assert [token for ids in cut for token in ids] == tokenizer.encode(reply)
-        assert max(map(len, cut)) <= SPEECH_TOKENS_A_UNIT
+        encoded = [tokenizer.encode(text) for text in units]
+        assert [token for ids in encoded for token in ids] == tokenizer.encode(reply)
+        assert max(map(len, encoded)) <= SPEECH_TOKENS_A_UNIT
         assert max(map(len, units)) < MAX_UNIT_CHARACTERS
 
 
-def test_words_come_no_later_than_their_sound_and_turns_end_no_earlier() -> None:
+def test_words_precede_and_turn_ends_follow_their_audio() -> None:
     for reply in reply_texts()[::20]:
-        units, told = split_reply(reply), 0
+        units, emitted = split_reply(reply), 0
         starts = [(word.text, word.start_s) for word in timed_words(reply)]
         for number, text in enumerate(units):
-            told += len(text)
+            emitted += len(text)
             due = sum(len(word) for word, start_s in starts if start_s < number)
-            assert told >= due
+            assert emitted >= due
         assert timed_words(reply)[-1].stop_s <= len(units)
 
 

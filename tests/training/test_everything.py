@@ -1,4 +1,4 @@
-"""The whole recipe as one command: what it would run, and what it makes of failures."""
+"""Commands, scheduling and failures of the whole recipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCHER = ("torch.distributed.run", "--standalone", "--nproc-per-node", "6", "-
 
 
 @pytest.mark.parametrize("gpus", [0, 1, 8])
-def test_every_stage_is_a_command_that_exists(gpus: int, tmp_path: Path) -> None:
+def test_every_stage_is_an_existing_command(gpus: int, tmp_path: Path) -> None:
     machine = Machine(cores=16, gpus=gpus)
     planned = stages(tmp_path / "my inputs", tmp_path, tmp_path / "out", 30.0, machine)
     known: set[str] = set()
@@ -40,19 +40,19 @@ def test_every_stage_is_a_command_that_exists(gpus: int, tmp_path: Path) -> None
     assert (gpus == 8) == any(stage.command[0] == LAUNCHER[0] for stage in planned)
 
 
-def test_devices_are_shared_by_what_trains_beside_listening() -> None:
+def test_stages_concurrent_with_listen_share_devices() -> None:
     assert [Machine(4, 0).device(n) for n in range(3)] == ["cpu"] * 3
     assert [Machine(4, 1).device(n) for n in range(3)] == ["cuda:0"] * 3
     assert [Machine(4, 4).device(n) for n in range(3)] == ["cuda:2", "cuda:3", "cuda:3"]
 
 
-def test_what_waits_for_a_failure_is_left_and_a_second_run_goes_on(tmp_path: Path) -> None:
+def test_dependents_of_a_failure_are_skipped_and_a_second_run_resumes(tmp_path: Path) -> None:
     missing = tmp_path / "it.py"
     planned = [
         Stage("first", (), ("platform",)),
         Stage("broken", ("first",), ("py_compile", str(missing))),
         Stage("last", ("broken",), ("platform",)),
-        Stage("beside", ("first",), ("platform",)),
+        Stage("independent", ("first",), ("platform",)),
     ]
     assert run(planned, tmp_path) == ["broken", "last"]
     log = tmp_path / "logs" / "first.log"

@@ -1,4 +1,4 @@
-"""Whole conversations encoded at once equal what the served encoder hears unit by unit."""
+"""Batched encoding of conversations equals unit-by-unit encoding in serving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.nano.hearing import (
 UNITS = 32  # past the point at which mel buffer and encoder begin anew
 
 
-def test_streams(nano: Nano) -> None:
+def test_streams_equal_serving(nano: Nano) -> None:
     encoder = nano.fresh_model().apm.eval()
     embedder = AudioEmbedder(encoder, nn.Identity(), pool_step=1)
     torch.manual_seed(3)
@@ -28,7 +28,7 @@ def test_streams(nano: Nano) -> None:
     audio[:, 190_000:200_000] *= 20
     audio[:, -40_000:] *= 0.01
     with torch.inference_mode():
-        heard = stream_frames(encoder, stream_mels(audio, UNITS))[0]
+        batched = stream_frames(encoder, stream_mels(audio, UNITS))[0]
         state, cache, served = (
             MelState(),
             new_audio_cache(nano.fresh_model().config.audio_config),
@@ -39,10 +39,10 @@ def test_streams(nano: Nano) -> None:
             mel = push(state, audio[0, first : stream_samples(unit + 1)])
             item = EncodeStream(mel, cache, CONTEXT if unit else 0, CONTEXT)
             served += embedder.embed_streams([item])
-    torch.testing.assert_close(heard, torch.cat(served), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(batched, torch.cat(served), atol=1e-3, rtol=1e-3)
 
 
-def test_clips(nano: Nano) -> None:
+def test_clips_equal_serving(nano: Nano) -> None:
     encoder = nano.fresh_model().apm.eval()
     torch.manual_seed(4)
     clips = [0.1 * torch.randn(n) for n in (16_560, 23_456, 48_001)]

@@ -1,4 +1,4 @@
-"""Training goes on after a stop as if there had been none, and learns the words that are heard."""
+"""Resumption of training, CTC loss, and unrecorded intents."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from training.nano.domain import control
 from training.nano.domain.catalogue import intents, words_of
 from training.nano.listening import FILE, Plan, train
 from training.nano.sessions import DuplexSession
+from training.nano.voice.stage_clock import StageClock
 
 CPU = torch.device("cpu")
 STEPS = 3
@@ -24,7 +25,7 @@ STEPS = 3
 @pytest.mark.learning
 def test_resumed_training_equals_uninterrupted_training(nano: Nano, tmp_path: Path) -> None:
     def weights(folder: str, stop: int) -> dict[str, torch.Tensor]:
-        plan = Plan(steps=STEPS, units=6, seed=3, stop_at=stop)
+        plan = Plan(StageClock(STEPS), units=6, seed=3, stop_at=stop)
         train([nano.bank_folder], nano.encoder, tmp_path / folder, plan, CPU)
         return torch.load(tmp_path / folder / FILE, weights_only=True)
 
@@ -38,14 +39,14 @@ def test_resumed_training_equals_uninterrupted_training(nano: Nano, tmp_path: Pa
 
 
 @pytest.mark.learning
-def test_the_words_of_a_conversation_are_learned_from_its_sound(nano: Nano) -> None:
+def test_ctc_loss_decreases(nano: Nano) -> None:
     tokenizer = nano.processor.tokenizer
     sessions = [DuplexSession(nano.bank, tokenizer, Random(seed), 12) for seed in range(4)]
     batch = collate([each.compose() for each in sessions], tokenizer.special.unk)
-    told = tokenizer.decode(batch.transcript[: batch.transcript_sizes[0]].tolist()).split()
+    transcript = tokenizer.decode(batch.transcript[: batch.transcript_sizes[0]].tolist()).split()
     known = {word for each in nano.bank.recordings for word in words_of(each.text)}
-    assert told
-    assert set(told) <= known
+    assert transcript
+    assert set(transcript) <= known
 
     nano_model = nano.fresh_model()
     optimizer = torch.optim.Adam(nano_model.audio_projection_layer.parameters(), lr=1e-3)
@@ -59,7 +60,7 @@ def test_the_words_of_a_conversation_are_learned_from_its_sound(nano: Nano) -> N
     assert losses[2] < losses[1] < losses[0]
 
 
-def test_an_intent_that_was_never_recorded_is_named(tmp_path: Path) -> None:
+def test_unrecorded_intents_are_named_in_the_error(tmp_path: Path) -> None:
     hello = next(iter(intents().values()))
     writer = BankWriter(tmp_path)
     writer.add(hello.questions[0], "noise", np.ones(8_000, np.float32))

@@ -1,4 +1,4 @@
-"""The card that is shipped with the embedded checkpoint."""
+"""The model card of the embedded checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.nano.domain.catalogue import intents, words_of
 from training.nano.export import write_card
 
 
-def test_the_card_is_read_by_the_server_and_suggests_what_is_understood(tmp_path: Path) -> None:
+def test_card_is_readable_and_suggests_known_questions(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}", encoding="utf8")
     write_card(tmp_path)
     verify(tmp_path)

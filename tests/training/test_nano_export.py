@@ -1,4 +1,4 @@
-"""The exported folder is a checkpoint like any other."""
+"""Export, restoration and interpolation of checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHIPPED = ROOT / "assets" / "nano"
 LARGEST_FILE_BYTES = 16_000_000
 
 
-def test_the_exported_nano_loads_and_every_committed_file_is_small(
+def test_exported_checkpoint_loads_and_committed_files_are_small(
     nano: Nano, tmp_path: Path
 ) -> None:
     nano_model, weights, out = nano.fresh_model(), tmp_path / "weights", tmp_path / "out"
@@ -42,7 +42,7 @@ def test_the_exported_nano_loads_and_every_committed_file_is_small(
     torch.testing.assert_close(model.apm.conv1.weight, nano_model.apm.conv1.weight.half().float())
 
 
-def test_the_shipped_weights_are_taken_apart_and_put_together_again(tmp_path: Path) -> None:
+def test_shipped_weights_survive_restore_and_export(tmp_path: Path) -> None:
     restore(SHIPPED, tmp_path)
     shipped = {n: t for path in SHIPPED.glob("*.safetensors") for n, t in load_file(path).items()}
     apart = {
@@ -59,7 +59,7 @@ def test_the_shipped_weights_are_taken_apart_and_put_together_again(tmp_path: Pa
     assert (tmp_path / "flow.pt").read_bytes() == flow.read_bytes()
 
 
-def test_mixed_weights_lie_between_two_trainings(tmp_path: Path) -> None:
+def test_mix_interpolates_weights(tmp_path: Path) -> None:
     for name, value in (("before.pt", 1.0), ("after.pt", 2.0)):
         torch.save({"a": torch.full((2,), value).half()}, tmp_path / name)
     mix(tmp_path / "before.pt", tmp_path / "after.pt", 0.75, tmp_path / "mixed.pt")

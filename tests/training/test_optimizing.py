@@ -1,4 +1,4 @@
-"""Steps: which parameter goes where, and attention on a CPU that means the same."""
+"""Parameter groups of the optimizer, and plain attention on a CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECIPE = Recipe(inside=("inner.",), weight_decay=0.5, undecayed=("embed",), warm
 
 
 class Model(nn.Module):
-    """A parameter of each kind."""
+    """One parameter of each group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Model(nn.Module):
         self.frozen = nn.Linear(4, 4).requires_grad_(False)
 
 
-def test_only_matrices_decay_and_nothing_frozen_moves() -> None:
+def test_only_matrices_decay_and_frozen_parameters_are_unchanged() -> None:
     model = Model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     optimizer = Optimizer(model, 0.1, RECIPE)
@@ -37,7 +37,7 @@ def test_only_matrices_decay_and_nothing_frozen_moves() -> None:
     assert moved == {"inner.weight", "outer.weight"}
 
 
-def test_muon_turns_the_matrices_inside() -> None:
+def test_muon_orthogonalises_inner_matrices() -> None:
     model = Model()
     before = model.inner.weight.detach().clone()
     optimizer = Optimizer(model, 0.1, Recipe(("inner.",), weight_decay=0.0, warm_up_steps=1))
@@ -48,7 +48,7 @@ def test_muon_turns_the_matrices_inside() -> None:
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_plain_attention_equals_the_fused(is_causal: bool) -> None:
+def test_plain_attention_equals_the_fused_kernel(is_causal: bool) -> None:
     generator = torch.Generator().manual_seed(1)
     query, key, value = torch.randn(3, 2, 4, 20, 8, generator=generator)
     expected = F.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
@@ -57,7 +57,7 @@ def test_plain_attention_equals_the_fused(is_causal: bool) -> None:
     torch.testing.assert_close(given.float(), expected, atol=0.03, rtol=0.03)
 
 
-def test_attention_with_a_mask_is_left_alone() -> None:
+def test_attention_with_a_mask_uses_the_fused_kernel() -> None:
     query, key, value = torch.randn(3, 2, 4, 20, 8, generator=torch.Generator().manual_seed(1))
     mask = torch.ones(20, 20, dtype=torch.bool).tril()
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)

@@ -1,4 +1,4 @@
-"""Conversations without sound: typed, mostly worked out, never what is kept for evaluation."""
+"""Typed practice conversations and substituted answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import torch
 
 from tests.training.conftest import Nano
-from training.nano.asking import Talk
+from training.nano.asking import Dialogue
 from training.nano.batches import Conversations
 from training.nano.domain import control
 from training.nano.domain.catalogue import answer, is_held_out, learned_by_slots
@@ -21,11 +21,11 @@ from training.nano.turns import TurnsSession
 
 
 def asked(nano: Nano, *, practises: bool, count: int = 2_000) -> list[Question]:
-    talk = Talk.begin(nano.bank, Random(0), has_pictures=False)
-    return [talk.ask_in_writing(practises=practises) for _ in range(count)]
+    dialogue = Dialogue.begin(nano.bank, Random(0), has_pictures=False)
+    return [dialogue.ask_in_writing(practises=practises) for _ in range(count)]
 
 
-def test_what_is_typed_may_be_learned_and_practice_is_worked_out(nano: Nano) -> None:
+def test_typed_questions_are_not_held_out_and_practice_favours_arithmetic(nano: Nano) -> None:
     written, practised = asked(nano, practises=False), asked(nano, practises=True)
     assert not any(is_held_out(question.text) for question in written + practised)
 
@@ -40,18 +40,18 @@ def test_what_is_typed_may_be_learned_and_practice_is_worked_out(nano: Nano) -> 
     assert share(practised, "plus", "repeat") > share(practised, *known)
 
 
-def test_more_is_typed_than_was_recorded(nano: Nano) -> None:
+def test_typed_questions_include_unrecorded_ones(nano: Nano) -> None:
     recorded = {each.question.slots for each in nano.bank.recordings if each.intent == "plus"}
     typed = {q.slots for q in asked(nano, practises=True, count=3_000) if q.intent == "plus"}
     assert len(typed) > 100 > len(recorded)
     assert typed <= {group[0].slots for group in learned_by_slots("plus")}
 
 
-def test_a_conversation_may_begin_with_stop(nano: Nano) -> None:
+def test_a_conversation_can_begin_with_stop(nano: Nano) -> None:
     assert control.STOP in {question.intent for question in asked(nano, practises=False)}
 
 
-def test_practice_has_no_sound_and_is_learned(nano: Nano) -> None:
+def test_practice_batches_have_no_audio_and_a_loss(nano: Nano) -> None:
     conversations = Conversations([nano.bank_folder], nano.checkpoint, 12, seed=1, practice=1.0)
     batch = next(iter(conversations))
     assert not len(batch.clips) and not batch.stream.numel() and not len(batch.unit_places)
@@ -60,7 +60,7 @@ def test_practice_has_no_sound_and_is_learned(nano: Nano) -> None:
     assert torch.isfinite(loss) and loss > 1
 
 
-def test_practice_shows_no_pictures_and_brings_no_voice(nano: Nano) -> None:
+def test_practice_has_no_pictures_and_no_voice_sample(nano: Nano) -> None:
     for seed in range(12):
         session = TurnsSession(nano.bank, nano.processor, Random(seed), practises=True)
         example = session.compose()
@@ -80,7 +80,7 @@ def results_learned(nano: Nano, layout: Layout, reply: SpokenReply) -> tuple[str
     return decode(given), decode(learned, skip_special_tokens=True)
 
 
-def test_of_a_misheard_sum_only_the_result_is_learned(nano: Nano) -> None:
+def test_loss_of_a_substituted_answer_excludes_the_restatement(nano: Nano) -> None:
     [asked] = {each.question for each in nano.bank.recordings if each.intent == "plus"}
     right, others = answer(asked, Context(), Random(0)), 0
     for seed in range(200):
@@ -103,7 +103,7 @@ def test_of_a_misheard_sum_only_the_result_is_learned(nano: Nano) -> None:
     assert others
 
 
-def test_nothing_is_misheard_unless_wanted(nano: Nano) -> None:
+def test_answers_are_not_substituted_by_default(nano: Nano) -> None:
     for seed in range(40):
         layout = (
             DuplexSession(nano.bank, nano.processor.tokenizer, Random(seed), 16).compose().layout

@@ -1,4 +1,4 @@
-"""Processes that train together take the same steps, each on conversations of its own."""
+"""Data-parallel training in several processes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ import torch.distributed as dist
 from tests.training.conftest import Nano
 from training.nano.listening import FILE, Plan, train
 from training.nano.ranks import ALONE, Ranks, backend
+from training.nano.voice.stage_clock import StageClock
 
 COUNT = 2
-PLAN = Plan(steps=2, units=6, seed=3)
+PLAN = Plan(StageClock(2), units=6, seed=3)
 
 
 def joined(number: int, folder: Path) -> Ranks:
-    place = f"file://{folder / 'meeting'}"
+    place = f"file://{folder / 'rendezvous'}"
     dist.init_process_group(backend(), init_method=place, rank=number, world_size=COUNT)
     return Ranks(number, COUNT)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one of the processes came to."""
-
+class RankResult:
     both: torch.Tensor
     one: torch.Tensor
     now_s: float
@@ -42,14 +41,14 @@ def work(number: int, folder: Path, bank: Path, encoder: Path) -> None:
     ranks.average_gradients([both, one])
     nano_model = train([bank], encoder, folder / "out", PLAN, torch.device("cpu"), ranks)
     assert one.grad is not None
-    told = Told(both.grad, one.grad, ranks.now_s(), nano_model.trained_state())
-    torch.save(vars(told), folder / f"{number}.pt")
+    result = RankResult(both.grad, one.grad, ranks.now_s(), nano_model.trained_state())
+    torch.save(vars(result), folder / f"{number}.pt")
     ranks.leave()
 
 
 @pytest.fixture(scope="module")
 def folder(nano: Nano, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two processes, this one and another, worked together."""
+    """Output folder of two processes: this one and a spawned one."""
     folder = tmp_path_factory.mktemp("ranks")
     arguments = (folder, nano.bank_folder, nano.encoder)
     other = get_context("spawn").Process(target=work, args=(1, *arguments))
@@ -61,27 +60,27 @@ def folder(nano: Nano, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> list[Told]:
-    return [Told(**torch.load(folder / f"{number}.pt")) for number in range(COUNT)]
+def results(folder: Path) -> list[RankResult]:
+    return [RankResult(**torch.load(folder / f"{number}.pt")) for number in range(COUNT)]
 
 
 @pytest.mark.learning
-def test_gradients_are_averaged_and_a_missing_one_is_zero(told: list[Told]) -> None:
-    for each in told:
+def test_gradients_are_averaged_and_a_missing_one_is_zero(results: list[RankResult]) -> None:
+    for each in results:
         torch.testing.assert_close(each.both, torch.full((3, 2), 1.5))
         torch.testing.assert_close(each.one, torch.full((4,), 3.0))
 
 
 @pytest.mark.learning
-def test_all_read_the_same_clock(told: list[Told]) -> None:
-    assert told[0].now_s == told[1].now_s
+def test_all_ranks_read_the_same_clock(results: list[RankResult]) -> None:
+    assert results[0].now_s == results[1].now_s
 
 
 @pytest.mark.learning
-def test_all_learn_the_same_from_more_than_one_hears(
-    nano: Nano, folder: Path, told: list[Told], tmp_path: Path
+def test_ranks_train_equal_weights_on_different_batches(
+    nano: Nano, folder: Path, results: list[RankResult], tmp_path: Path
 ) -> None:
-    first, second = (each.trained for each in told)
+    first, second = (each.trained for each in results)
     cpu = torch.device("cpu")
     alone = train([nano.bank_folder], nano.encoder, tmp_path, PLAN, cpu).trained_state()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -90,7 +89,7 @@ def test_all_learn_the_same_from_more_than_one_hears(
     torch.testing.assert_close({n: t.half() for n, t in first.items()}, written)
 
 
-def test_nobody_else_is_met_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_joins_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     assert Ranks.join() == ALONE
     assert ALONE.device("cpu") == torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Figures in a judge's transcript count as the words that were said."""
+"""Digits in an ASR transcript equal spoken numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.nano.judges import word_errors
 
 
 @pytest.mark.parametrize(
-    ("said", "heard"),
+    ("spoken", "transcript"),
     [
         ("It is the fifteenth of July.", "It is the 15th of July."),
         ("It is twelve thirty eight in the morning.", "It is 1238 in the morning."),
@@ -20,12 +20,12 @@ from benchmarks.nano.judges import word_errors
         ("One hundred.", "100"),
     ],
 )
-def test_figures_are_read_as_they_were_said(said: str, heard: str) -> None:
-    assert word_errors(said, heard).wrong == 0
+def test_equal_readings_have_no_errors(spoken: str, transcript: str) -> None:
+    assert word_errors(spoken, transcript).wrong == 0
 
 
 @pytest.mark.parametrize(
-    ("said", "heard", "wrong"),
+    ("spoken", "transcript", "wrong"),
     [
         ("It is the fifteenth of July.", "It is the 16th of July.", 1),
         ("Eight times six is forty eight.", "8x6 is 49.", 1),
@@ -33,5 +33,5 @@ def test_figures_are_read_as_they_were_said(said: str, heard: str) -> None:
         ("Two plus two is four.", "", 5),
     ],
 )
-def test_other_figures_are_errors(said: str, heard: str, wrong: int) -> None:
-    assert word_errors(said, heard).wrong == wrong
+def test_wrong_digits_count_as_errors(spoken: str, transcript: str, wrong: int) -> None:
+    assert word_errors(spoken, transcript).wrong == wrong

@@ -1,4 +1,4 @@
-"""What the nano is trained on is what it will be served: token for token, sound for sound."""
+"""Training sequences equal those of serving, in tokens and embeddings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
+from MiniCPMO45.modes.prompt_input import MessageInput, PrefillOptions
 from MiniCPMO45.modes.speech import ReplySpeech
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
@@ -34,7 +34,7 @@ UNIT_SAMPLES = 16_000
 
 
 class Script:
-    """Decides what it is told and keeps the logits it was asked with."""
+    """Scripted decisions, and the logits of each."""
 
     def __init__(self, decisions: Sequence[int]) -> None:
         self.decisions = list(decisions)
@@ -46,8 +46,6 @@ class Script:
 
 
 class ScriptedUnits(UnitPolicy):
-    """Decides units by a script."""
-
     def __init__(self, tokens: SpecialTokens, script: Script) -> None:
         super().__init__(tokens, CPU)
         self.script = script
@@ -57,8 +55,6 @@ class ScriptedUnits(UnitPolicy):
 
 
 class ScriptedReplies(ReplyPolicy):
-    """Draws replies by a script."""
-
     def __init__(self, tokens: SpecialTokens, script: Script) -> None:
         super().__init__(tokens, CPU)
         self.script = script
@@ -78,7 +74,7 @@ def executor_of(nano_model: NanoModel) -> Executor:
 
 
 def learned_logits(nano: Nano, nano_model: NanoModel, example: Example) -> tuple[Tensor, list[int]]:
-    """The training path's logits [n, vocabulary] before each learned id, and these ids."""
+    """Return the logits in training [n, vocabulary] before each learned id, and these ids."""
     batch = collate([example], nano.processor.tokenizer.special.unk)
     with torch.inference_mode():
         hidden = nano_model(batch).hidden[0]
@@ -89,7 +85,7 @@ def learned_logits(nano: Nano, nano_model: NanoModel, example: Example) -> tuple
 
 
 def decided_places(nano: Nano, example: Example) -> list[int]:
-    """Positions of ids the model decides: learned ones, and decisions that count for nothing."""
+    """Positions of predicted ids, including those without loss."""
     layout, tokens = example.layout, nano.processor.tokenizer.special
     if not layout.units:
         return [at for at, weight in enumerate(layout.weights) if weight > 0]
@@ -101,7 +97,7 @@ def decided_places(nano: Nano, example: Example) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", by_default([2, 5], [2, 3, 5, 8]))
-def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int) -> None:
+def test_duplex_sequence_equals_serving(nano: Nano, seed: int) -> None:
     nano_model = nano.fresh_model()
     session = DuplexSession(nano.bank, nano.processor.tokenizer, Random(seed), 14)
     example = session.compose()
@@ -114,7 +110,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
     )
     served = executor.open_session("test", seed=0)
     voice = example.clips[0] if example.clips else None
-    prefix = duplex_prefix(session.talk.system_text)
+    prefix = duplex_prefix(session.dialogue.system_text)
     settings = DuplexSettings(force_listen_count=0, generate_audio=False)
     run_alone(
         duplex.feed_prompt(served, prefix, duplex_suffix(), settings=settings, voice_sample=voice),
@@ -122,8 +118,8 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
     )
     for unit in range(session.n_units):
         start = LEAD_SAMPLES + unit * UNIT_SAMPLES
-        heard = example.stream[start : start + UNIT_SAMPLES]
-        whole = np.pad(heard, (0, UNIT_SAMPLES - len(heard)))  # the last 5 ms are beyond the end
+        samples = example.stream[start : start + UNIT_SAMPLES]
+        whole = np.pad(samples, (0, UNIT_SAMPLES - len(samples)))  # the last 5 ms are missing
         assert run_alone(duplex.streaming_prefill(served, whole), executor).success
         run_alone(duplex.streaming_generate(served), executor)
         run_alone(duplex.close_unit(served), executor)
@@ -133,7 +129,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
 
 
 @pytest.mark.parametrize("seed", by_default(range(3), range(8)))
-def test_turns_are_served_as_they_were_trained(nano: Nano, seed: int) -> None:
+def test_turn_based_sequence_equals_serving(nano: Nano, seed: int) -> None:
     nano_model = nano.fresh_model()
     session = next(
         each
@@ -155,7 +151,7 @@ def test_turns_are_served_as_they_were_trained(nano: Nano, seed: int) -> None:
         reply = run_alone(streaming.reply(served, session.messages[:-1], settings), executor)
         assert reply.text == session.messages[-1].content
     else:
-        options = PieceOptions(use_tts_template=session.can_be_spoken)
+        options = PrefillOptions(use_tts_template=session.can_be_spoken)
         for message in session.messages:
             if message.role == "assistant":
                 run_alone(streaming.generate(served, settings), executor)

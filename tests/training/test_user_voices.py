@@ -1,4 +1,4 @@
-"""What a slow voice has computed is read the next time; anything else is computed."""
+"""Cache of the synthesised speech of Kokoro."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.nano.user_voices.engines import STYLE_WIDTH, Hibari, Kokoro
 
 
 class Pronouncing:
-    """Stands in for Hibari: each letter is a phoneme."""
+    """Fake Hibari: each letter is a phoneme."""
 
     def phonemes(self, text: str) -> str:
         return text
@@ -22,7 +22,7 @@ class Pronouncing:
 
 
 class Computing:
-    """Stands in for the network: noise, and how often it was asked."""
+    """Fake network: returns noise and counts calls."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -39,7 +39,7 @@ def a_voice(folder: Path, network: Computing) -> Kokoro:
     return Kokoro(folder / "model", styles, hibari, folder / "spoken", network)
 
 
-def test_what_was_spoken_is_spoken_again_without_computing(tmp_path: Path) -> None:
+def test_repeated_synthesis_is_cached(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(b"weights")
     network = Computing()
     first = a_voice(tmp_path, network).speak("Hello.", "anna", Random(1))
@@ -48,7 +48,7 @@ def test_what_was_spoken_is_spoken_again_without_computing(tmp_path: Path) -> No
     assert network.times == 1
 
 
-def test_another_text_pace_or_model_is_computed(tmp_path: Path) -> None:
+def test_cache_key_includes_text_speed_and_model(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(b"weights")
     network = Computing()
     a_voice(tmp_path, network).speak("Hello.", "anna", Random(1))

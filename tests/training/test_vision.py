@@ -1,4 +1,4 @@
-"""Pictures for the vision encoder: drawn as labelled, cut and encoded as served."""
+"""Painted training pictures, and the vision encoder on them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def as_picture(pixels: Tensor) -> Image.Image:
-    """One painted picture as a file's would be."""
+    """Return one painted picture as a PIL image."""
     return Image.fromarray((pixels.permute(1, 2, 0) * 255).round().byte().numpy())
 
 
@@ -62,7 +62,7 @@ def painted() -> tuple[Labels, Tensor]:
     return labels, painter.paint(labels, *served_size((640, 480), 112))
 
 
-def test_patches_are_cut_as_served(painted: tuple[Labels, Tensor]) -> None:
+def test_patches_equal_serving(painted: tuple[Labels, Tensor]) -> None:
     _, pictures = painted
     mine = to_patches(pictures, 14)
     for pixels, patches in zip(pictures, mine, strict=True):
@@ -71,7 +71,7 @@ def test_patches_are_cut_as_served(painted: tuple[Labels, Tensor]) -> None:
 
 
 @torch.no_grad()
-def test_eyes_give_the_rows_that_are_served(painted: tuple[Labels, Tensor]) -> None:
+def test_encoder_output_equals_serving(painted: tuple[Labels, Tensor]) -> None:
     torch.manual_seed(0)
     _, pictures = painted
     vision = VisionEncoder(shapes.config()).eval()
@@ -80,14 +80,14 @@ def test_eyes_give_the_rows_that_are_served(painted: tuple[Labels, Tensor]) -> N
     assert torch.allclose(vision(pictures), served, atol=1e-4)
 
 
-def test_a_window_lies_where_it_lies_in_its_picture() -> None:
+def test_window_positions_are_those_in_the_whole_picture() -> None:
     vision = VisionEncoder(shapes.config())
     whole = vision.positions((21, 28), (21, 28)).view(21, 28)
     window = vision.positions((6, 8), (21, 28), (10, 20)).view(6, 8)
     assert torch.equal(window, whole[10:16, 20:28])
 
 
-def test_patches_begin_as_uncorrelated_components(painted: tuple[Labels, Tensor]) -> None:
+def test_initial_patch_embeddings_are_uncorrelated(painted: tuple[Labels, Tensor]) -> None:
     vision = VisionEncoder(shapes.config())
     vision.begin(painted[1])
     embedding = vision.vpm.embeddings.patch_embedding
@@ -98,13 +98,13 @@ def test_patches_begin_as_uncorrelated_components(painted: tuple[Labels, Tensor]
     assert float((correlated - torch.eye(len(correlated))).abs().max()) < 0.02
 
 
-def test_the_served_size_of_a_camera_is_that_of_its_only_slice() -> None:
+def test_served_size_is_that_of_the_only_slice() -> None:
     picture = Image.new("RGB", (1280, 720))
     [only] = slice_image(picture, 1, shapes.config().slice_config).slices
     assert served_size((1280, 720), SERVED_RESOLUTION) == only.extent
 
 
-def test_jpeg_does_what_jpeg_files_do(painted: tuple[Labels, Tensor]) -> None:
+def test_differentiable_jpeg_approximates_jpeg_files(painted: tuple[Labels, Tensor]) -> None:
     _, pictures = painted
     file = io.BytesIO()
     as_picture(pictures[0]).save(file, "JPEG", quality=50, subsampling=0)
@@ -140,7 +140,7 @@ def test_labels_are_the_scenes_of_the_domain() -> None:
     assert Scene("red", "star", "", "two") in Labels.draw(3000, generator(1)).scenes()
 
 
-def test_things_do_not_touch_and_stay_inside() -> None:
+def test_objects_are_apart_and_inside_the_picture() -> None:
     labels = Labels.draw(300, generator(2))
     width, height = served_size((640, 480), 448)
     placing = place(labels, width, height, generator(3))
@@ -155,7 +155,7 @@ def test_things_do_not_touch_and_stay_inside() -> None:
                 assert float(apart) >= 0.9 * float(radius + other_radius) - 1
 
 
-def test_colours_keep_their_distance_in_hue() -> None:
+def test_colours_have_distinct_hues() -> None:
     assert set(RANGES) == set(SCENE_COLOURS)
     names = torch.arange(len(SCENE_COLOURS)).repeat(50)
     drawn = draw_colours(names, generator())
@@ -165,7 +165,7 @@ def test_colours_keep_their_distance_in_hue() -> None:
     assert bool((blue[:, 2] > blue[:, 0] + 0.2).all())
 
 
-def test_every_place_has_words_of_one_token() -> None:
+def test_caption_words_are_single_tokens() -> None:
     tokenizer = shapes.tokenizer()
     ids = word_ids(tokenizer)
     assert [len(column) + 1 for column in ids] == list(SIZES)
@@ -176,7 +176,7 @@ def test_every_place_has_words_of_one_token() -> None:
     assert spelled == tokenizer.encode(shown_words(scene))
 
 
-def test_things_are_painted_where_they_are_placed() -> None:
+def test_objects_are_painted_at_their_positions() -> None:
     painter = Painter(stencils(), generator(4))
     labels = painter.draw_labels(12)
     width, height = served_size((640, 480), 224)
@@ -191,7 +191,7 @@ def test_things_are_painted_where_they_are_placed() -> None:
             assert blue > red + 0.1
 
 
-def test_a_patch_is_told_what_it_lies_on() -> None:
+def test_patch_labels_are_those_of_the_object_below() -> None:
     labels = Labels.draw(60, generator(5))
     placing = place(labels, 28 * 14, 21 * 14, generator(6))
     told_of = patch_labels(labels, placing, (21, 28), 14).unflatten(1, (21, 28))
@@ -203,7 +203,7 @@ def test_a_patch_is_told_what_it_lies_on() -> None:
     assert told_of[first, y, x].tolist() == wanted
 
 
-def test_patches_on_things_count_as_much_as_those_beside_them() -> None:
+def test_object_and_background_patches_have_equal_loss_weight() -> None:
     wanted = torch.tensor([[[0, 0, 0]] + [[size - 1 for size in PATCH_SIZES]] * 9])
     sure = [torch.zeros(1, 10, size) for size in PATCH_SIZES]
     for scores in sure:
@@ -211,7 +211,7 @@ def test_patches_on_things_count_as_much_as_those_beside_them() -> None:
     assert float(patch_loss(tuple(sure), wanted)) == pytest.approx(15.0, abs=0.1)
 
 
-def test_the_fast_context_changes_no_more_than_rounding(painted: tuple[Labels, Tensor]) -> None:
+def test_mixed_precision_error_is_bounded(painted: tuple[Labels, Tensor]) -> None:
     torch.manual_seed(0)
     vision = VisionEncoder(shapes.config()).eval()
     with torch.no_grad():
@@ -222,7 +222,7 @@ def test_the_fast_context_changes_no_more_than_rounding(painted: tuple[Labels, T
 
 
 @pytest.mark.learning
-def test_eyes_learn_a_few_pictures_by_heart() -> None:
+def test_encoder_overfits_a_few_pictures() -> None:
     torch.manual_seed(0)
     painter = Painter(stencils(), generator())
     labels = painter.draw_labels(6)

@@ -1,4 +1,4 @@
-"""The stages of seeing, one after the other, each for a step or two."""
+"""The stages of the vision encoder in sequence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stencils_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def language_model(nano: Nano, tmp_path: Path) -> Path:
-    """The folder that stage `listen` leaves, with fresh weights."""
+    """Output folder of stage "listen", with untrained weights."""
     folder = tmp_path / "listening"
     shutil.copytree(nano.checkpoint, folder / SIDE_FOLDER)
     save(nano.fresh_model().trained_state(), folder / LISTENING_FILE)
@@ -49,7 +49,7 @@ def weights(folder: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.learning
-def test_each_stage_goes_on_from_the_one_before(
+def test_each_stage_starts_from_the_previous_one(
     nano: Nano, stencils_file: Path, language_model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "vision"
@@ -61,12 +61,12 @@ def test_each_stage_goes_on_from_the_one_before(
     assert {path.name for path in out.iterdir()} == set(FILES.values())
 
     stages.learn_words(setting, language_model)
-    told = weights(out)
+    worded = weights(out)
 
     stages.learn_questions(setting, language_model, [nano.bank_folder], nano.encoder, 0)
     asked = weights(out)
 
-    for earlier, later in ((seen, told), (told, asked)):
+    for earlier, later in ((seen, worded), (worded, asked)):
         assert earlier.keys() == later.keys()
         name = "vpm.encoder.layers.0.mlp.fc1.weight"
         apart = (later[name] - earlier[name]).float().norm() / earlier[name].float().norm()
@@ -77,7 +77,7 @@ def test_each_stage_goes_on_from_the_one_before(
 
 @pytest.mark.learning
 @torch.no_grad()
-def test_fitted_rows_lie_nearer_to_the_words(
+def test_fit_reduces_the_distance_to_word_embeddings(
     nano: Nano, stencils_file: Path, language_model: Path, tmp_path: Path
 ) -> None:
     setting = Setting(stencils_file, tmp_path / "vision", StageClock(1), CPU, batch=2, rate=1e-9)

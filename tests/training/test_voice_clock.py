@@ -1,4 +1,4 @@
-"""A stage ends by steps or by the clock, saves in time, and goes on from what it finds."""
+"""Limits, learning rate, averaging and files of training stages."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from training.nano.voice.stage_clock import (
 )
 
 
-def test_the_last_step_is_told_and_saved() -> None:
+def test_save_is_due_at_the_last_step() -> None:
     ticks = list(StageClock(3).ticks("test"))
     assert [tick.step for tick in ticks] == [0, 1, 2]
     assert [tick.is_save_due for tick in ticks] == [False, False, True]
 
 
-def test_no_time_left_means_one_step() -> None:
+def test_one_step_is_run_without_remaining_time() -> None:
     (tick,) = StageClock(1000, minutes=1e-9).ticks("test")
     assert tick.progress == 1
     assert tick.is_save_due
 
 
-def test_the_rate_rises_then_falls() -> None:
+def test_rate_warms_up_and_decays() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     rates = []
     for tick in StageClock(10 * WARM_UP_STEPS).ticks("test"):
@@ -44,7 +44,7 @@ def test_the_rate_rises_then_falls() -> None:
     assert rates[-1] == pytest.approx(LAST_RATE_SHARE, abs=0.01)
 
 
-def test_a_rate_in_a_tensor_changes_in_place() -> None:
+def test_tensor_rate_is_updated_in_place() -> None:
     rate = torch.tensor(0.0)
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=rate)
     (tick,) = StageClock(1).ticks("test")
@@ -52,7 +52,7 @@ def test_a_rate_in_a_tensor_changes_in_place() -> None:
     assert float(rate) == pytest.approx(1 / WARM_UP_STEPS)
 
 
-def test_the_average_follows_the_parameters() -> None:
+def test_average_follows_the_parameters() -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     average = Average(model)
@@ -65,7 +65,7 @@ def test_the_average_follows_the_parameters() -> None:
     assert 0.9 < seen[-1] <= 1
 
 
-def test_saved_weights_are_found_again(tmp_path: Path) -> None:
+def test_saved_weights_are_resumed(tmp_path: Path) -> None:
     model, other = nn.Linear(2, 2), nn.Linear(2, 2)
     path = tmp_path / "weights.pt"
     assert resume(other, path) == 1
@@ -74,7 +74,7 @@ def test_saved_weights_are_found_again(tmp_path: Path) -> None:
     assert torch.equal(other.weight, model.weight.half().float())
 
 
-def test_without_a_gpu_a_step_just_runs() -> None:
+def test_step_runs_without_a_gpu() -> None:
     calls = []
 
     def step(x: Tensor) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Every stage of the voice takes a step, and what it writes is loaded as it is served."""
+"""Stages of the vocoder, and loading of their files in serving."""
 
 from __future__ import annotations
 
@@ -24,43 +24,45 @@ N_STEPS = 2
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
     return recordings(tmp_path_factory.mktemp("recordings"))
 
 
 @pytest.fixture(scope="module")
-def weights(told: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def weights(dataset: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
-    train_flow(told, folder, StageClock(N_STEPS), batch_size=2)
-    train_hift(told, folder, StageClock(N_STEPS), batch_size=1, discriminators_from=0.5, f0_steps=2)
+    train_flow(dataset, folder, StageClock(N_STEPS), batch_size=2)
+    train_hift(
+        dataset, folder, StageClock(N_STEPS), batch_size=1, discriminators_from=0.5, f0_steps=2
+    )
     return folder
 
 
-def test_recordings_hold_codes_mel_and_samples_side_by_side(told: Recordings) -> None:
-    n_codes = len(told.codes)
-    assert int(told.starts[-1]) == n_codes
-    assert told.wave.shape == (n_codes * TIMING.samples_per_code,)
-    assert told.mel.shape == (n_codes * TIMING.mel_frames_per_code, 80)
-    assert told.f0_hz.shape == told.mel.shape[:1]
+def test_recordings_align_codes_mel_and_samples(dataset: Recordings) -> None:
+    n_codes = len(dataset.codes)
+    assert int(dataset.starts[-1]) == n_codes
+    assert dataset.wave.shape == (n_codes * TIMING.samples_per_code,)
+    assert dataset.mel.shape == (n_codes * TIMING.mel_frames_per_code, 80)
+    assert dataset.f0_hz.shape == dataset.mel.shape[:1]
 
 
 @pytest.mark.learning
-def test_training_goes_on_from_the_weights_it_finds(
-    told: Recordings, weights: Path, tmp_path: Path
+def test_training_resumes_from_saved_weights(
+    dataset: Recordings, weights: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "flow.pt").write_bytes((weights / "flow.pt").read_bytes())
     before = torch.load(tmp_path / "flow.pt", weights_only=True)
-    again = train_flow(told, tmp_path, StageClock(1), batch_size=1).state_dict()
+    again = train_flow(dataset, tmp_path, StageClock(1), batch_size=1).state_dict()
     name = "input_embedding.weight"
     assert not torch.equal(again[name], before[name].float())
     assert torch.allclose(again[name], before[name].float(), atol=0.01)
 
 
 @pytest.mark.learning
-def test_the_written_voice_speaks_whatever_recording_is_given(
-    told: Recordings, weights: Path, tmp_path: Path
+def test_exported_voice_synthesises_with_any_prompt(
+    dataset: Recordings, weights: Path, tmp_path: Path
 ) -> None:
-    write_voice_assets(weights, told, tmp_path)
+    write_voice_assets(weights, dataset, tmp_path)
     folder = tmp_path / "assets" / "token2wav"
     vocoder = load_token2wav(folder)
     assert vocoder.config == vocoder_config()
@@ -76,7 +78,7 @@ def test_the_written_voice_speaks_whatever_recording_is_given(
     assert all(file.stat().st_size < 16 * 2**20 for file in folder.iterdir())
 
 
-def test_the_fundamental_is_learned_without_touching_the_filter() -> None:
+def test_f0_training_leaves_the_filter_unchanged() -> None:
     torch.manual_seed(0)
     hift = HiFT(vocoder_config().hift)
     before = {name: value.clone() for name, value in hift.state_dict().items()}

@@ -1,4 +1,4 @@
-"""The batched form of the flow equals what is served chunk by chunk."""
+"""The batched flow equals chunk-by-chunk synthesis in serving."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _voice(codes: Tensor) -> VoicePrompt:
 
 
 def _spread(model: torch.nn.Module) -> None:
-    """Leave the small values fresh layers start from, so that every path counts."""
+    """Enlarge the initial weights, so that every path affects the output."""
     for name, parameter in model.named_parameters():
         if "adaLN" in name or "pos_bias" in name:
             torch.nn.init.normal_(parameter, std=0.1)
 
 
-def test_one_pass_over_whole_utterances_equals_the_served_chunks() -> None:
+def test_whole_utterances_equal_streamed_chunks() -> None:
     torch.manual_seed(0)
     sizes = vocoder_config()
     flow = Flow(sizes.flow).requires_grad_(False)
@@ -69,7 +69,7 @@ def test_one_pass_over_whole_utterances_equals_the_served_chunks() -> None:
     assert torch.allclose(whole, torch.cat(chunks, dim=1), atol=1e-4)
 
 
-def test_padding_behind_a_short_utterance_changes_nothing() -> None:
+def test_padding_does_not_affect_the_utterance() -> None:
     torch.manual_seed(1)
     flow = Flow(vocoder_config().flow)
     drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (2, PROMPT_CODES + 60))]
@@ -82,7 +82,7 @@ def test_padding_behind_a_short_utterance_changes_nothing() -> None:
     assert torch.allclose(together[1:, : alone.shape[1]], alone, atol=1e-5)
 
 
-def test_an_utterance_is_encoded_alike_whatever_follows_in_its_row() -> None:
+def test_utterances_in_a_row_are_independent() -> None:
     torch.manual_seed(2)
     flow = Flow(vocoder_config().flow)
     gap = TIMING.lookahead_codes
@@ -105,7 +105,7 @@ def test_an_utterance_is_encoded_alike_whatever_follows_in_its_row() -> None:
     assert torch.allclose(row[:, : 2 * n_alone], alone, atol=1e-5)
 
 
-def test_some_utterances_begin_without_silence_as_whole_replies_are_served(tmp_path: Path) -> None:
+def test_some_crops_start_without_the_silent_lead(tmp_path: Path) -> None:
     learned = recordings(tmp_path)
     batch = draw_batch(learned, 200, Random(0))
     lengths = learned.starts.diff()

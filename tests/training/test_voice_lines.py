@@ -1,4 +1,4 @@
-"""The speech decoder learns from rows in the very order in which it is served."""
+"""Training rows of the speech decoder follow the order of serving."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def writer() -> LineWriter:
 
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
-    """Words of five codes each; every code is another one."""
+    """Words of five codes each; all codes differ."""
     n_words = len(TEXT.split())
     return Spoken(TEXT, CODES_USED[: 5 * n_words], tuple(range(0, 5 * n_words, 5)))
 
@@ -51,7 +51,7 @@ def _runs(line: Line) -> list[list[int]]:
     return runs
 
 
-def test_a_row_learns_the_code_that_follows_it(writer: LineWriter, spoken: Spoken) -> None:
+def test_label_of_a_row_is_the_next_code(writer: LineWriter, spoken: Spoken) -> None:
     for line in (writer.duplex(spoken), writer.streamed(spoken), writer.whole(spoken)):
         assert len(line.ids) == len(line.is_code) == len(line.labels) == len(line.states)
         for at, following in enumerate(line.ids[1:]):
@@ -59,7 +59,7 @@ def test_a_row_learns_the_code_that_follows_it(writer: LineWriter, spoken: Spoke
                 assert line.labels[at] == following
 
 
-def test_a_unit_inside_a_turn_has_25_codes_and_no_end(writer: LineWriter, spoken: Spoken) -> None:
+def test_unit_within_a_turn_has_25_codes_and_no_end(writer: LineWriter, spoken: Spoken) -> None:
     runs = _runs(writer.duplex(spoken))
     assert len(runs) == len(split_reply(TEXT))
     for run in runs[:-1]:
@@ -70,16 +70,14 @@ def test_a_unit_inside_a_turn_has_25_codes_and_no_end(writer: LineWriter, spoken
     assert len(runs[-1]) <= UNIT_CODES + 1
 
 
-def test_text_rows_take_the_state_of_their_own_token(writer: LineWriter, spoken: Spoken) -> None:
+def test_text_rows_use_the_state_of_their_token(writer: LineWriter, spoken: Spoken) -> None:
     for line in (writer.duplex(spoken), writer.streamed(spoken)):
         rows = [(i, state) for i, state in enumerate(line.states) if state != NO_STATE]
         assert all(line.context[state] == line.ids[row] for row, state in rows)
         assert all(not line.is_code[row] for row, _ in rows)
 
 
-def test_every_row_of_markers_ends_with_the_beginning_of_audio(
-    writer: LineWriter, spoken: Spoken
-) -> None:
+def test_text_ends_with_the_audio_bos_marker(writer: LineWriter, spoken: Spoken) -> None:
     line = writer.streamed(spoken)
     before_codes = [i for i in range(len(line.ids) - 1) if line.is_code[i + 1]]
     first = [i for i in before_codes if not line.is_code[i]]
@@ -87,46 +85,46 @@ def test_every_row_of_markers_ends_with_the_beginning_of_audio(
     assert line.ids[first[-1] - 1] == CONFIG.text_eos_token_id
 
 
-def test_a_group_ends_before_a_word_that_may_go_on(writer: LineWriter, spoken: Spoken) -> None:
+def test_group_ends_before_an_unfinished_word(writer: LineWriter, spoken: Spoken) -> None:
     runs = _runs(writer.streamed(spoken))
-    said = [label for run in runs for label in run if label != EOS]
-    assert said == list(spoken.codes)
+    codes = [label for run in runs for label in run if label != EOS]
+    assert codes == list(spoken.codes)
     assert all(run[-1] == EOS for run in runs)
     n_tokens = sum(state != NO_STATE for state in writer.streamed(spoken).states)
     assert len(runs) == -(-n_tokens // GROUP_TOKENS)
     assert all((len(run) - 1) % 5 == 0 for run in runs[:-1])
 
 
-def test_a_short_reply_said_at_once_goes_on_in_silence(writer: LineWriter) -> None:
+def test_short_whole_reply_is_padded_with_silence(writer: LineWriter) -> None:
     line = writer.whole(Spoken("Yes.", CODES_USED[:9], (0,)))
     (run,) = _runs(line)
     assert run == [*CODES_USED[:9], *[SILENCE] * 41, EOS]
 
 
-def test_a_word_waits_in_silence_for_its_unit() -> None:
+def test_silence_precedes_a_word_of_a_later_unit() -> None:
     codes = fit(Spoken("a b", CODES_USED[:10], (0, 5)), [1, 1])
     assert codes == [*CODES_USED[:5], *[SILENCE] * 20, *CODES_USED[5:10]]
 
 
-def test_units_before_the_last_are_filled() -> None:
+def test_all_units_but_the_last_are_full() -> None:
     assert len(fit(Spoken("a", CODES_USED[:5], (0,)), [1, 0])) == UNIT_CODES
 
 
-def test_speech_that_outlasts_its_units_is_refused() -> None:
+def test_speech_longer_than_its_units_is_rejected() -> None:
     with pytest.raises(UnfitTextError, match="do not fit"):
         fit(Spoken("a", CODES_USED[:26], (0,)), [1])
     with pytest.raises(UnfitTextError, match="words in units"):
         fit(Spoken("a b", CODES_USED[:2], (0, 1)), [1])
 
 
-def test_the_loss_counts_every_code_that_is_never_said() -> None:
+def test_loss_counts_every_unused_code() -> None:
     table = CodeTable(CONFIG, torch.device("cpu"))
     logits = torch.zeros(1, len(table.rows))
     loss, _ = code_loss(logits, torch.tensor([0]), table.n_unused)
     assert float(loss) == pytest.approx(torch.tensor(float(CONFIG.num_audio_tokens)).log().item())
 
 
-def test_codes_that_are_never_said_share_one_row() -> None:
+def test_unused_codes_share_one_row() -> None:
     tts = MiniCPMTTS(CONFIG)
     table = CodeTable(CONFIG, torch.device("cpu"))
     tts.load_state_dict(silence_unused(tts.state_dict(), table))
@@ -135,6 +133,6 @@ def test_codes_that_are_never_said_share_one_row() -> None:
     assert len(head[table.rows].unique(dim=0)) == len(table.rows)
 
 
-def test_log_probabilities_keep_the_repetition_penalty_mild() -> None:
+def test_normalised_logits_keep_the_repetition_penalty_mild() -> None:
     likely = torch.tensor([0.9, 0.1]).log()
     assert float(penalise_frequency(likely, [0, 0], 1.05).softmax(0)[0]) > 0.88

@@ -1,4 +1,4 @@
-"""The speech decoder takes a step on states of the language model, and its file fits the model."""
+"""Training of the speech decoder on states of the language model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lines(writer: LineWriter, spoken: list[Spoken]) -> Lines:
     return collect(write_lines(writer, spoken), llm, CONFIG)
 
 
-def test_every_text_row_has_a_state_and_no_other_row(lines: Lines) -> None:
+def test_exactly_the_text_rows_have_states(lines: Lines) -> None:
     has_state = lines.state_of != NO_STATE
     assert not bool((has_state & lines.is_code).any())
     assert int(has_state.sum()) == len(lines.states)
@@ -56,33 +56,31 @@ def test_every_text_row_has_a_state_and_no_other_row(lines: Lines) -> None:
     assert int(lines.starts[-1]) == len(lines.ids)
 
 
-def test_labels_are_places_among_the_codes_that_are_used(lines: Lines) -> None:
+def test_labels_index_the_used_codes(lines: Lines) -> None:
     assert int(lines.labels.max()) == len(CODES_USED)  # the end, behind the alphabet
     assert int(lines.labels.min()) == -1
 
 
 @pytest.mark.learning
-def test_a_step_changes_the_decoder_and_the_file_fits_the_model(
-    lines: Lines, tmp_path: Path
-) -> None:
+def test_training_step_changes_the_decoder_and_its_file_loads(lines: Lines, tmp_path: Path) -> None:
     trained = train_tts(lines, lines, CONFIG, tmp_path, StageClock(1))
-    told = {name.removeprefix("tts."): t for name, t in speech_decoder_tensors(tmp_path).items()}
+    tensors = {name.removeprefix("tts."): t for name, t in speech_decoder_tensors(tmp_path).items()}
     exported = MiniCPMTTS(CONFIG.tts_config)
-    exported.load_state_dict({name: tensor.float() for name, tensor in told.items()})
-    kept = torch.load(tmp_path / FILE, weights_only=True)[GAIN].float()
-    assert torch.allclose(exported.state_dict()[GAIN], SHARPNESS * kept, rtol=1e-2)
-    assert torch.allclose(trained.state_dict()[GAIN], kept, rtol=1e-2)
+    exported.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    gain = torch.load(tmp_path / FILE, weights_only=True)[GAIN].float()
+    assert torch.allclose(exported.state_dict()[GAIN], SHARPNESS * gain, rtol=1e-2)
+    assert torch.allclose(trained.state_dict()[GAIN], gain, rtol=1e-2)
     assert (tmp_path / FILE).stat().st_size < 16 * 2**20
 
 
-def test_replies_of_conversations_keep_the_states_they_were_said_with(
+def test_replies_of_conversations_keep_their_states(
     writer: LineWriter, spoken: list[Spoken]
 ) -> None:
     ids = tuple(writer.streamed(spoken[1]).context[-7:-2])
     hidden = torch.randn(len(ids), CONFIG.hidden_size)
-    said = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=True, is_duplex=False)
+    completed = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=True, is_duplex=False)
     cut_short = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=False, is_duplex=False)
     unknown = SpokenUnits("Never recorded.", (ids,), (hidden,), has_ended=True, is_duplex=False)
-    (line,) = write_conversations(writer, spoken, [said, cut_short, unknown])
+    (line,) = write_conversations(writer, spoken, [completed, cut_short, unknown])
     assert line.hidden is not None and torch.equal(line.hidden, hidden)
     assert [state for state in line.states if state != NO_STATE] == list(range(len(ids)))

@@ -1,4 +1,4 @@
-"""What the voice says is plain English of words that several people used."""
+"""Selection of the texts of the target voice."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ REFUSED = ["Red zyzzyva.", "Call 555 now!", "Red (blue).", "Red", "red blue " * 
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("wheels")
     chitchat, chatterbot = folder / "chitchat.whl", folder / "chatterbot.whl"
-    talk = {"messages": [[{"text": text} for text in [" ".join(PLAIN), *REFUSED]]]}
+    dialogue = {"messages": [[{"text": text} for text in [" ".join(PLAIN), *REFUSED]]]}
     with zipfile.ZipFile(chitchat, "w") as archive:
-        archive.writestr("chitchat_dataset/dataset.json", json.dumps({"a": talk}))
+        archive.writestr("chitchat_dataset/dataset.json", json.dumps({"a": dialogue}))
     lines = {"conversations": [["red blue blue", "red blue blue"]]}
     with zipfile.ZipFile(chatterbot, "w") as archive:
         archive.writestr("chatterbot_corpus/data/english/ai.yml", yaml.safe_dump(lines))
@@ -47,24 +47,22 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return chitchat, chatterbot
 
 
-def test_sentences_are_plain_and_their_words_common(wheels: tuple[Path, Path]) -> None:
+def test_sentences_have_common_words_only(wheels: tuple[Path, Path]) -> None:
     assert everyday_sentences(*wheels) == ["Red blue blue", *PLAIN]
 
 
-def test_lists_take_common_words_only() -> None:
+def test_word_lists_have_common_words_only() -> None:
     words = common_words(["red blue"] * RAREST_WORD + ["green"])
     assert sorted(words) == ["blue", "red"]
     lists = word_lists(words, 50, seed=1)
     assert lists == word_lists(words, 50, seed=1)
     assert {word for text in lists for word in re.findall(r"\w+", text.lower())} == {"red", "blue"}
-    said, counted = lists[::2], lists[1::2]
-    assert {len(text.split()) for text in said} == {1, 2, 3, 4, 5}
+    spoken, counted = lists[::2], lists[1::2]
+    assert {len(text.split()) for text in spoken} == {1, 2, 3, 4, 5}
     assert all(re.fullmatch(r"[RB]\w+(, \w+){4,13}\.", text) for text in counted)
 
 
-def test_every_reply_of_the_domain_is_among_the_texts(
-    wheels: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_texts_include_every_reply_of_the_domain(wheels: tuple[Path, Path], tmp_path: Path) -> None:
     choose_texts(*wheels, tmp_path / "texts.json")
     texts = json.loads((tmp_path / "texts.json").read_text(encoding="utf8"))
     assert set(reply_texts()) <= set(texts)
@@ -72,7 +70,7 @@ def test_every_reply_of_the_domain_is_among_the_texts(
     assert len(texts) == len(reply_texts()) + 1 + len(PLAIN) + n_made
 
 
-def test_other_words_take_the_place_of_some() -> None:
+def test_some_words_are_replaced() -> None:
     texts = ["A hen has two legs.", "Today is Monday.", "Red, blue, green."]
     made = with_other_words(texts, 40, seed=1)
     assert made == with_other_words(texts, 40, seed=1)
@@ -95,7 +93,7 @@ def test_a_small_share_of_the_texts_is_held_out() -> None:
     assert 0.5 / HELD_OUT_IN < share < 2 / HELD_OUT_IN
 
 
-def test_a_collection_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
+def test_package_with_another_digest_is_rejected(tmp_path: Path) -> None:
     (tmp_path / CHITCHAT.file).write_bytes(b"another one")
     with pytest.raises(InputError):
         fetch_texts(tmp_path, tmp_path / "texts.json")

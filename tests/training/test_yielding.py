@@ -1,4 +1,4 @@
-"""When an interrupted turn counts as given way."""
+"""Measurement of yielding to an interruption."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LAST = 3
         ([LISTENS, BEGINS, GOES_ON, GOES_ON, IS_CUT], False),
         ([LISTENS, BEGINS, GOES_ON, GOES_ON], False),  # never
         ([BEGINS, SAYS_ALL, ENDS], None),  # nothing was left to stop
-        ([LISTENS, BEGINS, SAYS_ALL, ENDS], False),  # it said all, whatever was said to it
+        ([LISTENS, BEGINS, SAYS_ALL, ENDS], False),  # the reply was completed
     ],
 )
-def test_giving_way(units: list[UnitResult], expected: bool | None) -> None:
+def test_yielding_to_an_interruption(units: list[UnitResult], expected: bool | None) -> None:
     assert yielded(units, LAST) is expected

@@ -1,4 +1,4 @@
-"""Recordings without a voice: random codes and a hum, in the form the stages read."""
+"""Synthetic recordings: random codes and a hum."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def processor() -> MiniCPMOProcessor:
 def piece(
     processor: MiniCPMOProcessor, content: Content, options: PromptOptions | None = None
 ) -> Prompt:
-    return processor.render_piece(content, lambda text: text, options)
+    return processor.render_content(content, lambda text: text, options)
 
 
 def decoded(processor: MiniCPMOProcessor, prompt: Prompt) -> str:
@@ -181,11 +181,11 @@ def test_any_picture_mode_becomes_rgb(processor: MiniCPMOProcessor) -> None:
 
 
 def test_a_piece_stands_inside_the_callers_text(processor: MiniCPMOProcessor) -> None:
-    prompt = processor.render_piece(
+    prompt = processor.render_content(
         ["Hi", SECOND],
-        lambda text: prompts.user_piece(text, prompts.TurnOpening.AFTER_REPLY),
+        lambda text: prompts.user_chunk(text, prompts.TurnOpening.AFTER_REPLY),
         PromptOptions(omni_mode=True),
     )
     assert prompt.text == f"<|tts_eos|><|im_end|>\n<|im_start|>user\nHi{prompts.AUDIO_MARKER}"
-    opening = prompts.user_piece("", prompts.TurnOpening.AFTER_REPLY)
+    opening = prompts.user_chunk("", prompts.TurnOpening.AFTER_REPLY)
     assert list(prompt.ids[:6]) == processor.tokenizer.encode(opening)

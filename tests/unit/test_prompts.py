@@ -96,8 +96,8 @@ def test_closed_message() -> None:
         (TurnOpening.CONTINUED, "Hi"),
     ],
 )
-def test_user_piece(opening: TurnOpening, expected: str) -> None:
-    assert prompts.user_piece("Hi", opening) == expected
+def test_user_chunk(opening: TurnOpening, expected: str) -> None:
+    assert prompts.user_chunk("Hi", opening) == expected
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
     assert [published.token_id(n) for n in names[1:]] == list(range(151_643, N_PUBLISHED))
     special = published.special
     assert tuple(published.encode(prompts.reply_prefix())) == REPLY_PREFIX
-    opening = prompts.user_piece("", prompts.TurnOpening.AFTER_REPLY)
+    opening = prompts.user_chunk("", prompts.TurnOpening.AFTER_REPLY)
     assert tuple(published.encode(opening)) == NEXT_USER_PREFIX
     assert tuple(published.encode(prompts.duplex_suffix())) == (151_699, 151_645)
     assert tuple(published.encode(prompts.CONTEXT_MARKER)) == (271, 19_702, 25, 220)

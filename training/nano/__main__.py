@@ -23,6 +23,7 @@ from training.nano.ranks import Ranks
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
+from training.nano.voice.stage_clock import StageClock
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
@@ -98,9 +99,8 @@ def listen(
     training.nano listen … --device cuda
     """
     _allow_fast_matrices()
-    plan = listening.Plan(
-        steps, minutes, minutes_now, units, processes, seed, rate, longest, practice
-    )
+    clock = StageClock(steps, minutes, minutes_now)
+    plan = listening.Plan(clock, units, processes, seed, rate, longest, practice)
     ranks = Ranks.join()
     listening.train(_all_folders(bank), encoder, out, plan, ranks.device(device), ranks)
     ranks.leave()

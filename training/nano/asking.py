@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass
-class Talk:
+class Dialogue:
     """Facts, memory and questions of one conversation.
 
     With `substitutes`, some replies answer other questions; see `substitute`.
@@ -80,7 +80,7 @@ class Talk:
         has_pictures: bool,
         has_system: bool = True,
         substitutes: bool = False,
-    ) -> Talk:
+    ) -> Dialogue:
         """Draw a system prompt with its facts, or none, and the scene of the camera."""
         facts = draw_facts(random) if has_system else Facts()
         context = facts.context()

@@ -109,33 +109,26 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
     )
 
 
+@dataclass(frozen=True, eq=False)
 class Conversations(IterableDataset[Batch]):
-    """Endless batches, in an order that does not depend on the number of worker processes."""
+    """Endless batches, each of which depends on seed, step and rank only.
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        checkpoint: Path,
-        units: int,
-        seed: int,
-        first: int = 0,
-        longest: int = max(UNITS),
-        practice: float = PRACTICE_SHARE,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        """Set the inputs, which a worker process opens.
+    Attributes:
+        folders: of the banks, which each worker process opens.
+        units: of a batch.
+        first: first step.
+        longest: units of a sequence at most.
+        practice: share of typed batches.
+    """
 
-        `units` are those of a batch, `longest` those of a sequence at most. A batch depends on
-        seed, step (from `first` on) and rank only. `practice` is the share of typed batches.
-        """
-        self.practice = practice
-        self.ranks = ranks
-        self.folders = list(folders)
-        self.checkpoint = checkpoint
-        self.units = units
-        self.seed = seed
-        self.first = first
-        self.lengths = [n for n in UNITS if n <= longest]
+    folders: Sequence[Path]
+    checkpoint: Path
+    units: int
+    seed: int
+    first: int = 0
+    longest: int = max(UNITS)
+    practice: float = PRACTICE_SHARE
+    ranks: Ranks = ALONE
 
     def __iter__(self) -> Iterator[Batch]:
         worker = torch.utils.data.get_worker_info()
@@ -148,30 +141,24 @@ class Conversations(IterableDataset[Batch]):
             yield collate(self._examples(bank, processor, random), padding_id)
 
     def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
-        if random.random() < self.practice:
-            is_one_shot = random.random() < PRACTISED_ONE_SHOT
+        practises = random.random() < self.practice
+        if practises or random.random() < TURNS_SHARE:
+            is_one_shot = random.random() < (PRACTISED_ONE_SHOT if practises else ONE_SHOT)
+            width = UNITS_ONE_SHOT if is_one_shot else UNITS_STREAMED
             return [
                 TurnsSession(
                     bank,
                     processor,
                     random,
                     is_one_shot=is_one_shot,
-                    practises=True,
+                    practises=practises,
                     substitutes=True,
                 ).compose()
-                for _ in range(max(1, self.units // UNITS_PRACTISED))
-            ]
-        if random.random() < TURNS_SHARE:
-            is_one_shot = random.random() < ONE_SHOT
-            width = UNITS_ONE_SHOT if is_one_shot else UNITS_STREAMED
-            return [
-                TurnsSession(
-                    bank, processor, random, is_one_shot=is_one_shot, substitutes=True
-                ).compose()
-                for _ in range(max(1, self.units // width))
+                for _ in range(max(1, self.units // (UNITS_PRACTISED if practises else width)))
             ]
         has_pictures = random.random() < PICTURES_SHARE
-        [n_units] = random.choices(self.lengths, UNIT_WEIGHTS[: len(self.lengths)])
+        lengths = [n for n in UNITS if n <= self.longest]
+        [n_units] = random.choices(lengths, UNIT_WEIGHTS[: len(lengths)])
         width = UNIT_ROWS_WITH_PICTURE if has_pictures else 1
         return [
             DuplexSession(

@@ -5,13 +5,13 @@ The sequences equal those of serving (tested).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.processor import Span
 from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from training.nano.hearing import ROWS_PER_UNIT
 
 PICTURE_ROWS = 64
@@ -44,6 +44,7 @@ class Layout:
         transcript: token ids of the speech in the units.
     """
 
+    tokenizer: MiniCPMOTokenizerFast
     ids: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     units: list[int] = field(default_factory=list)
@@ -54,6 +55,10 @@ class Layout:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def tokens(self) -> SpecialTokens:
+        return self.tokenizer.special
 
     def add_context(self, ids: Sequence[int]) -> None:
         """Append ids without loss."""
@@ -67,15 +72,13 @@ class Layout:
         self.weights += [weight] * len(ids)
         return start, len(self.ids)
 
-    def mask_until(
-        self, reply: SpokenReply, decode: Callable[[list[int]], str], until: str
-    ) -> None:
-        """Remove the loss of a reply's tokens up to and including the first `until`."""
+    def mask_until(self, until: str) -> None:
+        """Remove the loss of the last reply's tokens up to and including the first `until`."""
         text = ""
-        for position in (at for span in reply.units for at in range(*span)):
+        for position in (at for span in self.replies[-1].units for at in range(*span)):
             if until in text:
                 return
-            text += decode([self.ids[position]])
+            text += self.tokenizer.decode([self.ids[position]])
             self.weights[position] = 0.0
 
     def add_media(
@@ -88,24 +91,21 @@ class Layout:
         self.add_context(ids)
 
 
+@dataclass
 class DuplexLayout(Layout):
     """The sequence of a duplex conversation, as in `MiniCPMO45.modes.duplex`."""
 
-    def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-        self._tokens = tokenizer.special
-        self._reply_units: list[Span] = []
+    _reply_units: list[Span] = field(default_factory=list)
 
     def begin(self, system_text: str, n_voice_rows: int) -> None:
-        self.add_context(self._tokenizer.encode(prompts.duplex_prefix(system_text)))
+        self.add_context(self.tokenizer.encode(prompts.duplex_prefix(system_text)))
         if n_voice_rows:
-            self.add_media([self._tokens.unk] * n_voice_rows, [(0, n_voice_rows)], [])
-        self.add_context(self._tokenizer.encode(prompts.duplex_suffix()))
+            self.add_media([self.tokens.unk] * n_voice_rows, [(0, n_voice_rows)], [])
+        self.add_context(self.tokenizer.encode(prompts.duplex_suffix()))
 
     def add_input(self, *, has_picture: bool) -> None:
         """Append the input of the next unit."""
-        tokens = self._tokens
+        tokens = self.tokens
         self.add_context([tokens.unit_start])
         if has_picture:
             self.add_context([tokens.image_start])
@@ -116,14 +116,14 @@ class DuplexLayout(Layout):
 
     def listen(self, weight: float) -> None:
         """End the unit with the decision to listen."""
-        self.add_target([self._tokens.listen], weight)
-        self.add_context([self._tokens.unit_end])
+        self.add_target([self.tokens.listen], weight)
+        self.add_context([self.tokens.unit_end])
 
     def speak(self, text: str, *, ends: bool, weight: float) -> None:
         """End the unit with speech, possibly empty; `weight` is that of the decision to speak."""
-        tokens = self._tokens
+        tokens = self.tokens
         self.add_target([tokens.speak], weight)
-        start, stop = self.add_target(self._tokenizer.encode(text), TEXT)
+        start, stop = self.add_target(self.tokenizer.encode(text), TEXT)
         if ends:
             _, stop = self.add_target([tokens.turn_eos], TURN_END)
         self._reply_units.append((start, stop))
@@ -132,8 +132,8 @@ class DuplexLayout(Layout):
 
     def interrupt(self, weight: float) -> None:
         """End the unit with the end of an interrupted turn."""
-        self.add_target([self._tokens.turn_eos, self._tokens.listen], weight)
-        self.add_context([self._tokens.unit_end])
+        self.add_target([self.tokens.turn_eos, self.tokens.listen], weight)
+        self.add_context([self.tokens.unit_end])
 
     def close_reply(self, text: str, *, has_ended: bool, intent: str = "") -> None:
         """Record the units of `speak` since the last call as one reply."""
@@ -141,32 +141,29 @@ class DuplexLayout(Layout):
         self._reply_units = []
 
 
+@dataclass
 class TurnsLayout(Layout):
     """The sequence of a turn-based conversation, as in `MiniCPMO45.modes.streaming`."""
 
-    def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-        self._tokens = tokenizer.special
-        self.opening = TurnOpening.FIRST
+    opening: TurnOpening = TurnOpening.FIRST
 
     def open_reply(self, *, can_be_spoken: bool) -> None:
         self.add_context(
-            self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken))
+            self.tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken))
         )
 
     def answer(self, text: str, *, is_one_shot: bool, intent: str = "") -> None:
         """Append a reply and its end; for one-shot replies, also the end of the message."""
-        span = self.add_target(self._tokenizer.encode(text), TEXT)
+        span = self.add_target(self.tokenizer.encode(text), TEXT)
         self.replies.append(SpokenReply(text, (span,), has_ended=True, intent=intent))
-        self.add_target([self._tokens.tts_eos], TURN_END)
+        self.add_target([self.tokens.tts_eos], TURN_END)
         if is_one_shot:
-            self.add_target([self._tokens.im_end], TURN_END)
+            self.add_target([self.tokens.im_end], TURN_END)
         self.opening = TurnOpening.AFTER_REPLY
 
     def next_user(self, rendered: Sequence[int]) -> Sequence[int]:
         """Return the ids of a user turn without the end token that `answer` has appended."""
         if self.opening is TurnOpening.AFTER_REPLY:
-            assert rendered[0] == self._tokens.tts_eos
+            assert rendered[0] == self.tokens.tts_eos
             return rendered[1:]
         return rendered

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,16 +33,12 @@ class Plan:
     """Duration and batch size of the stage.
 
     Attributes:
-        steps: in total, including earlier runs.
-        minutes: most training time in total, including earlier runs.
-        minutes_now: most training time of this run; it does not change the schedule.
+        clock: limits including earlier runs; those of this run do not change the schedule.
         practice: share of the batches in which everything is typed.
         stop_at: step to stop at, like an interruption; None for none.
     """
 
-    steps: int
-    minutes: float = math.inf
-    minutes_now: float = math.inf
+    clock: StageClock
     units: int = 1024
     processes: int = 0
     seed: int = 0
@@ -84,7 +79,7 @@ def train(
     )
     batches = iter(loader(conversations, plan.processes))
     generator = torch.Generator(device=device)
-    ticks = StageClock(plan.steps, plan.minutes, plan.minutes_now).ticks(
+    ticks = plan.clock.ticks(
         "listen",
         first=first,
         spent_s=spent_s,
@@ -94,7 +89,7 @@ def train(
     )
     for tick in ticks:
         batch = to_device(next(batches), device)
-        seed = (plan.seed * plan.steps + tick.step) * ranks.count + ranks.number
+        seed = (plan.seed * plan.clock.max_steps + tick.step) * ranks.count + ranks.number
         generator.manual_seed(seed)
         torch.manual_seed(seed)
         with fast(device):

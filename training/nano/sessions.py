@@ -14,7 +14,7 @@ import numpy as np
 
 from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, UNIT_SAMPLES, embedding_count
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Asked, Talk, at_speed
+from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Asked, Dialogue, at_speed
 from training.nano.bank import Bank, Samples
 from training.nano.domain import control
 from training.nano.domain.camera import shown_words
@@ -76,30 +76,31 @@ class DuplexSession:
         self.n_units = n_units
         self.has_pictures = has_pictures
         self.shows_scene = has_pictures and random.random() < SCENES
-        self.talk = Talk.begin(bank, random, has_pictures=self.shows_scene, substitutes=substitutes)
+        self.dialogue = Dialogue.begin(
+            bank, random, has_pictures=self.shows_scene, substitutes=substitutes
+        )
         self.layout = DuplexLayout(tokenizer)
         self.stream = np.zeros(stream_samples(n_units), np.float32)
         self.forced = FORCED_UNITS if random.random() < FORCED else 0
         self.echo_gain = 10 ** (random.uniform(-25, -6) / 20) if random.random() < ECHOES else 0.0
         self.unit = 0
         self.voiced_until_s = -1.0
-        self._tokenizer = tokenizer
 
     def compose(self) -> Example:
-        voice = self.talk.voice_sample()
-        self.layout.begin(self.talk.system_text, embedding_count(len(voice)))
+        voice = self.dialogue.voice_sample()
+        self.layout.begin(self.dialogue.system_text, embedding_count(len(voice)))
         if self.random.random() >= QUIET_SESSIONS:
             self._converse()
         self._listen_until(self.n_units)
         if self.random.random() < BURSTS:
             self._add_bursts()
         clips = [voice] if len(voice) else []
-        caption = self._tokenizer.encode(shown_words(self.talk.context.scene))
+        caption = self.layout.tokenizer.encode(shown_words(self.dialogue.context.scene))
         return Example(self.layout, self.stream, clips, caption)
 
     def _converse(self) -> None:
         start_s = self.random.uniform(0.0, 5.0 if self.random.random() < WAITS else 1.2)
-        asked = self.talk.ask()
+        asked = self.dialogue.ask()
         while True:
             end_s = start_s + asked.duration_s
             self._ask(asked, start_s)
@@ -112,37 +113,37 @@ class DuplexSession:
     def _answer(self, asked: Asked) -> tuple[float, Asked]:
         """Add a reply, possibly interrupted; return the time of the next question, and it."""
         random, first = self.random, self.unit
-        other = self.talk.substitute(asked.question)
-        reply = self.talk.reply(other or asked.question)
-        pieces = split_reply(reply)
-        stop_unit, stop_s, barging = first + len(pieces), math.inf, None
-        if len(pieces) > 1 and random.random() < INTERRUPTED * min(2.0, len(pieces) / 3):
-            is_stop = random.random() < STOPPED and control.STOP in self.talk.bank.weights
-            barging = self.talk.ask_about(control.STOP) if is_stop else self.talk.ask()
-            stop_s = random.uniform(first + 1.05, first + len(pieces) + 0.3)
-            evident_s = stop_s + min(EVIDENCE_S, barging.duration_s)
+        other = self.dialogue.substitute(asked.question)
+        reply = self.dialogue.reply(other or asked.question)
+        texts = split_reply(reply)
+        stop_unit, stop_s, interruption = first + len(texts), math.inf, None
+        if len(texts) > 1 and random.random() < INTERRUPTED * min(2.0, len(texts) / 3):
+            is_stop = random.random() < STOPPED and control.STOP in self.dialogue.bank.weights
+            interruption = self.dialogue.ask_about(control.STOP) if is_stop else self.dialogue.ask()
+            stop_s = random.uniform(first + 1.05, first + len(texts) + 0.3)
+            evident_s = stop_s + min(EVIDENCE_S, interruption.duration_s)
             stop_unit = min(stop_unit, max(unit_after(evident_s), first + 1))
-        said = self._speak(pieces, stop_unit, stop_s)
-        is_cut = said < len(pieces)
-        self.layout.close_reply(reply, has_ended=not is_cut, intent=asked.question.intent)
+        spoken = self._speak(texts, stop_unit, stop_s)
+        is_interrupted = spoken < len(texts)
+        self.layout.close_reply(reply, has_ended=not is_interrupted, intent=asked.question.intent)
         if other:
-            self.layout.mask_until(self.layout.replies[-1], self._tokenizer.decode, RESTATED_UNTIL)
-        self._echo(reply, first, said)
-        if is_cut and self.unit < self.n_units:
-            self._end_turn("".join(pieces[said:]))
-        if barging is None:
+            self.layout.mask_until(RESTATED_UNTIL)
+        self._echo(reply, first, spoken)
+        if is_interrupted and self.unit < self.n_units:
+            self._end_turn("".join(texts[spoken:]))
+        if interruption is None:
             gap_s = random.uniform(-0.6, 3.5 if random.random() < WAITS else 0.8)
-            return first + said + 1 + max(gap_s, 0.1 - 1.0), self.talk.ask()
-        if barging.question.intent == control.STOP and is_cut:
-            self._ask(barging, stop_s)
-            after_s = stop_s + barging.duration_s
-            return after_s + random.uniform(0.6, 3.0), self.talk.ask()
-        return stop_s, barging
+            return first + spoken + 1 + max(gap_s, 0.1 - 1.0), self.dialogue.ask()
+        if interruption.question.intent == control.STOP and is_interrupted:
+            self._ask(interruption, stop_s)
+            after_s = stop_s + interruption.duration_s
+            return after_s + random.uniform(0.6, 3.0), self.dialogue.ask()
+        return stop_s, interruption
 
-    def _speak(self, pieces: list[str], stop_unit: int, stop_s: float) -> int:
+    def _speak(self, texts: list[str], stop_unit: int, stop_s: float) -> int:
         """Add units of speech up to `stop_unit`; return their number."""
-        said = 0
-        for number, piece in enumerate(pieces):
+        spoken = 0
+        for number, text in enumerate(texts):
             if self.unit >= min(stop_unit, self.n_units):
                 break
             overlap_s = self.unit + 1 - UNSEEN_S - stop_s
@@ -150,16 +151,16 @@ class DuplexSession:
             if overlap_s > DOUBT_S:
                 weight = 0.0  # the user may have begun: either decision is right
             self.layout.add_input(has_picture=self.has_pictures)
-            self.layout.speak(piece, ends=number == len(pieces) - 1, weight=weight)
+            self.layout.speak(text, ends=number == len(texts) - 1, weight=weight)
             self.unit += 1
-            said += 1
-        return said
+            spoken += 1
+        return spoken
 
     def _end_turn(self, unsaid: str) -> None:
         self.layout.add_input(has_picture=self.has_pictures)
         self.layout.interrupt(DECISION)
         self.unit += 1
-        self.talk.context.unsaid = unsaid.strip()
+        self.dialogue.context.unsaid = unsaid.strip()
 
     def _listen_until(self, unit: int, voiced_from_s: float = math.inf) -> None:
         while self.unit < unit:
@@ -177,17 +178,17 @@ class DuplexSession:
         self.voiced_until_s = max(self.voiced_until_s, start_s + asked.duration_s)
         if len(part) == len(asked.samples):
             words = " ".join(words_of(asked.question.text))
-            self.layout.transcript += self._tokenizer.encode(f" {words}")
+            self.layout.transcript += self.layout.tokenizer.encode(f" {words}")
 
-    def _echo(self, reply: str, first: int, said: int) -> None:
+    def _echo(self, reply: str, first: int, spoken: int) -> None:
         """Add the echo of the model's own voice."""
         if not self.echo_gain:
             return
-        own = self.talk.bank.own_voice(reply)
+        own = self.dialogue.bank.own_voice(reply)
         if own is None:
             return
         delay_s = self.random.uniform(0.05, 0.5)
-        played = own[: int((said + self.random.uniform(0.0, 1.0)) * SAMPLE_RATE_HZ)]
+        played = own[: int((spoken + self.random.uniform(0.0, 1.0)) * SAMPLE_RATE_HZ)]
         echo = at_speed(played, self.random.uniform(0.97, 1.03))
         start = LEAD_SAMPLES + int((first + 1 + delay_s) * SAMPLE_RATE_HZ)
         part = echo[: max(0, len(self.stream) - start)]

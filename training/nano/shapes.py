@@ -139,8 +139,8 @@ def _thinned(replies: Sequence[str]) -> list[str]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for reply in replies:
         alike.setdefault(tuple(reply.split()[:2]), []).append(reply)
-    kept = []
+    balanced = []
     for group in alike.values():
         thinned = group[:: -(-len(group) // REPLIES_ALIKE)]
-        kept += thinned * (RARE_REPEATS if len(thinned) == 1 else 1)
-    return kept
+        balanced += thinned * (RARE_REPEATS if len(thinned) == 1 else 1)
+    return balanced

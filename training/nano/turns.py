@@ -13,7 +13,7 @@ from MiniCPMO45.modes.prompt_input import pad_first_audio
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
 from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
-from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Talk
+from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Dialogue
 from training.nano.bank import Bank, Samples
 from training.nano.domain.camera import shown_words
 from training.nano.domain.facts import ROLES
@@ -27,7 +27,7 @@ ONE_SHOT = 0.5  # of the conversations
 PICTURED = 0.3  # of the conversations
 MOST_ROUNDS, PRACTISED_ROUNDS = 6, 6
 BARE, PRACTISED_BARE = 0.25, 0.5  # of the conversations have no system prompt
-PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
+CHUNK_OPTIONS = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
 _PICTURE = Image.new("RGB", (448, 448))
 
@@ -49,7 +49,7 @@ class TurnsSession:
         self.practises = practises
         self.has_pictures = not practises and random.random() < PICTURED
         self.has_system = random.random() >= (PRACTISED_BARE if practises else BARE)
-        self.talk = Talk.begin(
+        self.dialogue = Dialogue.begin(
             bank,
             random,
             has_pictures=self.has_pictures,
@@ -64,7 +64,7 @@ class TurnsSession:
 
     def compose(self) -> Example:
         (self._one_shot if self.is_one_shot else self._streamed)()
-        caption = self.processor.tokenizer.encode(shown_words(self.talk.context.scene))
+        caption = self.processor.tokenizer.encode(shown_words(self.dialogue.context.scene))
         nothing = np.zeros(0, np.float32)
         return Example(
             self.layout, nothing, self.clips, caption, has_blocked_clips=self.is_one_shot
@@ -74,7 +74,7 @@ class TurnsSession:
         content = self._system_content()
         if content:
             self.messages.append(Message("system", content))
-            self._piece(
+            self._add_chunk(
                 content, lambda text: prompts.message_text("system", text), is_first_sound=False
             )
         rounds = PRACTISED_ROUNDS if self.practises else self.random.randint(1, MOST_ROUNDS)
@@ -84,8 +84,8 @@ class TurnsSession:
                 asked = [_PICTURE, *asked]
             opening = self.layout.opening
             self.messages.append(Message("user", asked))
-            self._piece(
-                asked, partial(prompts.user_piece, opening=opening), is_first_sound=number == 0
+            self._add_chunk(
+                asked, partial(prompts.user_chunk, opening=opening), is_first_sound=number == 0
             )
             self.layout.open_reply(can_be_spoken=self.can_be_spoken)
             self.messages.append(Message("assistant", self._answer(question, is_one_shot=False)))
@@ -98,7 +98,7 @@ class TurnsSession:
         for _ in range(self.random.randint(0, 3)):
             question, asked = self._question()
             messages.append(Message("user", asked))
-            messages.append(Message("assistant", self.talk.reply(question)))
+            messages.append(Message("assistant", self.dialogue.reply(question)))
         question, asked = self._question()
         if self.has_pictures:
             asked = [_PICTURE, *asked]
@@ -114,21 +114,20 @@ class TurnsSession:
         messages.append(Message("assistant", self._answer(question, is_one_shot=True)))
 
     def _answer(self, question: Question, *, is_one_shot: bool) -> str:
-        other = self.talk.substitute(question)
-        reply = self.talk.reply(other or question)
+        other = self.dialogue.substitute(question)
+        reply = self.dialogue.reply(other or question)
         self.layout.answer(reply, is_one_shot=is_one_shot, intent=question.intent)
         if other:
-            decode = self.processor.tokenizer.decode
-            self.layout.mask_until(self.layout.replies[-1], decode, RESTATED_UNTIL)
+            self.layout.mask_until(RESTATED_UNTIL)
         return reply
 
-    def _piece(
+    def _add_chunk(
         self, content: list[Part], frame: Callable[[str], str], *, is_first_sound: bool
     ) -> None:
         if is_first_sound:
             content = list(content)
             pad_first_audio(content)
-        prompt = self.processor.render_piece(content, frame, PIECE)
+        prompt = self.processor.render_content(content, frame, CHUNK_OPTIONS)
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
         dropped = len(prompt.ids) - len(self.layout.next_user(prompt.ids))
         self.layout.add_media(
@@ -138,25 +137,25 @@ class TurnsSession:
         )
 
     def _system_content(self) -> list[Part]:
-        random, told = self.random, self.talk.system_text
+        random, text = self.random, self.dialogue.system_text
         if not self.has_system:
             return []
-        voice = np.zeros(0, np.float32) if self.practises else self.talk.voice_sample()
+        voice = np.zeros(0, np.float32) if self.practises else self.dialogue.voice_sample()
         if random.random() < 0.5:
             mode = random.choice(list(PromptMode))
             prompt = prompts.system_prompt(mode, has_voice=True)
         else:
             prompt = SystemPrompt("Speak with the voice of this sample.", random.choice(ROLES))
-        facts = [told] if told else []
+        facts = [text] if text else []
         if not len(voice):
             return [prompts.DEFAULT_SYSTEM_PROMPT.before, *facts]
         return [*prompt.parts(voice), *facts]
 
     def _question(self) -> tuple[Question, list[Part]]:
         if self.practises or self.random.random() >= SPOKEN:
-            question = self.talk.ask_in_writing(practises=self.practises)
+            question = self.dialogue.ask_in_writing(practises=self.practises)
             return question, [self._typed(question.text)]
-        asked = self.talk.ask()
+        asked = self.dialogue.ask()
         before, after = (
             np.zeros(int(self.random.uniform(0.0, most_s) * SAMPLE_RATE_HZ), np.float32)
             for most_s in (0.5, 1.0)

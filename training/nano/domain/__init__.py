@@ -1,1 +1,1 @@
-"""What the nano can talk about: questions, replies and the facts they need, all made by program."""
+"""Domain of the embedded model: generated questions, replies and facts."""

@@ -51,8 +51,8 @@ def is_held_out(text: str) -> bool:
 
 def words_of(text: str) -> list[str]:
     """Return the lower-case words of a text without punctuation."""
-    kept = "".join(c if c.isalnum() or c in "' " else " " for c in text.lower())
-    return kept.split()
+    letters = "".join(c if c.isalnum() or c in "' " else " " for c in text.lower())
+    return letters.split()
 
 
 def questions(*, held_out: bool) -> list[Question]:

@@ -35,7 +35,7 @@ class Scene:
 
 @dataclass
 class Context:
-    """What a reply depends on besides the question; unknown values are empty.
+    """State of a conversation on which replies depend; unknown values are empty.
 
     Attributes:
         name: of the user.

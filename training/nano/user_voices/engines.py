@@ -103,13 +103,13 @@ class Hibari:
 class Kokoro:
     """Kokoro-82M: natural voices and mixtures of two.
 
-    Results are cached in the folder `kept`, by a digest of model and inputs.
+    Results are cached in the folder `cache`, by a digest of model and inputs.
     """
 
     model: Path
     styles: Mapping[str, Path]
     hibari: Hibari
-    kept: Path | None = None
+    cache: Path | None = None
     _session: Any = field(default=None, repr=False)
     _sum: bytes = field(default=b"", repr=False)
 
@@ -126,14 +126,14 @@ class Kokoro:
         return trimmed(_resampled(self._computed(inputs), KOKORO_RATE_HZ))
 
     def _computed(self, inputs: dict[str, Any]) -> Any:
-        if self.kept is None:
+        if self.cache is None:
             return self._opened().run(None, inputs)[0]
         self._sum = self._sum or hashlib.sha256(self.model.read_bytes()).digest()
         parts = (self._sum, *(value.tobytes() for value in inputs.values()))
         name = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
-        file = self.kept / f"{name}.npy"
+        file = self.cache / f"{name}.npy"
         if not file.is_file():
-            self.kept.mkdir(parents=True, exist_ok=True)
+            self.cache.mkdir(parents=True, exist_ok=True)
             partial = file.with_suffix(f".{os.getpid()}.npy")
             np.save(partial, self._opened().run(None, inputs)[0])
             partial.replace(file)
@@ -171,10 +171,10 @@ def _resampled(samples: Samples, rate_hz: int) -> Samples:
     """Resample a whole utterance in the frequency domain."""
     n = round(len(samples) * SAMPLE_RATE_HZ / rate_hz)
     spectrum = np.fft.rfft(samples)
-    kept = np.zeros(n // 2 + 1, spectrum.dtype)
-    shared = min(len(kept), len(spectrum))
-    kept[:shared] = spectrum[:shared]
-    return (np.fft.irfft(kept, n) * (n / max(1, len(samples)))).astype(np.float32)
+    resized = np.zeros(n // 2 + 1, spectrum.dtype)
+    shared = min(len(resized), len(spectrum))
+    resized[:shared] = spectrum[:shared]
+    return (np.fft.irfft(resized, n) * (n / max(1, len(samples)))).astype(np.float32)
 
 
 def _spoken(command: list[str]) -> Samples:

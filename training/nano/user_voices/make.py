@@ -106,7 +106,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Order:
-    """What to record.
+    """Options of a recording run.
 
     Attributes:
         minutes: wall-clock time for questions, after the model's own voice.

@@ -74,9 +74,9 @@ class VisionEncoder(nn.Module):
         centre = patches.mean(0)
         powers, components = torch.linalg.eigh((patches - centre).T.cov())
         embedding = self.vpm.embeddings.patch_embedding
-        kept = embedding.weight.shape[0]
-        scale = (powers[-kept:] + LEAST_POWER).rsqrt()
-        weight = components[:, -kept:].T * scale[:, None]  # [width, 588]
+        n_inputs = embedding.weight.shape[0]
+        scale = (powers[-n_inputs:] + LEAST_POWER).rsqrt()
+        weight = components[:, -n_inputs:].T * scale[:, None]  # [width, 588]
         embedding.weight.copy_(weight.view_as(embedding.weight))
         assert embedding.bias is not None
         embedding.bias.copy_(-weight @ centre)

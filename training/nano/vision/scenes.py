@@ -124,8 +124,8 @@ def place(
     common = 0.5 + 0.45 * _rand((n, 1), generator)
     share = (common * (0.8 + 0.4 * _rand((n, MOST_THINGS), generator))).clamp(max=0.96)
     radii = torch.minimum((half * share).clamp(min=least_radius_px), half * 0.98)
-    room = (cell[:, None] / 2 - radii[..., None]).clamp(min=0)
-    jitter = (2 * _rand((n, MOST_THINGS, 2), generator) - 1) * room * 0.9
+    margin = (cell[:, None] / 2 - radii[..., None]).clamp(min=0)
+    jitter = (2 * _rand((n, MOST_THINGS, 2), generator) - 1) * margin * 0.9
     centres = start[:, None] + (corner + 0.5) * cell[:, None] + jitter
     is_there = torch.arange(MOST_THINGS, device=device) <= labels.count[:, None]
     panels = torch.cat((panel_start, panel_start + panel_size), dim=1)

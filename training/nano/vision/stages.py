@@ -188,8 +188,10 @@ def learn_questions(
     seeing.to(setting.device).eval()
     words = _words(seeing, llm_folder)
     average, optimizer = Average(vision), Optimizer(vision, setting.rate, RECIPE)
-    talks = PicturedConversations(banks, llm_folder / SIDE_FOLDER, setting.batch, setting.seed)
-    batches = iter(loader(talks, processes))
+    conversations = PicturedConversations(
+        banks, llm_folder / SIDE_FOLDER, setting.batch, setting.seed
+    )
+    batches = iter(loader(conversations, processes))
     augment = Augmenter(torch.Generator(device=setting.device).manual_seed(setting.seed))
     for tick in setting.clock.ticks("asked"):
         batch = to_device(next(batches), setting.device)
@@ -253,8 +255,8 @@ def _examine(vision: VisionEncoder, readers: nn.Module, setting: Setting) -> dic
     columns = torch.cat(right).float()
     shares = dict(zip(NAMES, columns.mean(0).tolist(), strict=True))
     shares["all four"] = float(columns.prod(1).mean())
-    told_shares = " ".join(f"{name} {share:.1%}" for name, share in shares.items())
-    print(f"held-out pictures ({len(columns)}): {told_shares}", flush=True)
+    formatted = " ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    print(f"held-out pictures ({len(columns)}): {formatted}", flush=True)
     return shares
 
 

@@ -54,10 +54,10 @@ class Stencils:
         """Load a file of `write_stencils`: all shapes, and the held-out or the other fonts."""
         with np.load(path) as stored:
             kinds, is_held_out = stored["kinds"], stored["is_held_out"]
-            kept = (is_held_out == held_out) | (kinds < len(SCENE_SHAPES))
-            masks = stored["masks"][kept]
+            is_used = (is_held_out == held_out) | (kinds < len(SCENE_SHAPES))
+            masks = stored["masks"][is_used]
         scaled = torch.from_numpy(masks).to(device).float() / 255
-        return cls(scaled, torch.from_numpy(kinds[kept]).to(device))
+        return cls(scaled, torch.from_numpy(kinds[is_used]).to(device))
 
     def draw(self, kinds: Tensor, generator: torch.Generator) -> Tensor:
         """Draw a stencil of each kind: int64 like `kinds`."""

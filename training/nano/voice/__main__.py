@@ -37,7 +37,7 @@ def texts(
 def record(
     texts: Annotated[Path, typer.Option(help="Output of `texts`.")],
     data: Data,
-    most: Annotated[int | None, typer.Option(help="Texts at most beside the domain's.")] = None,
+    most: Annotated[int | None, typer.Option(help="Most texts besides the domain's.")] = None,
 ) -> None:
     """Speak the texts in the target voice, on all cores."""
     stages.speak_texts(texts, data, most=most)
@@ -87,8 +87,8 @@ def tts(
 ) -> None:
     """Train the speech decoder: text and states of the language model to speech codes."""
     found = tuple(folder for each in bank or [] for folder in folders(each))
-    talks = stages.Talks(found, encoder) if found and encoder else None
-    stages.learn_tts(data, out, StageClock(steps, minutes), torch.device(device), batch, talks)
+    replies = stages.ConversationReplies(found, encoder) if found and encoder else None
+    stages.learn_tts(data, out, StageClock(steps, minutes), torch.device(device), batch, replies)
 
 
 if __name__ == "__main__":

@@ -97,11 +97,11 @@ def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
 def _fill_row(recordings: Recordings, random: Random) -> list[tuple[int, int, int, int]]:
     """Return index, place, length and count of each code of a row."""
     row: list[tuple[int, int, int, int]] = []
-    while (room := ROW_CODES - len(row)) > TIMING.codes_per_second:
+    while (remaining := ROW_CODES - len(row)) > TIMING.codes_per_second:
         first, end = _draw_crop(recordings, random)
-        length = min(end - first, room, CROP_CODES)
+        length = min(end - first, remaining, CROP_CODES)
         count = length if first + length == end else length - TIMING.lookahead_codes
-        width = min(length + TIMING.lookahead_codes, room)  # look-ahead stays inside the row
+        width = min(length + TIMING.lookahead_codes, remaining)  # look-ahead stays inside the row
         row += [(min(first + at, end - 1), at, length, count) for at in range(width)]
     return row + [(0, 1, 0, 0)] * (ROW_CODES - len(row))  # padding
 

@@ -139,7 +139,7 @@ class Pronouncer:
         f0_frames = [pitch_of(f0, begin_s + i * frame_s, frame_s) for i in range(n_frames)]
         return Utterance(
             text,
-            cut(wave, begin_s, n_codes * TIMING.samples_per_code),
+            crop(wave, begin_s, n_codes * TIMING.samples_per_code),
             codes,
             np.array(f0_frames, np.float32),
             tuple(max(0, at) for at in words),
@@ -213,7 +213,7 @@ def pitch_of(f0: NDArray[np.float32], start_s: float, length_s: float) -> float:
     return float(np.median(voiced)) if 2 * len(voiced) > len(span) else 0.0
 
 
-def cut(wave: NDArray[np.float32], begin_s: float, n_samples: int) -> NDArray[np.float32]:
+def crop(wave: NDArray[np.float32], begin_s: float, n_samples: int) -> NDArray[np.float32]:
     """Return `n_samples` from `begin_s` on, zero-padded."""
     first = round(begin_s * TIMING.sample_rate_hz)
     part = np.zeros(n_samples, np.float32)

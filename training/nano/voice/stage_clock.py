@@ -39,7 +39,7 @@ class Tick:
     bar: tqdm = field(repr=False)
 
     def show(self, **figures: Tensor | float) -> None:
-        """Show figures beside the progress bar, every 25th step to avoid synchronising the GPU."""
+        """Show figures next to the progress bar, every 25th step to avoid synchronising the GPU."""
         if self.step % 25 == 0 or self.is_save_due:
             self.bar.set_postfix(
                 {

@@ -33,7 +33,7 @@ from training.nano.voice.tts_stage import (
 RECORDINGS_FILE = "voice.npz"
 HELD_OUT_FILE = "voice_held_out.npz"
 UNITS_PER_BATCH = 512
-TALKS_SEED = 1_000
+CONVERSATIONS_SEED = 1_000
 EVERYDAY_SENTENCES = 15_000
 WORD_LISTS = 6_000
 OWN_WORDS_TIMES = 4  # repetitions of the words of replies, relative to everyday words
@@ -104,7 +104,7 @@ def learn_tts(
     clock: StageClock,
     device: torch.device,
     batch_rows: int,
-    talks: Talks | None = None,
+    replies: ConversationReplies | None = None,
 ) -> None:
     """Train the speech decoder on the states of the language model in `out`.
 
@@ -116,25 +116,27 @@ def learn_tts(
     torch.manual_seed(0)
     llm = load_model(out, None).llm.requires_grad_(False).to(device)
     lines = write_lines(writer, spoken)
-    if talks is not None:
-        lines += write_conversations(writer, spoken, talks.replies(out, device))
+    if replies is not None:
+        lines += write_conversations(writer, spoken, replies.compose(out, device))
     evaluated = collect(write_lines(writer, held_out), llm, config)
     train_tts(collect(lines, llm, config), evaluated, config, out, clock, batch_rows=batch_rows)
 
 
 @dataclass(frozen=True)
-class Talks:
+class ConversationReplies:
+    """Source of replies with the language model's states, from composed conversations."""
+
     banks: tuple[Path, ...]
     encoder: Path
     batches: int = 60
     processes: int = 4
 
-    def replies(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
+    def compose(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
         model = load_model(folder, self.encoder).to(device)
-        side = folder / "talks"
+        side = folder / "conversations"
         side.mkdir(exist_ok=True)
         shapes.write_side_files(side)
-        composed = Conversations(self.banks, side, UNITS_PER_BATCH, TALKS_SEED)
+        composed = Conversations(self.banks, side, UNITS_PER_BATCH, CONVERSATIONS_SEED)
         for batch in islice(loader(composed, self.processes), self.batches):
             for units in spoken_units(model, to_device(batch, device)):
                 yield replace(units, hidden=tuple(rows.half().cpu() for rows in units.hidden))

@@ -164,15 +164,15 @@ def batches(lines: Lines, n_rows: int, random: Random) -> Iterator[Tensor]:
         order = sorted(
             range(len(lines)), key=lambda i: lengths[i] + random.uniform(0, LENGTH_JITTER)
         )
-        cuts, first = [], 0
+        chunks, first = [], 0
         for at, index in enumerate(order):
             if (at + 1 - first) * (lengths[index] + LENGTH_JITTER) > n_rows and at > first:
-                cuts.append(order[first:at])
+                chunks.append(order[first:at])
                 first = at
-        cuts.append(order[first:])
-        random.shuffle(cuts)
-        for cut in cuts:
-            yield torch.tensor(cut)
+        chunks.append(order[first:])
+        random.shuffle(chunks)
+        for chunk in chunks:
+            yield torch.tensor(chunk)
 
 
 def logits_of(
@@ -200,8 +200,8 @@ def logits_of(
     states = lines.states[state_of.clamp(min=0)].to(tts.emb_text.weight.dtype)
     if is_training:
         ids = torch.where(is_code, replace_some(ids, table), ids)
-        kept = torch.rand(len(chosen), 1, 1, device=device) >= STATE_DROPOUT
-        states = states * kept
+        is_kept = torch.rand(len(chosen), 1, 1, device=device) >= STATE_DROPOUT
+        states = states * is_kept
     semantic = F.normalize(tts.projector_semantic(states), dim=-1) * has_state[..., None]
     text = tts.emb_text(torch.where(is_code, 0, ids)) + semantic
     code = tts.emb_code[0](torch.where(is_code, ids, SILENCE))

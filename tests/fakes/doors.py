@@ -1,4 +1,4 @@
-"""A desk with its doors on real servers, and fake workers behind them."""
+"""A desk and its doors on real servers, with fake workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECURITY = {"worker_secret": SECRET}
 
 
 class Program(Stage):
-    """A desk or a door, served; it is stopped by the `House` that it belongs to."""
+    """A desk or a door on a server; stopped by its `Deployment`."""
 
     def __init__(self, settings: Settings, role: Role, addresses: list[str]) -> None:
         super().__init__(settings, 0, replace(HURRY, patience_s=60.0))
@@ -71,63 +71,63 @@ class Program(Stage):
         await until(lambda: not server.server_state.tasks)
 
 
-class House:
-    """The desk, its doors and the workers."""
+class Deployment:
+    """A desk, its doors and the workers."""
 
     def __init__(self, settings: Settings, workers: int, real_workers: Sequence[str] = ()) -> None:
         self.settings = settings
-        self.backstage = Stage(settings, workers, HURRY)
-        self.workers = self.backstage.workers
+        self.worker_stage = Stage(settings, workers, HURRY)
+        self.workers = self.worker_stage.workers
         self.addresses = [*real_workers]
         self.programs: list[Program] = []
         self.doors: list[Program] = []
         self.desk = Program(settings, Role.DESK, [])
 
     async def start(self, doors: int) -> None:
-        """Start everything, and wait until all know each other."""
+        """Start everything, and wait until all are connected."""
         anybody = Connections(CONNECTIONS, CONNECTIONS, lambda peer: "")
         for worker in self.workers:
-            port = await self.backstage._serve(worker.app, anybody)
+            port = await self.worker_stage._serve(worker.app, anybody)
             self.addresses.append(f"{HOST}:{port}")
-        await self.open_desk()
+        await self.start_desk()
         for _ in range(doors):
-            await self.open_door()
+            await self.start_door()
 
-    async def open_desk(self, port: int = 0) -> None:
-        """Start a desk in place of the one before."""
+    async def start_desk(self, port: int = 0) -> None:
+        """Start a desk in place of the previous one."""
         self.desk = Program(self.settings, Role.DESK, self.addresses)
         await self.desk.serve(port)
         self.programs.append(self.desk)
         self.desk.http.headers[WORKER_SECRET_HEADER] = SECRET
 
-    async def open_door(self) -> Program:
+    async def start_door(self) -> Program:
         service = self.settings.service.model_copy(update={"desk": f"{HOST}:{self.desk.port}"})
         door = Program(self.settings.model_copy(update={"service": service}), Role.DOOR, [])
         await door.serve()
         self.programs.append(door)
         self.doors.append(door)
         known = len(self.addresses)
-        await until(lambda: door.desk.ready_count == known, "the door knows nobody")
+        await until(lambda: door.desk.ready_count == known, "the door does not connect")
         return door
 
     async def kill_desk(self) -> None:
-        """Kill the desk, and wait until the doors know."""
+        """Kill the desk, and wait until the doors have noticed."""
         await self.desk.kill()
         await until(lambda: not any(door.desk.is_connected for door in self.doors))
 
-    async def desk_returns(self) -> None:
-        """Start a desk where the one before was, and wait for the doors."""
-        await self.open_desk(self.desk.port)
+    async def restart_desk(self) -> None:
+        """Start a desk on the same port, and wait for the doors."""
+        await self.start_desk(self.desk.port)
         await until(lambda: all(door.desk.is_connected for door in self.doors))
 
-    def in_line(self) -> list[str | None]:
-        """Return who waits at the desk, in order."""
+    def queued(self) -> list[str | None]:
+        """Return the sessions in the desk's queue, in order."""
         return [item.session_id for item in self.desk.gateway.pool.get_queue_status().items]
 
     def served(self) -> list[str]:
         return [session for worker in self.workers for session in worker.sockets]
 
-    async def talk(self, door: int, session_id: str) -> Caller:
+    async def open_session(self, door: int, session_id: str) -> Caller:
         caller = await self.dial(door, session_id)
         await caller.hear("queue_done")
         await caller.say("prepare")
@@ -139,7 +139,7 @@ class House:
         await caller.dial(query)
         return caller
 
-    async def wait(self, door: int, session_id: str) -> Caller:
+    async def enqueue(self, door: int, session_id: str) -> Caller:
         caller = await self.dial(door, session_id)
         await caller.hear("queued")
         return caller
@@ -147,21 +147,21 @@ class House:
     async def stop(self) -> None:
         for program in reversed(self.programs):
             await program.stop()
-        for server, task in self.backstage._servers:
+        for server, task in self.worker_stage._servers:
             server.stopping.set()
             await task
 
-    def stranger(self, program: Program) -> httpx.AsyncClient:
+    def anonymous(self, program: Program) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             base_url=f"http://{HOST}:{program.port}", trust_env=False, timeout=ANSWER_LIMIT_S
         )
 
 
-Test = Callable[[House], Coroutine[Any, Any, None]]
+Test = Callable[[Deployment], Coroutine[Any, Any, None]]
 
 
 async def units(caller: Caller, count: int = 1) -> list[Raw]:
-    """Send sound; return what comes back."""
+    """Send audio and return the results."""
     results = []
     for _ in range(count):
         await caller.say("audio_chunk", audio_base64="AAAA")
@@ -169,27 +169,27 @@ async def units(caller: Caller, count: int = 1) -> list[Raw]:
     return results
 
 
-async def play(house: House, doors: int, test: Test) -> None:
-    """Run a test; no task may be left afterwards."""
+async def play(deployment: Deployment, doors: int, test: Test) -> None:
+    """Run a test and check that no task is left."""
     before = asyncio.all_tasks()
     try:
-        await house.start(doors)
-        await test(house)
+        await deployment.start(doors)
+        await test(deployment)
     finally:
-        await house.stop()
+        await deployment.stop()
     left = asyncio.all_tasks() - before
     assert not left, f"tasks are left: {left}"
 
 
-def in_house(
+def with_deployment(
     *, workers: int = 1, doors: int = 2, **sections: Mapping[str, object]
 ) -> Callable[[Test], Callable[[Path], None]]:
-    """Run an async test with a house as its argument; see `play`."""
+    """Decorate an async test to run with a deployment; see `play`."""
 
     def decorate(test: Test) -> Callable[[Path], None]:
         def run(tmp_path: Path) -> None:
             settings = settings_for(tmp_path, security=SECURITY, **sections)
-            asyncio.run(play(House(settings, workers), doors, test))
+            asyncio.run(play(Deployment(settings, workers), doors, test))
 
         run.__name__ = test.__name__
         return run

@@ -1,4 +1,4 @@
-"""Computes what a small language model gets wrong: "seven plus five", in words or digits."""
+"""Exact arithmetic for a small language model: "seven plus five", in words or digits."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ BEFORE: Final = {
     ("multiply", "by"): "×",
     ("divide", "by"): "÷",
 }
-# A plus or a product may stand without blanks; dates, telephone numbers and ranges have the others.
+# Plus and times need no spaces; dates, telephone numbers and ranges contain the other signs.
 SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
 SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as written, as shown
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
 TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[a-z]+|(?<= )[+−×÷](?= )")
 SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
-# What stands before a calculation whose result is wanted, or anywhere beside a spelled operation:
-# the years of "from 1990 - 1995" are no subtraction.
+# Words before a calculation that is asked for, or anywhere around a spelled one; "from 1990 - 1995"
+# is no subtraction.
 ASKING: Final = re.compile(
     r"(?:^|\b(?:what(?: is| s| are| does| do| would)|whats|(?:how )?much (?:is|are|does|do)"
     r"|how about|calculate|compute|evaluate|solve|work out|tell me|result of|answer to))$"
@@ -61,13 +61,13 @@ ASKING_WORDS: Final = frozenset(
 )
 ASKING_FIRST: Final = frozenset("are can could does do is would".split())
 A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
-LONGEST_CHARS: Final = 400  # ours: of the end of what was said, where the question is
-LARGEST: Final = 10**15  # ours: nobody says larger numbers
-DECIMALS: Final = 4  # of a result that does not end
+LONGEST_CHARS: Final = 400  # ours: the question is at the end of the text
+LARGEST: Final = 10**15  # ours
+DECIMALS: Final = 4  # of a rounded result
 
 
 def computed(text: str) -> str | None:
-    """Return an exact calculation whose result a text asks for, such as `7 + 5 = 12`, or None."""
+    """Return the calculation that a text asks for with its result, `7 + 5 = 12`, or None."""
     for sentence in SENTENCE_END.split(text[-LONGEST_CHARS:]):
         terms = _terms(sentence)
         for at, term in enumerate(terms):
@@ -95,7 +95,7 @@ def _is_asked(terms: Sequence[Fraction | str], start: int, end: int) -> bool:
 
 
 def _terms(text: str) -> list[Fraction | str]:
-    """Return a sentence's numbers, its other words, and the signs between numbers."""
+    """Split a sentence into numbers, signs between numbers, and other words."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower()).replace("%", " percent")
 
     def spaced(found: re.Match[str]) -> str:
@@ -112,7 +112,7 @@ def _terms(text: str) -> list[Fraction | str]:
 
 
 def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
-    """Return the number that words begin with, and how many of them it takes."""
+    """Parse the number that words begin with; return it and its length in words."""
     if DIGITS.fullmatch(words[0]):
         scale = SCALES.get(words[1], 1) if len(words) > 1 else 1
         return Fraction(words[0]) * scale, 1 + (scale > 1)
@@ -140,7 +140,7 @@ def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
 
 
 def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str], int]:
-    """Return the numbers from a position on that operations join, those, and where they end."""
+    """Parse a chain of operations; return its numbers, its signs and its end."""
     first = terms[at]
     assert isinstance(first, Fraction)
     numbers, signs = [first], list[str]()
@@ -158,7 +158,7 @@ def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], li
 
 
 def _spelled_before(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str]]:
-    """Return two numbers whose operation is said before them."""
+    """Parse an operation named before its two numbers."""
     first, second = terms[at], terms[at + 2] if at + 2 < len(terms) else None
     assert isinstance(first, Fraction)
     if not isinstance(second, Fraction):
@@ -186,7 +186,7 @@ def _written(numbers: list[Fraction], signs: list[str]) -> str | None:
 
 
 def _value(numbers: list[Fraction], signs: list[str]) -> Fraction | None:
-    """Compute: shares, products and quotients first; None divides by zero."""
+    """Evaluate with the usual precedence; return None on division by zero."""
     terms = [numbers[0]]
     for sign, number in zip(signs, numbers[1:], strict=True):
         match sign:

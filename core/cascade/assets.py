@@ -1,8 +1,7 @@
-"""Fetches the cascade's files: `python -m core.cascade.assets OUT`.
+"""Downloads the cascade's files: `python -m core.cascade.assets OUT`.
 
-Each file has one SHA-256 sum and several places; a download continues where an earlier one, from
-whichever place, was cut. Packages are unzipped, never installed. A file gets its name when it is
-complete and right, so nothing ever meets half of one.
+A file has one SHA-256 sum and several sources; a download resumes an interrupted one from any of
+them. Packages are unzipped, never installed. Files are renamed into place once they are verified.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import httpx
 import typer
@@ -29,43 +28,36 @@ from core.sums import file_sha256, first_damaged, write_sums
 from settings.embedded import PROGRESS_FILE, FetchProgress
 
 REFUSED: Final = 1
-NICENESS: Final = 10  # conversations have the processor first
-ROUNDS: Final = 2  # times that every place is tried
-SPARE_BYTES: Final = 200_000_000  # a package before it is unzipped, and room to live
+NICENESS: Final = 10  # below conversations
+ROUNDS: Final = 2  # attempts at each source
+SPARE_BYTES: Final = 200_000_000  # of free disk space, for a package before it is unzipped
 BYTES_PER_GB: Final = 1_000_000_000
 PROGRESS_INTERVAL_S: Final = 0.5
-HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # of silence, s: there are other places
+HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # short, since there are other sources
 
 
 class AssetsError(RuntimeError):
-    """The files cannot be had; the text says why."""
+    """The files cannot be downloaded; the text says why."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive bytes of a file in a package.
-
-    Attributes:
-        member: its name in the archive.
-        size: in bytes.
-    """
+    """A part of a file, as a member of a package's archive."""
 
     wheel: Wheel
     member: str
-    size: int
+    size: int  # in bytes
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where everything is.
+    """Sources of all files.
 
     Attributes:
-        hub_url: the language model at its publisher's.
+        hub_url: the language model on its publisher's hub.
         pieces: the same file in packages, in order.
-        language_model_sha256: of it; None where another model is used.
-        voice: a package.
-        voice_bytes: its size.
-        whisper_bytes: what the transcriber's packages have.
+        language_model_sha256: None if another language model is used.
+        whisper_bytes: size of the transcriber's packages.
     """
 
     hub_url: str
@@ -108,45 +100,38 @@ WITHOUT_LANGUAGE_MODEL: Final = replace(PUBLISHED, pieces=(), language_model_sha
 
 
 class Progress:
-    """Writes how far a fetch is into a file that others read."""
+    """Writes the progress of a download to a file for other processes."""
 
     def __init__(self, path: Path, total_bytes: int, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock
         self._written_s = float("-inf")
-        self._total_bytes, self._before = total_bytes, 0
+        self._total_bytes, self._finished_bytes = total_bytes, 0
 
-    def show(self, done_bytes: int) -> None:
+    def show(self, job_bytes: int) -> None:
+        """Report bytes of the current job, at most every `PROGRESS_INTERVAL_S`."""
         if self._clock() - self._written_s >= PROGRESS_INTERVAL_S:
             self._written_s = self._clock()
-            self._write("fetching", min(self._before + done_bytes, self._total_bytes))
+            done_bytes = min(self._finished_bytes + job_bytes, self._total_bytes)
+            self._write(FetchProgress(state="fetching", done_bytes=done_bytes))
 
-    def add(self, size: int) -> None:
-        self._before += size
+    def finish_job(self, size: int) -> None:
+        self._finished_bytes += size
         self.show(0)
 
     def end(self, problem: str | None = None) -> None:
-        self._write("failed" if problem else "complete", self._before, problem)
+        state: Literal["failed", "complete"] = "failed" if problem else "complete"
+        done_bytes = self._finished_bytes
+        self._write(FetchProgress(state=state, done_bytes=done_bytes, problem=problem))
 
-    def _write(self, state: str, done_bytes: int, problem: str | None = None) -> None:
-        progress = FetchProgress.model_validate(
-            {
-                "state": state,
-                "done_bytes": done_bytes,
-                "total_bytes": self._total_bytes,
-                "problem": problem,
-            }
-        )
-        with contextlib.suppress(OSError):  # a full disk is reported as the error that it is
+    def _write(self, progress: FetchProgress) -> None:
+        progress = progress.model_copy(update={"total_bytes": self._total_bytes})
+        with contextlib.suppress(OSError):  # the download itself reports a full disk
             atomic_write(self._path, progress.model_dump_json().encode())
 
 
 @dataclass
 class Fetch:
-    """One fetch into a folder whose lock is held.
-
-    Attributes:
-        whisper: the transcriber, if it is here.
-    """
+    """A download into a locked folder; `whisper` is a local copy of the transcriber."""
 
     out: Path
     source: Source = PUBLISHED
@@ -160,11 +145,7 @@ class Fetch:
         self._wheels = self._scratch / "packages"
 
     def run(self) -> None:
-        """Fetch what is missing or damaged.
-
-        Raises:
-            AssetsError: something cannot be had.
-        """
+        """Download what is missing or damaged, or raise `AssetsError`."""
         jobs = self._jobs()
         total = sum(size for _, size in jobs)
         self.progress = Progress(self.out / PROGRESS_FILE, total, self.clock)
@@ -174,7 +155,7 @@ class Fetch:
                 shutil.rmtree(self._wheels, ignore_errors=True)
                 self._wheels.mkdir(parents=True)
                 job()
-                self.progress.add(size)
+                self.progress.finish_job(size)
             shutil.rmtree(self._scratch)
         except (PackageError, AssetsError, OSError) as error:
             self.progress.end(str(error))
@@ -184,7 +165,7 @@ class Fetch:
         self.progress.end()
 
     def _jobs(self) -> list[tuple[Callable[[], None], int]]:
-        """Return what is to be done, each with its size in bytes; small things first."""
+        """Return the necessary jobs with their sizes in bytes, small ones first."""
         source, files, jobs = self.source, self._files, []
         if first_damaged(files.whisper):
             jobs.append((self._make_whisper, 0 if self.whisper else source.whisper_bytes))
@@ -214,7 +195,7 @@ class Fetch:
         if self.whisper:
             shutil.copytree(self.whisper, partial)
         else:
-            # Imported late: it takes torch to convert the weights, and seldom has to be done.
+            # Imported late: the conversion needs torch and is rarely necessary.
             from core import whisper_assets
 
             whisper_assets.assemble(partial)
@@ -228,7 +209,7 @@ class Fetch:
         self._finish(partial, self._files.voice)
 
     def _finish(self, partial: Path, folder: Path) -> None:
-        """List the sums of a new folder and put it in its place."""
+        """Write the checksums of a folder and move it into place."""
         write_sums(partial, [path for path in sorted(partial.rglob("*")) if path.is_file()])
         shutil.rmtree(folder, ignore_errors=True)
         partial.replace(folder)
@@ -236,10 +217,10 @@ class Fetch:
     def _fetch_language_model(self) -> None:
         partial = self._scratch / self._files.language_model.name
         problems: dict[str, str] = {}
-        places = {"its publisher's hub": self._from_hub, "packages": self._from_packages}
-        for name, place in list(places.items()) * ROUNDS:
+        sources = {"its publisher's hub": self._from_hub, "packages": self._from_packages}
+        for name, download in list(sources.items()) * ROUNDS:
             try:
-                place(partial)
+                download(partial)
             except (PackageError, httpx.HTTPError) as error:
                 problems[name] = str(error)
             if _length(partial) < self.source.language_model_bytes:
@@ -247,17 +228,13 @@ class Fetch:
             if file_sha256(partial) == self.source.language_model_sha256:
                 partial.replace(self._files.language_model)
                 return
-            problems[name] = "what came is not the published file"
+            problems[name] = "the downloaded file is not the published one"
             partial.unlink()
         reasons = "; ".join(f"from {name}: {reason}" for name, reason in problems.items())
-        raise AssetsError(f"the language model cannot be fetched: {reasons}")
+        raise AssetsError(f"the language model cannot be downloaded: {reasons}")
 
     def _from_hub(self, partial: Path) -> None:
-        """Continue with what the publisher offers.
-
-        Raises:
-            httpx.HTTPError: it cannot be reached, refuses, or the connection was cut.
-        """
+        """Resume the download from the publisher's hub, or raise `httpx.HTTPError`."""
         have, size = _length(partial), self.source.language_model_bytes
         headers = {"Accept-Encoding": "identity", "Range": f"bytes={have}-"}
         with (
@@ -267,18 +244,14 @@ class Fetch:
             answer.raise_for_status()
             is_rest = answer.status_code == httpx.codes.PARTIAL_CONTENT
             if answer.headers.get("Content-Length") != str(size - have if is_rest else size):
-                raise httpx.HTTPError("it offers another file")  # or a log-in page of the network
+                raise httpx.HTTPError("it offers another file")  # or a captive portal's page
             with partial.open("ab" if is_rest else "wb") as file:
                 for block in answer.iter_raw():
                     file.write(block)
                     self.progress.show(file.tell())
 
     def _from_packages(self, partial: Path) -> None:
-        """Continue with what packages hold, one after the other.
-
-        Raises:
-            PackageError: one cannot be had.
-        """
+        """Resume the download from the packages, or raise `PackageError`."""
         end = 0
         for piece in self.source.pieces:
             begin, end = end, end + piece.size
@@ -299,13 +272,13 @@ class Fetch:
 
 
 def _length(path: Path) -> int:
-    """Return the length of a file in bytes, 0 if there is none."""
+    """Return a file's size in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.is_file() else 0
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, which the kernel releases when the process ends; wait for who holds it."""
+    """Lock a folder for this process; waits for another holder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -313,15 +286,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = None) -> CascadeFiles:
-    """Fetch whatever is not there in good order.
-
-    Args:
-        out: the folder; made if it is not there.
-        source: where everything is.
-        whisper: the transcriber, if it is here.
+    """Complete a folder, made if necessary; `whisper` is a local copy of the transcriber.
 
     Raises:
-        AssetsError: something cannot be had, or there is no room.
+        AssetsError: a file cannot be downloaded, or the disk is full.
     """
     with _locked(out):
         files = find(out, source.language_model_sha256)
@@ -333,10 +301,10 @@ def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = No
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder to complete.")],
-    whisper: Annotated[Path | None, typer.Option(help="The transcriber, if it is here.")] = None,
-    language_model: Annotated[bool, typer.Option(help="Fetch a language model, too.")] = True,
+    whisper: Annotated[Path | None, typer.Option(help="Local copy of the transcriber.")] = None,
+    language_model: Annotated[bool, typer.Option(help="Download the language model, too.")] = True,
 ) -> None:
-    """Fetch the cascade's files."""
+    """Download the cascade's files."""
     os.nice(NICENESS)
     try:
         assemble(out, PUBLISHED if language_model else WITHOUT_LANGUAGE_MODEL, whisper=whisper)

@@ -1,6 +1,6 @@
-"""The embedded models as a worker's backend: nano at once, the cascade when its files are there.
+"""Backend of the embedded models: nano first, the cascade once its files are there.
 
-A conversation that has begun stays with what it began with.
+A conversation keeps the backend it began with.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # it imports the tensor library
     from core.processors.backend import RealBackend
 
 LANGUAGE_NAME: Final = "Qwen2.5-Coder 0.5B"
-POLL_S: Final = 5.0  # ours: between two looks for the files
+POLL_S: Final = 5.0  # ours: between two checks for the files
 TRY_SAYING: Final = (
     "Hello, who are you?",
     "My name is Anna.",
@@ -50,13 +50,13 @@ log = logging.getLogger(__name__)
 
 
 class LoadParts(Protocol):
-    """Loads a cascade's parts; None while its files are not there. Blocks."""
+    """Loads the parts, or returns None while files are missing; blocks."""
 
     def __call__(self, base: RealBackend) -> Parts | None: ...
 
 
 class CascadeBackend:
-    """Conversations with the cascade, and with the small model until there is one."""
+    """Serves conversations with the cascade, and with the small model until it is loaded."""
 
     def __init__(
         self, base: RealBackend, load_parts: LoadParts, *, waits: bool, shares_transcriber: bool
@@ -66,8 +66,8 @@ class CascadeBackend:
         Args:
             base: the embedded small model, which also describes pictures.
             load_parts: loads the parts if their files are there.
-            waits: begin with the small model; else the files have to be there.
-            shares_transcriber: captions use its transcriber, too.
+            waits: start with the small model if files are missing; otherwise loading fails.
+            shares_transcriber: use the same transcriber for captions.
         """
         self._base = base
         self._load_parts = load_parts
@@ -82,21 +82,19 @@ class CascadeBackend:
 
     @property
     def own_transcriber(self) -> Transcriber | None:
-        """The transcriber of captions, once the cascade is loaded."""
+        """Transcriber for captions, once the cascade is loaded."""
         return self._parts.transcriber if self._parts and self._shares_transcriber else None
 
     @property
     def unit_s_by_sessions(self) -> dict[int, float]:
-        """What the small model measured; nothing is measured of the cascade."""
+        """As measured by the small model; the cascade has no measurement."""
         return self._base.unit_s_by_sessions if self._parts is None else {}
 
     @property
     def context_tokens(self) -> int | None:
-        """Longest conversation there is room for."""
         return self._base.context_tokens if self._parts is None else CONTEXT_TOKENS
 
     def count_tokens(self, text: str) -> int:
-        """Return about how many tokens a text has."""
         return self._base.count_tokens(text) if self._parts is None else count_tokens(text)
 
     def load(self, engine: Engine, report: Report) -> None:
@@ -114,7 +112,7 @@ class CascadeBackend:
         trim_heap()
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
-        """Return a fresh turn-based chat; here and below cheap, from any thread."""
+        """Return a new turn-based chat; like the methods below, cheap and thread-safe."""
         parts = self._parts
         return CascadeStreamingView(parts, threads) if parts else self._base.open_streaming(threads)
 
@@ -133,16 +131,14 @@ class CascadeBackend:
         return CascadeChatView(parts, threads) if parts else self._base.open_chat(threads)
 
     def tidy(self) -> None:
-        """Release the memory that no conversation holds any more."""
+        """Release memory that no conversation uses."""
         self._base.tidy()
         trim_heap()
 
     def check(self) -> None:
-        """Compute something small; raises as `RealBackend.check`."""
         self._base.check()
 
     def memory_mb(self) -> tuple[float, float] | None:
-        """Return used and total memory of the GPU; None on a CPU."""
         return self._base.memory_mb()
 
     def facts(self) -> ModelFacts:
@@ -163,11 +159,11 @@ class CascadeBackend:
         self._base.close()
 
     def wait(self, limit_s: float) -> None:
-        """Wait until the cascade is loaded, or is not going to be."""
+        """Wait until the cascade is loaded or has failed to load."""
         self._watch.join(limit_s)
 
     def _watch_files(self) -> None:
-        """Load the cascade when its files have come; on a thread of its own."""
+        """Load the cascade once its files are there; runs on its own thread."""
         while not self._is_closing.is_set():
             try:
                 parts = self._load_parts(self._base)
@@ -185,16 +181,13 @@ class CascadeBackend:
 def parts_of(
     base: RealBackend, files: CascadeFiles, settings: CascadeSettings, whisper_path: Path | None
 ) -> Parts:
-    """Load a cascade.
+    """Load the parts, or raise `ModelError`.
 
     Args:
-        base: loaded; nano also sees.
-        files: where the parts are.
-        settings: what is to be used in their place.
-        whisper_path: another transcriber, in CTranslate2's layout.
-
-    Raises:
-        ModelError: a part cannot be loaded.
+        base: loaded; nano also describes pictures.
+        files: the default models.
+        settings: may name another language model.
+        whisper_path: another transcriber, in CTranslate2's format.
     """
     synthesizer = HibariSynthesizer(files.voice)
     transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))

@@ -1,4 +1,4 @@
-"""One-shot chat over a cascade: requests that bring their whole history."""
+"""One-shot chat over a cascade: each request contains the whole history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.serving.lines import answer_at_once
 
 
 class CascadeChatView(CascadeView):
-    """Requests that bring their whole history."""
+    """Answers requests that contain their whole history."""
 
     _request: ChatRequest
 
@@ -24,7 +24,7 @@ class CascadeChatView(CascadeView):
     async def reply(
         self, session_id: str, *, in_pieces: bool
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer a fed request: piece by piece, or in one chunk."""
+        """Answer the request that was fed, in pieces or in one chunk."""
         request = self._request
         speaks = request.tts.enabled
         sampling = sampling_of(request.generation, is_spoken=speaks, seed=request.seed)

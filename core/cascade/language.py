@@ -1,6 +1,6 @@
-"""The language model: any OpenAI-compatible chat endpoint, by default llama.cpp's in a process.
+"""Language models: an OpenAI-compatible chat endpoint, by default a local llama.cpp server.
 
-A crash of that process ends one reply; the next request starts it again.
+A crash of the local server ends one reply; the next request starts it again.
 """
 
 from __future__ import annotations
@@ -27,30 +27,26 @@ from core.errors import GenerationFailedError, ModelError, OmniError
 from core.media_process import PROJECT_FOLDER
 
 PROGRAM: Final = "core.cascade.llama_program"
-START_LIMIT_S: Final = 120.0  # ours: half a gigabyte from a slow disk
+START_LIMIT_S: Final = 120.0  # ours: for half a gigabyte from a slow disk
 CONNECT_LIMIT_S: Final = 5.0
 ANSWER_LIMIT_S: Final = 60.0  # ours: for the next word
-CHARS_PER_TOKEN_MAX: Final = 64  # ours: an endpoint that says more ignores its limit
+CHARS_PER_TOKEN_MAX: Final = 64  # ours: an endpoint that sends more ignores `max_tokens`
 STREAM_PREFIX: Final = "data:"
 STREAM_END: Final = "[DONE]"
-# Ours: llama.cpp's server frees a prompt's slot a moment after its stream has ended or was closed;
-# a request before that would read its whole prompt anew, in another slot.
+# Ours: llama.cpp's server frees a slot shortly after its stream has ended; an earlier request would
+# get another slot and process its whole prompt again.
 SLOT_RELEASE_S: Final = 0.05
-# Its threads wait for each other after each operation. Without a limit they spin: on a core that
-# another process needs too, a token then takes five times as long, and with this one twice.
+# OpenMP threads spin at the barrier after each operation. On a core that another process uses, too,
+# a token takes five times as long without a limit, and twice as long with this one.
 SPIN_COUNT: Final = 1_000
-# Of llama.cpp's server, beyond OpenAI's fields. A model of this size repeats itself without them.
+# Extensions of llama.cpp's server. A model of this size repeats itself without the penalty.
 LLAMA_OPTIONS: Final = {"repeat_penalty": 1.1, "repeat_last_n": 128, "cache_prompt": True}
 
 
 class ChatEndpoint:
-    """A chat endpoint that answers as OpenAI's does.
+    """An OpenAI-compatible chat endpoint."""
 
-    Attributes:
-        name: of its model.
-    """
-
-    is_small = False  # an operator chooses it
+    is_small = False  # the operator's choice
 
     def __init__(
         self,
@@ -65,16 +61,16 @@ class ChatEndpoint:
         Args:
             url: of the API, such as http://localhost:11434/v1.
             name: of the model.
-            key: sent along, if the endpoint wants one.
+            key: bearer token.
             options: further fields of each request.
-            transport: what carries the requests, for tests.
+            transport: for tests.
         """
         self.name = name
         self._url = f"{url.rstrip('/')}/chat/completions"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._options = dict(options or {})
         self._transport = transport
-        self._tls = ssl.create_default_context()  # made once: that takes longer than a request
+        self._tls = ssl.create_default_context()  # slower than a request, so it is reused
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
         body = {
@@ -110,14 +106,14 @@ class ChatEndpoint:
             raise GenerationFailedError(f"The language model does not answer: {reason}.") from error
 
     async def prefetch(self, lines: Sequence[Line]) -> None:
-        """Send nothing: tokens may cost money, and few endpoints keep a prompt."""
+        """Do nothing: tokens may cost money, and few endpoints cache prompts."""
 
     def close(self) -> None:
-        """Nothing runs here."""
+        """Do nothing: there is no process."""
 
 
 class LlamaProcess:
-    """llama.cpp's server for one file, in a process of its own. Its methods block."""
+    """A llama.cpp server for one model file, in its own process; methods block."""
 
     def __init__(
         self, model: Path, program: Sequence[str] = (sys.executable, "-m", PROGRAM)
@@ -127,14 +123,10 @@ class LlamaProcess:
         self._process: subprocess.Popen[str] | None = None
         self._url = ""
         self._is_closed = False
-        self.key = secrets.token_urlsafe()  # no other program of this machine may ask it
+        self.key = secrets.token_urlsafe()  # keeps other local programs out
 
     def url(self) -> str:
-        """Return the API's address, started if need be.
-
-        Raises:
-            ModelError: it cannot be started.
-        """
+        """Return the API's URL, or raise `ModelError`; starts the server if it does not run."""
         with self._lock:
             if self._is_closed:
                 raise ModelError("The server is shutting down.")
@@ -148,7 +140,7 @@ class LlamaProcess:
         return None if self._process is None else self._process.pid
 
     def kill(self) -> None:
-        """End the process; the next request starts it again."""
+        """Kill the process; the next request starts it again."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -189,19 +181,15 @@ class LlamaProcess:
 
 
 class LocalLanguageModel:
-    """A model file, served by llama.cpp.
-
-    Attributes:
-        name: of the model.
-    """
+    """A model file served by llama.cpp."""
 
     is_small = True
 
     def __init__(self, process: LlamaProcess, name: str) -> None:
         self.name = name
         self._process = process
-        self._endpoint: tuple[str, ChatEndpoint] | None = None  # by its address
-        self._ended_s = 0.0  # the newest stream, on `time.monotonic`
+        self._endpoint: tuple[str, ChatEndpoint] | None = None  # with its URL
+        self._ended_s = 0.0  # end of the latest stream, on `time.monotonic`
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
         url = await asyncio.to_thread(self._process.url)
@@ -217,7 +205,7 @@ class LocalLanguageModel:
             self._ended_s = time.monotonic()
 
     async def prefetch(self, lines: Sequence[Line]) -> None:
-        with contextlib.suppress(OmniError):  # the request that follows reports it
+        with contextlib.suppress(OmniError):  # the next request reports it
             async for _ in self.stream(lines, Sampling(max_tokens=1)):
                 pass
 
@@ -226,10 +214,10 @@ class LocalLanguageModel:
 
 
 def _delta(line: str) -> str | None:
-    """Return the new words in a line of an event stream; None at its end.
+    """Return the new text of an event stream's line, or None at its end.
 
     Raises:
-        GenerationFailedError: The endpoint reports an error, or does not speak this protocol.
+        GenerationFailedError: The endpoint reports an error, or its answer is malformed.
     """
     if not line.startswith(STREAM_PREFIX):
         return ""
@@ -243,4 +231,4 @@ def _delta(line: str) -> str | None:
         choices = event["choices"]
         return str(choices[0]["delta"].get("content") or "") if choices else ""
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise GenerationFailedError("The language model's answer cannot be read.") from error
+        raise GenerationFailedError("The language model's answer is malformed.") from error

@@ -1,4 +1,4 @@
-"""The language model's prompt: instructions, examples, and as much of the conversation as fits."""
+"""The language model's prompt, and predefined answers to questions that it gets wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.cascade.arithmetic import computed
 from core.cascade.parts import Line
 from core.errors import ContextFullError
 
-# A model of half a billion parameters follows examples better than rules.
+# A model of 0.5 B parameters follows examples better than rules.
 STYLE: Final = (
     "You are a friendly voice assistant who talks with people. "
     "Answer in one or two short sentences that sound natural when spoken aloud. No lists."
@@ -32,13 +32,13 @@ EXAMPLES: Final = (
     Line("assistant", "Oh, I'm sorry to hear that. Is something on your mind?"),
 )
 COMPUTED: Final = "(A calculator says: {}. Say this result.)"
-CONTEXT_TOKENS: Final = 3_000  # ours: with a long reply still within what llama.cpp keeps
-BYTES_PER_TOKEN: Final = 3  # ours, on the safe side: English has four and more
-TOKENS_PER_LINE: Final = 5  # that mark who speaks
+CONTEXT_TOKENS: Final = 3_000  # ours: leaves room for a long reply in llama.cpp's context
+BYTES_PER_TOKEN: Final = 3  # ours, conservative: English has four or more
+TOKENS_PER_LINE: Final = 5  # of the chat template
 
 
 def count_tokens(text: str) -> int:
-    """Return about how many tokens a text has; each language model counts in its own way."""
+    """Estimate the number of tokens of a text, for any language model."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
@@ -47,9 +47,9 @@ def tokens_of(lines: Sequence[Line]) -> int:
 
 
 def fit_context(lines: list[Line]) -> list[Line]:
-    """Return the newest lines within the context, and all of the system's.
+    """Return the system's lines and the newest others that fit into the context.
 
-    Half of the room is left free, so that the kept prompt serves several turns before the next cut.
+    Truncation leaves half of the context free, so that the cached prompt serves several turns.
 
     Raises:
         ContextFullError: the newest line alone is too long.
@@ -63,17 +63,17 @@ def fit_context(lines: list[Line]) -> list[Line]:
     if tokens_of([*system, *said]) > CONTEXT_TOKENS:
         raise ContextFullError(
             f"The message and its instructions have more than {CONTEXT_TOKENS} tokens, "
-            "which is what this model reads at once."
+            "the most that this model reads at once."
         )
     return [*system, *said]
 
 
 def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
-    """Return what is sent: manner and instructions, examples, then what was said.
+    """Return the prompt: style and the client's instructions, examples, then the conversation.
 
     Args:
-        lines: of the conversation; those of the system are the client's instructions.
-        began: when the conversation began; the same in each of its prompts, so that they are kept.
+        lines: of the conversation; system lines are the client's instructions.
+        began: start of the conversation; constant, so that its prompts share a cached prefix.
     """
     system = " ".join(line.content for line in lines if line.role == "system")
     date = f"It is {began:%A}, {began.day} {began:%B %Y}, {began.hour}:{began:%M}."
@@ -94,7 +94,7 @@ ABOUT_PICTURE: Final = re.compile(
     r"|\b(what|which) (colou?r|shape|number|digit)\b|\bam i (holding|showing|wearing)\b"
     r"|\bhow many (are there|fingers|things|of them)\b|\b(picture|image|photo|camera)\b"
 )
-# Without a picture only what cannot be answered from knowledge is taken for such a question.
+# Without a picture: questions that knowledge cannot answer.
 ABOUT_MISSING_PICTURE: Final = re.compile(
     r"\b(do|can|could|did) you see (me|my|this|that|it|anything|what|now|here|the \w+)\b"
     r"|\bwhat do you see\b|\bam i (holding|showing|wearing)\b"
@@ -129,11 +129,11 @@ def asks_about_picture(question: str) -> bool:
 
 
 def predefined_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
-    """Return the true answer to a question that a small model answers with inventions.
+    """Return the answer to a question that a small model would answer with inventions, or None.
 
     Args:
-        lines: of the conversation; the newest is the question.
-        names: of transcriber, language model and synthesizer.
+        lines: of the conversation; the last is the question.
+        names: display names of transcriber, language model and synthesizer.
     """
     question, asked = lines[-1].content, lines[-1].content.lower().replace("’", "'")
     if LOOKING_UP.search(asked):
@@ -147,5 +147,5 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None
         return NO_PICTURE
     said = " ".join(line.content for line in lines if line.role == "user")
     if MY_NAME.search(asked) and (known := NAMED.findall(said)):
-        return f"Your name is {known[-1]}."  # it says "My name is Anna", whatever the examples
+        return f"Your name is {known[-1]}."  # the model says "My name is Anna"
     return None

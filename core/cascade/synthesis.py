@@ -1,4 +1,4 @@
-"""Speech synthesis: hibari over ONNX Runtime, and a reply cut into the pieces for it."""
+"""Speech synthesis with hibari, and segmentation of a reply for it."""
 
 from __future__ import annotations
 
@@ -16,43 +16,35 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 
 GRAPH_FILE: Final = "hibari.onnx"
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
-QUIET: Final = 0.004  # ours, of full scale: below it is what a sentence begins and ends with
-LEAD_S: Final = 0.03  # kept of it in front
-PAUSE_S: Final = 0.18  # kept behind a sentence or clause
-NO_PAUSE_S: Final = 0.03  # kept behind words after which speech continues
+SILENCE_LEVEL: Final = 0.004  # ours, of full scale; trimmed from both ends
+LEAD_S: Final = 0.03  # of silence kept before speech
+PAUSE_S: Final = 0.18  # of silence kept after a sentence or clause
+NO_PAUSE_S: Final = 0.03  # and inside a clause
 PUNCTUATION: Final = tuple('.!?…,;:—"”’)')
 MARKUP: Final = re.compile(r"[*_`#>|~]+|\[|\]|^\s*[-•]\s+", re.MULTILINE)
-# A sentence ends at its mark and a blank, but not behind a title, an initial, the number of a list.
+# A sentence ends at its mark and a space, but not after a title, an initial or a list's number.
 SENTENCE_END: Final = re.compile(
     r"(?:(?<!\b[A-Z])(?<!\b(?:Dr|Mr|Ms|St))(?<!\bMrs)(?<!^\d)[.!?…][\"”’)\]]*\s+)|\n+", re.MULTILINE
 )
-# Also at a mark that ends what is written so far: the blank behind it would take another token.
+# Also at a mark at the end of the text so far, since the space comes with the next token, and
+# before conjunctions, verbs and prepositions, where a speaker may pause.
 CLAUSE_END: Final = re.compile(
     r"[,;:—]\s+|(?<=[a-z]{3})[.!?,;:]$"
     r"|\s+(?=(?:and|because|but|if|or|so|that|when|where|which|while|who)(?:\s|$))"
-    # Between a noun phrase and its verb, and in front of a preposition: the voice rests there, too.
     r"|\s+(?=(?:are|can|could|equals|is|may|might|should|was|were|will|would)(?:\s|$))"
     r"|\s+(?=(?:about|as|at|by|for|from|in|into|like|of|on|than|through|to|with)(?:\s|$))"
 )
-FIRST_WORDS_MIN: Final = 4  # ours: about a second, in which the next piece can be made
-PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are cut at a blank
+FIRST_WORDS_MIN: Final = 4  # ours: about a second, enough to synthesize the next piece
+PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are split at a space
 
 
 class HibariSynthesizer:
-    """Speaks English as hibari's "heart".
-
-    Attributes:
-        name: of the voice.
-    """
+    """hibari's English voice "heart"."""
 
     name = "hibari"
 
     def __init__(self, folder: Path) -> None:
-        """Load the voice's graph from a folder, at any depth.
-
-        Raises:
-            ModelError: there is none.
-        """
+        """Load the graph found anywhere below a folder; raises `ModelError` if there is none."""
         graph = next(folder.rglob(GRAPH_FILE), None)
         if graph is None:
             raise ModelError(f"{folder} holds no {GRAPH_FILE}.")
@@ -60,18 +52,18 @@ class HibariSynthesizer:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = ERRORS_ONLY
-        options.enable_cpu_mem_arena = False  # it would keep what the longest sentence needed
+        options.enable_cpu_mem_arena = False  # it never shrinks
         self._voice.sess = onnxruntime.InferenceSession(
             str(graph), options, providers=["CPUExecutionProvider"]
         )
-        self.speak("Hello.")  # its dictionaries are read with the first word
+        self.speak("Hello.")  # loads the dictionaries
 
     def speak(self, text: str) -> FloatArray:
         words = MARKUP.sub(" ", text).strip()
         if not words:
             return np.zeros(0, np.float32)
         wave = np.asarray(self._voice(words), np.float32)
-        loud = np.flatnonzero(np.abs(wave) > QUIET)
+        loud = np.flatnonzero(np.abs(wave) > SILENCE_LEVEL)
         if not len(loud):
             return np.zeros(0, np.float32)
         first = max(0, int(loud[0]) - int(LEAD_S * OUTPUT_SAMPLE_RATE_HZ))
@@ -81,9 +73,9 @@ class HibariSynthesizer:
 
 
 class Sentences:
-    """Cuts a reply that is still being written into sentences; joined they are the reply.
+    """Splits a growing reply into sentences; joined, the pieces are the reply.
 
-    The first piece may end with a clause, so that its audio begins sooner.
+    The first piece may be part of a sentence, so that its audio starts sooner.
     """
 
     def __init__(self) -> None:
@@ -91,7 +83,7 @@ class Sentences:
         self._is_first = True
 
     def add(self, words: str) -> list[str]:
-        """Add text; return the pieces that are complete."""
+        """Add text; return the pieces that it completes."""
         self._rest += words
         pieces = []
         while (end := self._end()) is not None:
@@ -101,7 +93,7 @@ class Sentences:
         return pieces
 
     def rest(self) -> str:
-        """Return what no sentence end has followed yet."""
+        """Return the text after the last complete piece."""
         return self._rest
 
     def _end(self) -> int | None:

@@ -1,6 +1,6 @@
-"""Conversations by turns over a cascade: streaming and half duplex.
+"""Turn-based conversations over a cascade: streaming and half duplex.
 
-What a view remembers are the lines that were said; the language model's server keeps their prompt.
+A view stores the conversation as text; the language model's server caches its prompt.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from core.transcription import TranscriptionOptions
 from core.video import VideoClip
 
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
-# Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
+# Clients choose temperatures for a model of 8 B parameters; a small one needs lower ones.
 TEMPERATURE_SCALE: Final = 0.25
 NOT_HEARD: Final = "Sorry, I didn't catch that."
 ENGLISH: Final = TranscriptionOptions(language="en")
 
 
 class CascadeView(LinesMode[Line]):
-    """What the conversations of all modes have in common."""
+    """Base of the conversations of all modes."""
 
     def __init__(self, parts: Parts, threads: Threads) -> None:
         super().__init__(threads)
@@ -83,7 +83,7 @@ class CascadeView(LinesMode[Line]):
             self._prefetch.cancel()
 
     def _prefetch_prompt(self, *more: Line) -> None:
-        """Have the language model read the prompt while the user still speaks."""
+        """Have the language model cache the prompt while the user still speaks."""
         if self._prefetch is not None:
             self._prefetch.cancel()
         lines = prompt_of([*self._lines, *more], self._began)
@@ -92,7 +92,7 @@ class CascadeView(LinesMode[Line]):
     # --- input ---
 
     def _check_voice(self, voice: FloatArray | None) -> None:
-        """Note that a caller's voice is not used."""
+        """Add a notice if the client sent a voice, which is not used."""
         own = self._parts.default_voice
         is_own = voice is None or (
             own is not None and voice.shape == own.shape and np.allclose(voice, own, atol=1e-3)
@@ -105,7 +105,7 @@ class CascadeView(LinesMode[Line]):
             self._check_voice(await self._threads.run(lambda: decode_voice(sample)))
 
     async def _transcribe(self, samples: FloatArray) -> str:
-        """Return the words in [T] float32 at 16 kHz."""
+        """Transcribe [T] float32 at 16 kHz."""
         found = await self._parts.transcriber.transcribe(samples, ENGLISH)
         return clean_transcript(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
 
@@ -115,7 +115,7 @@ class CascadeView(LinesMode[Line]):
         return "\n".join(line.content for line in lines)
 
     async def _line(self, message: Message) -> Line:
-        """Return a message as words; sound of the system's is a voice sample, which is not used."""
+        """Return a message as text; audio of the system is a voice sample and is not used."""
         role = message.role
         if isinstance(message.content, str):
             return Line(role.value, message.content)
@@ -125,7 +125,7 @@ class CascadeView(LinesMode[Line]):
         return Line(role.value, await self._words(items))
 
     async def _words(self, items: Sequence[ContentItem]) -> str:
-        """Return content as words: audio is transcribed, and pictures are described."""
+        """Return content as text: audio is transcribed, and the last picture described."""
 
         def decode() -> list[Any]:  # Any: text, sound, pictures
             media = [each for each in items if isinstance(each, ImageContent | VideoContent)]
@@ -144,7 +144,7 @@ class CascadeView(LinesMode[Line]):
         return question
 
     async def _seen(self, picture: Image.Image, question: str) -> str:
-        """Return what the language model is given about a picture."""
+        """Return the description of a picture for the language model."""
         vision = self._parts.vision
         seen = None if vision is None else await vision.describe(picture, question, self._threads)
         return f"{PICTURE_MARK}{seen or UNRECOGNIZED})"
@@ -154,9 +154,9 @@ class CascadeView(LinesMode[Line]):
     async def _pieces(
         self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
     ) -> AsyncGenerator[str, None]:
-        """Yield the reply to what was said, word by word or sentence by sentence.
+        """Yield the reply in tokens, or in sentences if it is spoken.
 
-        A spoken reply that reaches its limit ends with its last whole sentence.
+        A spoken reply that reaches its limit ends with its last complete sentence.
         """
         lines = prompt_of(self._lines, self._began)
         if self._parts.language_model.is_small and lines[-1].role == "user":
@@ -171,7 +171,9 @@ class CascadeView(LinesMode[Line]):
                 return
             lines.append(Line("assistant", reply_start))
         if self._prefetch is not None and not self._prefetch.done():
-            await asyncio.wait({self._prefetch})  # a request beside it would read everything again
+            await asyncio.wait(
+                {self._prefetch}
+            )  # concurrently, the prompt would be processed twice
         sentences, count, has_spoken = Sentences(), 0, False
         async with aclosing(self._parts.language_model.stream(lines, sampling)) as words:
             async for delta in words:
@@ -188,7 +190,7 @@ class CascadeView(LinesMode[Line]):
     async def _say(
         self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer piece by piece; the last chunk is final and empty."""
+        """Answer in chunks; the last one is final and empty."""
         said: list[str] = []
         began_s = time.perf_counter()
         count = 0
@@ -225,7 +227,7 @@ class CascadeView(LinesMode[Line]):
 
 
 class CascadeStreamingView(CascadeView):
-    """A conversation of turns."""
+    """A turn-based chat."""
 
     async def feed_request(self, request: StreamingRequest) -> str:
         await self._check_voice_sent(request.streaming.ref_audio_data)
@@ -240,13 +242,13 @@ class CascadeStreamingView(CascadeView):
 
 
 class CascadeHalfDuplexView(CascadeView):
-    """A voice chat by turns."""
+    """A half-duplex voice chat."""
 
     _config = half_duplex.HalfDuplexConfig()
     _has_words = True
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
-        """Return the texts of the system content; a voice sample is not used."""
+        """Return the texts of the system content, without the voice sample."""
         return [item.text for item in items if isinstance(item, TextContent)]
 
     async def begin(
@@ -280,7 +282,7 @@ class CascadeHalfDuplexView(CascadeView):
 
 
 def _decoded(item: ContentItem, media: Any) -> list[Any]:
-    """Return an item's texts, sounds [T] float32 at 16 kHz and RGB pictures."""
+    """Return an item's text, audio [T] float32 at 16 kHz and RGB picture."""
     match item:
         case TextContent():
             return [item.text]
@@ -306,6 +308,6 @@ def sampling_of(
 
 
 def since(began_s: float) -> tuple[float, float]:
-    """Return the time since then in ms, and now."""
+    """Return the elapsed time in ms and the current time, on `time.perf_counter`."""
     now_s = time.perf_counter()
     return (now_s - began_s) * MS_PER_S, now_s

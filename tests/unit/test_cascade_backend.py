@@ -69,9 +69,9 @@ def test_a_chat_endpoint_is_asked_as_openais_is() -> None:
     [
         (401, "no such key", "refused the request: 401 no such key"),
         (200, 'data: {"error": "out of memory"}\n\n', "out of memory"),
-        (200, "data: <html>\n\n", "cannot be read"),
-        (200, 'data: {"choices": [{}]}\n\n', "cannot be read"),
-        (200, "data: []\n\n", "cannot be read"),
+        (200, "data: <html>\n\n", "malformed"),
+        (200, 'data: {"choices": [{}]}\n\n', "malformed"),
+        (200, "data: []\n\n", "malformed"),
     ],
 )
 def test_a_bad_answer_says_what_is_wrong(status: int, body: str, problem: str) -> None:

@@ -49,8 +49,8 @@ Outcome = tuple[PrefillResult, UnitResult | None]
 class DuplexView(View, DuplexCapability):
     mode = ProcessorMode.DUPLEX
 
-    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
-        View.__init__(self, context, session)
+    def __init__(self, context: ViewContext) -> None:
+        View.__init__(self, context)
         model = context.model.duplex
         DuplexCapability.__init__(
             self,

@@ -132,7 +132,6 @@ class StreamingView(TurnView):
         options = PieceOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
         [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
-        self._has_replied = True  # the counts of the first turn begin after the prompt
         return prompt
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
@@ -215,7 +214,6 @@ class StreamingView(TurnView):
             position = self._session.rollback()
         except SnapshotError as error:
             return RollbackResult(success=False, reason=str(error))
-        self._has_replied = False
         return RollbackResult(success=True, restored_position=position)
 
     def clear_rollback_point(self) -> None:

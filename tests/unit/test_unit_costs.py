@@ -41,7 +41,8 @@ def step(made: UnitResult) -> DuplexGenerateResult:
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
     speech = SimpleNamespace(vocoder=None)
     session = SimpleNamespace(speech=speech, cached_tokens=9)
-    view = Duplex(ViewContext(cast(Any, model), engine), cast(Session, session))
+    view = Duplex(ViewContext(cast(Any, model), engine))
+    view._session = cast(Session, session)
     view.made = made
     done = run_inline(view.unit(np.zeros(16_000, np.float32)))
     assert done is not None

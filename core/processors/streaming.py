@@ -20,7 +20,6 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, decode_voice
-from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.processors.content import (
     Item,
@@ -57,8 +56,6 @@ REPLY_FIELDS: Final = set(
 
 class StreamingView(TurnView):
     """Turns over a retained cache; the documented half-duplex view is the same class."""
-
-    mode = ProcessorMode.STREAMING
 
     # --- the conversation ---
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
-from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
 from core.processors.content import (
@@ -204,8 +203,6 @@ class _Question:
 
 class ChatView(TurnView):
     """One-shot chat: each request brings its whole history."""
-
-    mode = ProcessorMode.CHAT
 
     # --- the conversation ---
 

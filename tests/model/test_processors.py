@@ -56,7 +56,7 @@ def test_a_mode_selects_a_view(processor: UnifiedProcessor) -> None:
         (processor.set_chat_mode, ProcessorMode.CHAT, processor.chat),
     ):
         assert choose() is view
-        assert processor.mode is mode is view.mode
+        assert processor.mode is mode
         assert processor.capabilities is CAPABILITIES[mode]
     assert processor.streaming is processor.half_duplex
     assert isinstance(processor.half_duplex, HalfDuplexView)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -35,7 +35,7 @@ from core.serving.server import SecretGate, check_exposure, make_server
 from core.serving.session_kinds import SessionBuilder, SessionRules
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
-from core.telemetry import Tracing, open_tracing
+from core.telemetry import open_tracing
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
 from recording.jobs import ReplayProcess
@@ -64,23 +64,11 @@ class BackendName(StrEnum):
     FAKE = "fake"
 
 
-@dataclass(frozen=True)
-class WorkerOptions:
-    """Options of one worker that are not settings.
-
-    Attributes:
-        identity: its name and GPU.
-        slots: concurrent sessions; None takes the configured number.
-        limits: time limits of its work.
-    """
-
-    identity: Identity = field(default_factory=Identity)
-    slots: int | None = None
-    limits: WorkLimits = field(default_factory=WorkLimits)
-
-
 def create_app(
-    settings: Settings, make_backend: MakeBackend, options: WorkerOptions | None = None
+    settings: Settings,
+    make_backend: MakeBackend,
+    identity: Identity | None = None,
+    limits: WorkLimits | None = None,
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -89,14 +77,23 @@ def create_app(
     Raises:
         ValueError: Tracing is configured and its SDK is not installed.
     """
-    options, registry = options or WorkerOptions(), new_registry()
-    worker_id = options.identity.worker_id
-    metrics = WorkerMetrics(registry, worker_id)
-    tracing = open_tracing(settings.telemetry.endpoint, "worker", worker_id)
+    identity, registry = identity or Identity(), new_registry()
+    metrics = WorkerMetrics(registry, identity.worker_id)
+    tracing = open_tracing(settings.telemetry.endpoint, "worker", identity.worker_id)
+
+    def make_transcriber(backend: Backend) -> Transcriber | None:
+        chosen = settings.transcription
+        return transcriber_beside(
+            backend, chosen.by, chosen.whisper_path or bundled_whisper(settings)
+        )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        sessions = make_sessions(settings, make_backend, options, metrics, tracing)
+        slots = settings.service.worker_slots or 1
+        runtime = WorkerRuntime(make_backend, slots, limits, identity, make_transcriber)
+        rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
+        recordings = make_recordings(settings, identity.worker_id, metrics)
+        sessions = SessionServer(SessionBuilder(runtime, rules, metrics, recordings, tracing))
         app.state.sessions = sessions
         starting = asyncio.gather(
             sessions.runtime.load(), sessions.recover(), return_exceptions=True
@@ -123,38 +120,24 @@ def create_app(
     return app
 
 
-def make_sessions(
-    settings: Settings,
-    make_backend: MakeBackend,
-    options: WorkerOptions,
-    metrics: WorkerMetrics,
-    tracing: Tracing | None = None,
-) -> SessionServer:
-    """Return the worker's session server; arguments as for `create_app`."""
-    slots = options.slots or settings.service.worker_slots or 1
-
-    def make_transcriber(backend: Backend) -> Transcriber | None:
-        chosen = settings.transcription
-        return transcriber_beside(
-            backend, chosen.by, chosen.whisper_path or bundled_whisper(settings)
-        )
-
-    runtime = WorkerRuntime(make_backend, slots, options.limits, options.identity, make_transcriber)
-    rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
-    recordings = None
-    if settings.recording.enabled:
-        threads = RecorderThreads(ReplayProcess())
-        data_dir, worker_id = settings.service.data_dir, options.identity.worker_id
-        min_free_gb = settings.recording.min_free_gb
-        uploader = make_uploader(settings, worker_id)
-        if uploader is not None:
-            metrics.watch("recordings_unsealed", lambda: uploader.unsealed.count)
-            metrics.watch("recordings_unsealed_bytes", lambda: uploader.unsealed.size_bytes)
-            metrics.watch("recordings_unsealed_age_seconds", lambda: uploader.unsealed.age_s)
-        recordings = Recordings(
-            data_dir, worker_id, threads, min_free_gb=min_free_gb, uploader=uploader
-        )
-    return SessionServer(SessionBuilder(runtime, rules, metrics, recordings, tracing))
+def make_recordings(
+    settings: Settings, worker_id: str, metrics: WorkerMetrics
+) -> Recordings | None:
+    """Return the worker's recordings, None if nothing is recorded; raises as `make_uploader`."""
+    if not settings.recording.enabled:
+        return None
+    uploader = make_uploader(settings, worker_id)
+    if uploader is not None:
+        metrics.watch("recordings_unsealed", lambda: uploader.unsealed.count)
+        metrics.watch("recordings_unsealed_bytes", lambda: uploader.unsealed.size_bytes)
+        metrics.watch("recordings_unsealed_age_seconds", lambda: uploader.unsealed.age_s)
+    return Recordings(
+        settings.service.data_dir,
+        worker_id,
+        RecorderThreads(ReplayProcess()),
+        min_free_gb=settings.recording.min_free_gb,
+        uploader=uploader,
+    )
 
 
 def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
@@ -284,7 +267,7 @@ def main(
         app = create_app(
             settings,
             lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
-            WorkerOptions(Identity(called, gpu_id, SUPERVISED_VARIABLE in os.environ)),
+            Identity(called, gpu_id, SUPERVISED_VARIABLE in os.environ),
         )
     except (SettingsError, ValueError) as error:
         typer.echo(str(error), err=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 from PIL import Image
 
 from core.audio import FloatArray, read_audio, to_pcm
-from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
 from core.modes import OnSound
@@ -53,10 +52,8 @@ Outcome = tuple[PrefillResult, UnitResult | None]
 
 
 class DuplexView(View, DuplexCapability):
-    mode = ProcessorMode.DUPLEX
-
-    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
-        View.__init__(self, context, session)
+    def __init__(self, context: ViewContext) -> None:
+        View.__init__(self, context)
         model = context.model.duplex
         DuplexCapability.__init__(
             self,

@@ -20,7 +20,6 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, decode_voice
-from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.processors.content import (
     Item,
@@ -57,8 +56,6 @@ REPLY_FIELDS: Final = set(
 
 class StreamingView(TurnView):
     """Turns over a retained cache; the documented half-duplex view is the same class."""
-
-    mode = ProcessorMode.STREAMING
 
     # --- the conversation ---
 
@@ -132,7 +129,6 @@ class StreamingView(TurnView):
         options = PrefillOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
         [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
-        self._has_replied = True  # the counts of the first turn begin after the prompt
         return prompt
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
@@ -215,7 +211,6 @@ class StreamingView(TurnView):
             position = self._session.rollback()
         except SnapshotError as error:
             return RollbackResult(success=False, reason=str(error))
-        self._has_replied = False
         return RollbackResult(success=True, restored_position=position)
 
     def clear_rollback_point(self) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
-from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
 from core.processors.content import (
@@ -42,21 +41,18 @@ ONE_SHOT_SESSION = "chat"
 
 
 class TurnView(View):
-    """Base of the conversations by turns: one session, its voice, replies and token counts.
+    """Base of the conversations by turns: one session, its voice and its replies.
 
     Attributes:
         reply_end: outcome of the last reply.
-        token_stats: tokens of the last turn.
     """
 
-    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
-        super().__init__(context, session)
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
         self.reply_end: ReplyEnd | None = None
-        self.token_stats = TokenStats()
         self._voice: FloatArray | None = None
         self._options = PrefillOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn
-        self._has_replied = True
 
     # --- voice ---
 
@@ -85,7 +81,6 @@ class TurnView(View):
     async def reset(self, session_id: str) -> None:
         """Begin another conversation; the chosen voice stays."""
         await self._start(session_id)
-        self.token_stats, self._has_replied = TokenStats(), True
 
     def reset_session(self, session_id: str) -> None:
         run_inline(self.reset(session_id))
@@ -110,7 +105,6 @@ class TurnView(View):
             chunk = replace(options, is_last_chunk=is_last)
             steps = self.context.model.streaming.prefill(session, message, chunk)
             prompts.append(await self.context.run(steps))
-            self._count_input(session)
         return prompts
 
     # --- replies ---
@@ -150,9 +144,7 @@ class TurnView(View):
             raise
         finally:
             session.stop.clear()
-            self._has_replied = True
         result = stream.result
-        self._count_reply(session, len(result.ids))
         self.reply_end = ReplyEnd(
             text=result.text,
             generated_tokens=len(result.ids),
@@ -177,20 +169,6 @@ class TurnView(View):
         voice = self.context.default_voice if voice is None else voice
         if session.speech.vocoder is None and voice is not None and self.context.model.can_speak:
             await self.context.run(open_voice(session, voice))
-
-    def _count_input(self, session: Session) -> None:
-        before = TokenStats() if self._has_replied else self.token_stats
-        fed = before.input_tokens + session.window.rounds[-1].length
-        total = session.kv.length
-        self._has_replied = False
-        self.token_stats = TokenStats(
-            cached_tokens=max(total - fed, 0), input_tokens=fed, total_tokens=total
-        )
-
-    def _count_reply(self, session: Session, n_tokens: int) -> None:
-        counts = {"generated_tokens": n_tokens, "total_tokens": session.kv.length}
-        self.token_stats = self.token_stats.model_copy(update=counts)
-        self._has_replied = True
 
 
 def open_voice(session: Session, voice: FloatArray) -> Steps[None]:
@@ -225,8 +203,6 @@ class _Question:
 
 class ChatView(TurnView):
     """One-shot chat: each request brings its whole history."""
-
-    mode = ProcessorMode.CHAT
 
     # --- the conversation ---
 
@@ -275,9 +251,7 @@ class ChatView(TurnView):
         steps = self.context.model.streaming.prefill_history(
             self.session, question.messages, options
         )
-        prompt = await self.context.run(steps)
-        self._count_input(self.session)
-        return prompt
+        return await self.context.run(steps)
 
     def reply(
         self, session_id: str, *, in_pieces: bool = True
@@ -306,7 +280,6 @@ class ChatView(TurnView):
             reply = await self.context.run(steps)
         finally:
             session.stop.clear()
-        self._count_reply(session, len(reply.ids))
         wave = None if reply.waveform is None else to_pcm(reply.waveform)
         self.reply_end = ReplyEnd(
             text=reply.text, generated_tokens=len(reply.ids), stopped=reply.was_stopped

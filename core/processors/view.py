@@ -121,11 +121,11 @@ class ViewContext:
 
 
 class View:
-    """A conversation in one mode; without a session, the first call opens one."""
+    """A conversation in one mode; the first call opens its session."""
 
-    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
+    def __init__(self, context: ViewContext) -> None:
         self.context = context
-        self._session = session
+        self._session: Session | None = None
         self._notices: list[OmniError] = []
         self._has_checked_voice = False
         self._seed: int | None = None  # of the next conversation; None for the context's

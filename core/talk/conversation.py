@@ -365,7 +365,7 @@ class Conversation:
             at_s=ended_at_s,
             action="speak",
             text=text,
-            n_tokens=view.token_stats.generated_tokens,
+            n_tokens=view.reply_end.generated_tokens if view.reply_end else 0,
             speech_s=samples / OUTPUT_SAMPLE_RATE_HZ,
             starts_at_s=starts_at_s,
             prefill_ms=read_s * MS_PER_S,

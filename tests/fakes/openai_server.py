@@ -32,7 +32,7 @@ from core.serving.fake_backend import (
 from gateway_modules.web.certificates import ensure_certificate
 from tests.fakes.gateway_stage import HOST, HURRY, Stage, settings_for
 from tests.source_tree import ROOT
-from worker import WorkerOptions, create_app
+from worker import create_app
 
 TIMES = FakeTimes(prefill_ms=1, piece_ms=150, unit_ms=20)
 SLOTS = 12
@@ -84,9 +84,10 @@ class RealStage(Stage):
     """A gateway with one worker."""
 
     def __init__(self, folder: Path) -> None:
-        settings = settings_for(folder, recording={"enabled": False})
+        slots = {"worker_slots": SLOTS}
+        settings = settings_for(folder, recording={"enabled": False}, service=slots)
         super().__init__(settings, 1, HURRY)
-        app = create_app(settings, lambda: CallingBackend(TIMES), WorkerOptions(slots=SLOTS))
+        app = create_app(settings, lambda: CallingBackend(TIMES))
         self.workers[0].app = app  # type: ignore[assignment]
 
 

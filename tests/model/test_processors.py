@@ -56,7 +56,7 @@ def test_a_mode_selects_a_view(processor: UnifiedProcessor) -> None:
         (processor.set_chat_mode, ProcessorMode.CHAT, processor.chat),
     ):
         assert choose() is view
-        assert processor.mode is mode is view.mode
+        assert processor.mode is mode
         assert processor.capabilities is CAPABILITIES[mode]
     assert processor.streaming is processor.half_duplex
     assert isinstance(processor.half_duplex, HalfDuplexView)
@@ -265,7 +265,7 @@ def test_a_history_that_was_fed_can_be_answered_in_three_ways(processor: Unified
     request = ChatRequest(messages=[user("hello")], generation=short)
     prompt = run_inline(chat.feed_request("s", request))
     assert prompt == "<|im_start|>user\nhello<|im_end|>\n"
-    assert chat.kv_cache_length == chat.token_stats.input_tokens > 0
+    assert chat.kv_cache_length > 0
     [whole] = whole_reply(chat, "s")
     assert whole.text_delta and whole.audio_data is None
     speaking = TTSConfig(enabled=True, sampling=TTSSamplingParams())

@@ -25,7 +25,7 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.fakes.gateway_stage import HURRY, PATIENT, Stage, settings_for
 from tests.source_tree import ROOT
 from tests.unit.test_openai_mutations import is_right, mutants
-from worker import WorkerOptions, create_app
+from worker import create_app
 
 STAGE_COUNT = re.compile(
     r'^omni_worker_unit_stage_seconds_count\{mode="half_duplex_audio",stage="(\w+)"\} (\S+)$', re.M
@@ -41,10 +41,12 @@ class RealStage(Stage):
     def __init__(self, folder: Path) -> None:
         # Who floods it may be slow to answer a ping on a busy machine.
         limits = {"heartbeat_s": LIMIT_S}
-        settings = settings_for(folder, recording={"enabled": False}, limits=limits)
+        settings = settings_for(
+            folder, recording={"enabled": False}, limits=limits, service={"worker_slots": 4}
+        )
         super().__init__(settings, 1, HURRY)
         times = FakeTimes(prefill_ms=1, piece_ms=1)
-        app = create_app(settings, lambda: FakeBackend(times), WorkerOptions(slots=4))
+        app = create_app(settings, lambda: FakeBackend(times))
         self.workers[0].app = app  # type: ignore[assignment]
 
 

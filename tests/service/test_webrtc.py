@@ -20,7 +20,7 @@ from tests.fakes.gateway_stage import HOST, HURRY, LIMIT_S, Stage, on_stage, set
 from tests.fakes.webrtc_peer import RATE_HZ, Peer, call, webrtc_process
 from tests.source_tree import ROOT
 from webrtc.calls import Calls
-from worker import WorkerOptions, create_app
+from worker import create_app
 
 KEY = "sk-the-right-one"
 TIMES = FakeTimes(prefill_ms=1, piece_ms=1, unit_ms=5)
@@ -68,13 +68,13 @@ def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
             settings = settings_for(
                 folder,
                 recording={"enabled": False},
+                service={"worker_slots": 4},
                 security={"api_keys": [KEY], "worker_secret": "shared by the programs"},
                 webrtc={"enabled": True, "port": free_port(), **webrtc},
             )
             before = asyncio.all_tasks()
             stage = Stage(settings, 1, HURRY)
-            options = WorkerOptions(slots=4)
-            app = create_app(settings, lambda: FakeBackend(TIMES), options)
+            app = create_app(settings, lambda: FakeBackend(TIMES))
             stage.workers[0].app = app  # type: ignore[assignment]
             await stage.start()
             stage.http.headers["Authorization"] = f"Bearer {KEY}"

@@ -23,7 +23,6 @@ from tests.service.workers import (
     speech,
     wire,
 )
-from worker import WorkerOptions
 
 USER = {"role": "user", "content": "Hello"}
 QUICK = FakeTimes(prefill_ms=1, unit_ms=1, finalize_ms=1, piece_ms=1)
@@ -37,9 +36,9 @@ KINDS = ("streaming", "half_duplex", "duplex", "chat")
 def fake_worker(
     folder: Path, times: FakeTimes = QUICK, *, slots: int = 1, limits: WorkLimits = IMPATIENT
 ) -> Iterator[RunningWorker]:
-    settings = settings_for(folder, recording={"enabled": False})
-    options = WorkerOptions(slots=slots, limits=limits)
-    with running_worker(settings, lambda: FakeBackend(times), options) as running:
+    service = {"worker_slots": slots}
+    settings = settings_for(folder, recording={"enabled": False}, service=service)
+    with running_worker(settings, lambda: FakeBackend(times), limits) as running:
         yield running
 
 

@@ -26,7 +26,6 @@ from tests.service.workers import (
     speech,
     wire,
 )
-from worker import WorkerOptions
 
 PICTURES = [jpeg(120 + 10 * index, 90) for index in range(4)]
 ENCODING_S = 0.3
@@ -60,8 +59,9 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> RealBackend:
 def worker(
     backend: RealBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningWorker]:
-    settings = settings_for(tmp_path_factory.mktemp("data"), recording={"enabled": False})
-    with running_worker(settings, lambda: backend, WorkerOptions(slots=2)) as running:
+    folder, slots = tmp_path_factory.mktemp("data"), {"worker_slots": 2}
+    settings = settings_for(folder, recording={"enabled": False}, service=slots)
+    with running_worker(settings, lambda: backend) as running:
         yield running
 
 

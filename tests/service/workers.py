@@ -29,11 +29,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from config import Settings
 from core.modes import Backend
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import WorkerRuntime, WorkLimits
 from core.serving.server import DrainingServer, make_server
 from core.serving.session_server import SessionServer
 from tests.source_tree import ROOT
-from worker import WorkerOptions, create_app
+from worker import create_app
 
 SPEECH = ROOT / "tests" / "golden" / "recordings" / "inputs" / "speech_8s.wav"
 LIMIT_S = 120.0  # ends a test that hangs
@@ -127,7 +127,7 @@ class RunningWorker:
 def running_worker(
     settings: Settings,
     make_backend: Callable[[], Backend],
-    options: WorkerOptions | None = None,
+    limits: WorkLimits | None = None,
     *,
     waits: bool = True,
 ) -> Iterator[RunningWorker]:
@@ -140,7 +140,9 @@ def running_worker(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
     )
-    server = make_server(create_app(settings, make_backend, options), settings, "127.0.0.1", 0)
+    server = make_server(
+        create_app(settings, make_backend, limits=limits), settings, "127.0.0.1", 0
+    )
     worker = RunningWorker(server)
     try:
         if waits:

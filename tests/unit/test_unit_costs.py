@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import torch
 
 from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import run_pass
@@ -18,7 +17,6 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
-from MiniCPMO45.processing.mel import MelState
 
 FED = PrefillResult(True, vision_slices=2, cost_feed=0.011, cost_all=0.020)
 
@@ -42,9 +40,9 @@ def step(made: UnitResult) -> DuplexGenerateResult:
     model = SimpleNamespace(duplex=SimpleNamespace(config=MiniCPMOConfig(), **shared))
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
     speech = SimpleNamespace(vocoder=None)
-    audio_input = SimpleNamespace(pending=torch.zeros(0), audio_units=0, mel=MelState())
-    session = SimpleNamespace(speech=speech, cached_tokens=9, audio_input=audio_input)
-    view = Duplex(ViewContext(cast(Any, model), engine), cast(Session, session))
+    session = SimpleNamespace(speech=speech, cached_tokens=9)
+    view = Duplex(ViewContext(cast(Any, model), engine))
+    view._session = cast(Session, session)
     view.made = made
     done = run_inline(view.unit(np.zeros(16_000, np.float32)))
     assert done is not None

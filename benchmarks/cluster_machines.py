@@ -84,9 +84,9 @@ class Machines:
 
     def environment(self, machine: Machine) -> dict[str, str]:
         """Return the environment of a machine's programs, with Ray's token and TLS."""
-        kept = {name: v for name, v in os.environ.items() if not name.startswith(("OMNI_", "RAY_"))}
+        base = {name: v for name, v in os.environ.items() if not name.startswith(("OMNI_", "RAY_"))}
         names = [machine.address, "localhost", LOCAL, socket.gethostname()]
-        return kept | machine_variables(self.folder, machine.name, list(dict.fromkeys(names)))
+        return base | machine_variables(self.folder, machine.name, list(dict.fromkeys(names)))
 
     def add(self, gpus: int) -> Machine:
         """Start another machine."""

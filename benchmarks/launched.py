@@ -288,7 +288,7 @@ def _heed_termination() -> None:
 
 
 def _get(url: str) -> Json:
-    # A new connection each time: kept ones would stand among what the programs hold.
+    # A new connection each time: idle ones would count as file descriptors of the processes.
     # Nothing to verify without TLS, and certificates take long to load.
     response = httpx.get(url, trust_env=False, timeout=CALL_LIMIT_S, verify=False)
     response.raise_for_status()

@@ -53,7 +53,7 @@ def test_units_need_a_prepared_conversation_and_their_order(view: DuplexView) ->
     assert view.prefill(SECOND).success
 
 
-def test_the_prompt_stands_around_the_voice(view: DuplexView) -> None:
+def test_prompt_surrounds_the_voice_sample(view: DuplexView) -> None:
     prompt = view.prepare()
     assert prompt == (
         "<|im_start|>system\nStreaming Omni Conversation.\n<|audio_start|><|audio_end|><|im_end|>"
@@ -66,7 +66,7 @@ def test_the_prompt_stands_around_the_voice(view: DuplexView) -> None:
     assert view.session.window.preserved == tokens + 20
 
 
-def test_a_speaking_unit_has_text_sound_and_costs(view: DuplexView) -> None:
+def test_speaking_unit_has_text_audio_and_costs(view: DuplexView) -> None:
     view.prepare(config=EAGER)
     units = [run_unit(view) for _ in range(6)]
     spoken = [unit for unit in units if not unit.is_listen]
@@ -94,7 +94,7 @@ def test_a_text_only_conversation_has_no_sound(view: DuplexView) -> None:
     assert not any(unit.audio_data for unit in units)
 
 
-def test_settings_are_the_conversations_own(processor: UnifiedProcessor) -> None:
+def test_settings_are_per_conversation(processor: UnifiedProcessor) -> None:
     view = processor.duplex
     view.prepare(config=DuplexConfig(force_listen_count=9, temperature=0.1))
     assert view.settings.force_listen_count == 9
@@ -151,7 +151,7 @@ def test_a_unit_may_come_from_a_file(view: DuplexView, tmp_path: Path) -> None:
         view.prepare(ref_audio_path=tmp_path / "no.wav")
 
 
-def test_a_voice_that_cannot_serve_prepares_nothing(view: DuplexView) -> None:
+def test_unusable_voice_prepares_nothing(view: DuplexView) -> None:
     view.prepare()
     with pytest.raises(AudioError, match="at least 0.5 s"):
         view.prepare(tts_audio=speech(0.1))
@@ -159,9 +159,7 @@ def test_a_voice_that_cannot_serve_prepares_nothing(view: DuplexView) -> None:
         _ = view.session
 
 
-def test_the_vocoder_speaks_with_a_voice_of_its_own(
-    view: DuplexView, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vocoder_can_use_another_voice(view: DuplexView, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[np.ndarray] = []
     answer = view.context.model.executor._open_voices
 
@@ -179,7 +177,7 @@ def test_the_vocoder_speaks_with_a_voice_of_its_own(
     assert [id(audio) for audio in opened] == [id(spoken), id(prompted), id(default)]
 
 
-def test_a_second_conversation_starts_without_sound_of_the_first(view: DuplexView) -> None:
+def test_second_conversation_starts_without_audio_of_the_first(view: DuplexView) -> None:
     view.prepare()
     for _ in range(2):
         run_unit(view)
@@ -188,7 +186,7 @@ def test_a_second_conversation_starts_without_sound_of_the_first(view: DuplexVie
     assert view.session.audio_input.cache.length == 0
 
 
-def test_a_context_that_is_full_is_told(processor: UnifiedProcessor) -> None:
+def test_full_context_is_reported(processor: UnifiedProcessor) -> None:
     processor.duplex.prepare()
     kv = processor.duplex.session.kv
     kv.length = kv.store.shape.max_position_embeddings

@@ -27,13 +27,13 @@ FULL_SIZE = PUBLISHED_MIN_PARAMETERS + 1
         ("other", 1_000, ModelKind.NANO, ModelKind.NANO),
     ],
 )
-def test_no_card_makes_a_small_model_a_full_one(
+def test_model_card_cannot_make_a_small_model_full(
     variant: str, parameters: int, told: ModelKind | None, kind: ModelKind
 ) -> None:
     assert kind_of(variant, parameters, told) is kind
 
 
-def test_a_card_names_the_model_and_what_to_say_to_it(tmp_path: Path) -> None:
+def test_model_card_names_the_model_and_suggestions(tmp_path: Path) -> None:
     assert read_card(tmp_path).name == ""
     card = {"name": "nano", "kind": "nano", "try_saying": ["Hello.", "What do you see?"]}
     (tmp_path / "model_card.json").write_text(json.dumps(card))
@@ -45,6 +45,6 @@ def test_a_card_names_the_model_and_what_to_say_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"kind": "best"}', '{"try_saying": [""]}', '{"name": "' + "n" * 81]
 )
-def test_a_card_that_cannot_be_used_is_no_card(tmp_path: Path, content: str) -> None:
+def test_unusable_model_card_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "model_card.json").write_text(content)
     assert read_card(tmp_path) == read_card(tmp_path / "nowhere")

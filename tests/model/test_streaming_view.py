@@ -20,7 +20,7 @@ from tests.model.views import finish, prefill
 # Streaming
 
 
-def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> None:
+def test_retained_session_prefills_new_messages_only(processor: UnifiedProcessor) -> None:
     view = processor.set_half_duplex_mode()
     assert prefill(view, "a", "hello").endswith("user\nhello")
     first = view.token_stats
@@ -34,11 +34,11 @@ def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> N
     assert second.cached_tokens == view.token_stats.cached_tokens == after.total_tokens
     assert second.input_tokens == view.kv_cache_length - after.total_tokens > 0
     prefill(view, "a", "please")
-    assert view.token_stats.cached_tokens == after.total_tokens, "pieces of one turn add up"
+    assert view.token_stats.cached_tokens == after.total_tokens, "chunks of one turn add up"
     assert view.token_stats.input_tokens == view.kv_cache_length - after.total_tokens
 
 
-def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
+def test_another_session_starts_empty(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello, how are you?")
     with pytest.raises(OutOfOrderError):
@@ -53,7 +53,7 @@ def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
     assert len(processor.model.executor.llm_store.handles) == 1
 
 
-def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
+def test_chunks_have_text_and_audio(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "tell me")
     chunks, result = finish(view, view.generate("a", max_new_tokens=16))
@@ -69,7 +69,7 @@ def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
     assert not any(chunk.audio_data for chunk in silent)
 
 
-def test_settings_of_the_prefill_count_for_the_reply(processor: UnifiedProcessor) -> None:
+def test_settings_of_the_prefill_apply_to_the_reply(processor: UnifiedProcessor) -> None:
     view, texts = processor.streaming, []
     for temperature, given in ((0.0, None), (2.0, 0.0), (2.0, None)):
         view.reset_session("a")
@@ -80,7 +80,7 @@ def test_settings_of_the_prefill_count_for_the_reply(processor: UnifiedProcessor
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_a_guess_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
+def test_speculative_reply_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     assert not view.can_rollback()
     assert not view.rollback().success
@@ -110,7 +110,7 @@ def test_a_stop_ends_this_reply_and_not_the_next(processor: UnifiedProcessor) ->
     assert finish(view, view.generate("a", max_new_tokens=4, do_sample=False))[1].generated_tokens
 
 
-def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> None:
+def test_abandoned_reply_is_stopped(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello")
     stream = view.generate("a")
@@ -125,7 +125,7 @@ def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> Non
     assert view.token_stats.cached_tokens == before
 
 
-def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProcessor) -> None:
+def test_unusable_voice_leaves_the_previous_one(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     view.init_ref_audio_from_data(speech(1.0))
     with pytest.raises(AudioError, match="voice sample lasts"):
@@ -140,7 +140,7 @@ def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProce
     assert len(processor.model.executor.voices or ()) >= 1
 
 
-def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -> None:
+def test_voice_affects_audio_and_not_text(processor: UnifiedProcessor) -> None:
     view, found = processor.streaming, []
     for voice in (speech(1.0, 1), speech(1.0, 2), None):
         view.reset_session("a")
@@ -164,7 +164,7 @@ def take_turn(view: HalfDuplexView, segment: FloatArray) -> tuple[list[Streaming
     return finish(view, iterate_inline(view.answer()))
 
 
-def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
+def test_segment_is_a_user_turn(processor: UnifiedProcessor) -> None:
     view = processor.set_half_duplex_mode()
     with pytest.raises(NotPreparedError):
         run_inline(view.feed_segment(speech(1.0)))
@@ -172,9 +172,9 @@ def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
     assert prompt.count("<audio>./</audio>") == 1
     for _ in range(2):
         before = view.kv_cache_length
-        pieces, result = take_turn(view, speech(1.4, 2))
+        chunks, result = take_turn(view, speech(1.4, 2))
         assert view.token_stats.cached_tokens == before
-        assert "".join(piece.text_delta or "" for piece in pieces) == result.text
+        assert "".join(chunk.text_delta or "" for chunk in chunks) == result.text
         assert view.can_rollback()
         view.clear_rollback_point()
     assert (
@@ -193,14 +193,14 @@ def test_text_only_half_duplex_has_no_speech_template(processor: UnifiedProcesso
     config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=False))
     run_inline(view.begin("Be brief.", config=config))
     before = view.kv_cache_length
-    pieces, result = take_turn(view, speech(1.4, 2))
-    assert not any(piece.audio_data is not None for piece in pieces)
+    chunks, result = take_turn(view, speech(1.4, 2))
+    assert not any(chunk.audio_data is not None for chunk in chunks)
     prefix = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     tokens = len(processor.model.processor.tokenizer.encode(prefix)) + result.generated_tokens
     assert view.kv_cache_length == before + view.token_stats.input_tokens + tokens
 
 
-def test_a_view_can_go_on_with_a_session_from_elsewhere(processor: UnifiedProcessor) -> None:
+def test_view_can_continue_an_existing_session(processor: UnifiedProcessor) -> None:
     context = processor.streaming.context
     view = StreamingView(context)
     prefill(view, "kept", "hello")
@@ -210,7 +210,7 @@ def test_a_view_can_go_on_with_a_session_from_elsewhere(processor: UnifiedProces
     other.cleanup()
 
 
-def test_messages_may_mix_text_and_sound(processor: UnifiedProcessor) -> None:
+def test_messages_can_mix_text_and_audio(processor: UnifiedProcessor) -> None:
     sound = AudioContent(data=encode_wire_audio(speech(2.0)))
     message = Message(role=Role.USER, content=[TextContent(text="hear"), sound])
     request = StreamingRequest(session_id="a", messages=[message], omni_mode=False)
@@ -218,7 +218,7 @@ def test_messages_may_mix_text_and_sound(processor: UnifiedProcessor) -> None:
     assert prompt.endswith("user\nhear\n<audio>./</audio>")
 
 
-def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedProcessor) -> None:
+def test_half_duplex_prefill_takes_a_snapshot(processor: UnifiedProcessor) -> None:
     view = processor.half_duplex
     told = Message(role=Role.SYSTEM, content="Be brief.")
     view.prefill(StreamingRequest(session_id="h", messages=[told]))
@@ -229,16 +229,16 @@ def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedP
     assert view.rollback().restored_position == prompt, "the turn is undone, the prompt kept"
 
 
-def test_text_without_speech_comes_token_by_token(processor: UnifiedProcessor) -> None:
+def test_text_without_speech_is_streamed_by_token(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "t", "Tell me")
     settings = GenerationSettings(generate_audio=False, max_new_tokens=30, do_sample=False)
     model = view.context.model
-    pieces = stream_alone(model.streaming.generate(view.session, settings), model.executor)
+    chunks = stream_alone(model.streaming.generate(view.session, settings), model.executor)
     texts: list[str] = []
     while True:
         try:
-            texts.append(next(pieces).text)
+            texts.append(next(chunks).text)
         except StopIteration as end:
             reply = end.value
             break

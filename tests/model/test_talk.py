@@ -38,7 +38,7 @@ def _noise(path: Path, seconds: float, rate_hz: int = RATE_HZ, channels: int = 1
 
 
 @pytest.mark.parametrize("mode", ["duplex", "half_duplex", "streaming"])
-def test_a_conversation_on_speech_gives_a_reply_on_its_clock(
+def test_conversation_on_a_speech_file_has_a_timed_reply(
     checkpoint: Path, tmp_path: Path, mode: str
 ) -> None:
     out, notes = tmp_path / "reply.wav", tmp_path / "rows.json"
@@ -58,7 +58,7 @@ def test_a_conversation_on_speech_gives_a_reply_on_its_clock(
     assert np.abs(stereo[:, 1]).max() > 0, "the model is on the right"
 
 
-def test_pictures_and_a_voice_take_part(checkpoint: Path, tmp_path: Path) -> None:
+def test_pictures_and_a_voice_are_used(checkpoint: Path, tmp_path: Path) -> None:
     frames = tmp_path / "frames"
     frames.mkdir()
     for index in range(2):
@@ -86,7 +86,7 @@ def test_the_same_seed_gives_the_same_reply(checkpoint: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("rate_hz", "channels", "suffix"), [(44_100, 2, "flac"), (8_000, 1, "ogg")]
 )
-def test_any_rate_and_channels_are_heard(
+def test_any_sample_rate_and_channels_are_accepted(
     checkpoint: Path, tmp_path: Path, rate_hz: int, channels: int, suffix: str
 ) -> None:
     audio = _noise(tmp_path / f"in.{suffix}", 1, rate_hz, channels)
@@ -119,7 +119,7 @@ def _bad_inputs(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "kind", ["missing", "empty", "silent", "corrupt", "text", "folder", "three hours"]
 )
-def test_an_unusable_file_gets_one_sentence_and_exit_code_2(
+def test_unusable_file_gives_one_sentence_and_exit_code_2(
     checkpoint: Path, tmp_path: Path, kind: str
 ) -> None:
     audio = _bad_inputs(tmp_path)[kind]
@@ -130,7 +130,7 @@ def test_an_unusable_file_gets_one_sentence_and_exit_code_2(
     assert not (tmp_path / "out.wav").exists()
 
 
-def test_a_voice_that_cannot_be_one_names_the_limit(checkpoint: Path, tmp_path: Path) -> None:
+def test_error_for_an_unusable_voice_names_the_limit(checkpoint: Path, tmp_path: Path) -> None:
     audio = _noise(tmp_path / "in.wav", 1)
     short = _noise(tmp_path / "short.wav", 0.2)
     result = _talk(checkpoint, tmp_path / "out.wav", "--audio", audio, "--voice", short)

@@ -30,7 +30,7 @@ from MiniCPMO45.processing.mel import CONV_STRIDE, HOP_SAMPLES, POOL_STEP, UNIT_
 from MiniCPMO45.settings import WindowMode
 
 PICTURE_MARKS = 2  # tokens around a picture
-CONTROL_TOKENS = 8  # of a unit at most: its own marks, decisions, terminators, a cut turn's end
+CONTROL_TOKENS = 8  # most per unit: markers, decisions, terminators, an interrupted turn's end
 MS_PER_S = 1_000.0
 
 
@@ -166,9 +166,9 @@ def _reserve(talker: Talker, plan: Plan) -> None:
     rig, script, session = talker.rig, plan.script, talker.session
     units = plan.units + plan.warm_up + plan.extra
     picture = rig.config.query_num + PICTURE_MARKS if plan.picture_size is not None else 0
-    heard = UNIT_SAMPLES // (HOP_SAMPLES * CONV_STRIDE * POOL_STEP)
-    per_unit = picture + heard + script.text_tokens + CONTROL_TOKENS
-    prompt = talker.prompt_tokens + round(script.voice_sample_s * heard)
+    audio_tokens = UNIT_SAMPLES // (HOP_SAMPLES * CONV_STRIDE * POOL_STEP)
+    per_unit = picture + audio_tokens + script.text_tokens + CONTROL_TOKENS
+    prompt = talker.prompt_tokens + round(script.voice_sample_s * audio_tokens)
     window = script.settings.window
     longest = prompt + units * per_unit
     if window.mode is WindowMode.BASIC:

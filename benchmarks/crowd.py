@@ -113,7 +113,7 @@ class CrowdResult:
 
 
 @dataclass(frozen=True, eq=False)
-class _Heard:
+class _Input:
     """Preprocessed input of one unit."""
 
     audio: np.ndarray
@@ -123,14 +123,14 @@ class _Heard:
 class _Guest:
     """A talker as `Speaker`."""
 
-    def __init__(self, talker: Talker, heard: list[_Heard], first: int) -> None:
+    def __init__(self, talker: Talker, inputs: list[_Input], first: int) -> None:
         self.talker = talker
-        self._heard = cycle(heard[first % len(heard) :] + heard[: first % len(heard)])
+        self._inputs = cycle(inputs[first % len(inputs) :] + inputs[: first % len(inputs)])
 
     def next_unit(self) -> Steps[UnitResult]:
         act, cuts = self.talker.begin_unit()
-        heard = next(self._heard)
-        return self.talker.unit(heard.audio, heard.pictures, act, cuts=cuts)
+        unit = next(self._inputs)
+        return self.talker.unit(unit.audio, unit.pictures, act, cuts=cuts)
 
     def finalize(self) -> Steps[None]:
         return self.talker.finalize()
@@ -145,7 +145,7 @@ class Crowd:
         self._wait = waiter(rig.executor.device)
         self._answers = ScriptedAnswers(rig.executor, None)
         self._inputs = Inputs(plan.picture_size, plan.seed)
-        self._heard, self._input_s = self._hear()
+        self._prepared, self._input_s = self._prepare_inputs()
         self._guests: list[_Guest] = []
 
     def measure(self) -> Iterator[CrowdResult]:
@@ -171,12 +171,12 @@ class Crowd:
         for guest in self._guests:
             guest.talker.close()
 
-    def _hear(self) -> tuple[list[_Heard], float]:
+    def _prepare_inputs(self) -> tuple[list[_Input], float]:
         """Preprocess inputs; also return the time to slice one unit's pictures."""
         raw = [self._inputs.unit() for _ in range(POOL)]
         began_s = time.perf_counter()
-        heard = [_Heard(audio, self._rig.cut(frames)) for audio, frames in raw]
-        return heard, (time.perf_counter() - began_s) / POOL
+        prepared = [_Input(audio, self._rig.cut(frames)) for audio, frames in raw]
+        return prepared, (time.perf_counter() - began_s) / POOL
 
     def _open(self, sessions: int) -> None:
         plan = self._plan
@@ -188,7 +188,7 @@ class Crowd:
         for index in range(len(self._guests), sessions):
             talker = Talker(self._rig, script, seed=plan.seed + index, first=index)
             talker.prepare(self._answers, self._inputs)
-            self._guests.append(_Guest(talker, self._heard, index))
+            self._guests.append(_Guest(talker, self._prepared, index))
 
 
 def crowd_table(results: Sequence[CrowdResult]) -> str:

@@ -91,9 +91,9 @@ def conversation(media: int, letter: bytes = b"A") -> bytes:
     items = b",".join(
         b'{"type":"video","data":"' + letter * (size // len(letter)) + b'"}' for _ in range(media)
     )
-    talk = b'{"role":"user","content":[' + items + b"]},"
-    talk += b'{"role":"assistant","content":"Yes."},{"role":"user","content":"Why?"}'
-    return b'{"messages":[' + talk + b"]"
+    messages = b'{"role":"user","content":[' + items + b"]},"
+    messages += b'{"role":"assistant","content":"Yes."},{"role":"user","content":"Why?"}'
+    return b'{"messages":[' + messages + b"]"
 
 
 def completion(size_bytes: int) -> bytes:

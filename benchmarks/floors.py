@@ -95,8 +95,8 @@ class Floors:
         patches = sum(rows * cols for rows, cols in (each.size for each in slices))
         pictured = rig.config.query_num * len(slices)
         sees = bool(slices) and not plan.looks_ahead
-        heard = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
-        rows = pictured + heard + CONTROL_ROWS
+        audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
+        rows = pictured + audio_rows + CONTROL_ROWS
         vision = _bytes(model.vpm) + _bytes(model.resampler)
         hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
         codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)

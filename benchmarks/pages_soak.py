@@ -33,20 +33,20 @@ from config import PROJECT_ROOT
 PAGE = "/audio_duplex"
 SETTINGS_KEY = "audio_duplex_settings"
 KV_TOKENS = 40_960  # enough for 48 minutes of the fake's 14 tokens a second
-SETTLING_S = 10.0  # source: what was asked of the pages; gaps count from here on
-LOOK_S = 60.0
-LISTEN_S = 5.0  # between two looks at the meter
+SETTLING_S = 10.0  # gaps count from here on
+SAMPLE_S = 60.0
+LISTEN_S = 5.0  # between readings of the meter
 MS_PER_S = 1_000.0
 
 AUDIBLE_RMS = 0.003  # of full scale; the fake's tone has 0.14
-SHORTEST_GAP_MS = 20.0  # two pieces of the meter
+SHORTEST_GAP_MS = 20.0  # two blocks of the meter
 TURN_PAUSE_MS = 1_200.0  # the fake listens for two seconds between turns; a gap is shorter
 
-HISS_LEVEL = 0.0005  # a quiet room: no speech, and no dead microphone either
+HISS_LEVEL = 0.0005  # quiet background noise, unlike a muted microphone
 HISS_S = 10
 MICROPHONE_RATE_HZ = 48_000
 
-WARM_UP_SHARE = 0.25  # of the looks; caches and compiled code come in the beginning
+WARM_UP_SHARE = 0.25  # of the samples; caches and compiled code grow at first
 MOST_GROWN_BYTES = 1 * BYTES_PER_MIB
 MOST_GROWN_NODES = 100
 START_LIMIT_MS = 60_000
@@ -54,7 +54,7 @@ EXIT_FAILED = 1
 
 
 @dataclass(frozen=True)
-class Look:
+class PageMemory:
     """Memory of the page after a garbage collection.
 
     Attributes:
@@ -71,7 +71,7 @@ class Look:
 
 
 @dataclass
-class Ear:
+class GapMeter:
     """Finds gaps in the samples of the meter.
 
     Gaps are measured in audio time, since the clock jumps when the audio thread is delayed.
@@ -85,34 +85,34 @@ class Ear:
     audible_ms: float = 0.0
     _last_ms: float | None = None
 
-    def hear(self, pieces: Sequence[tuple[float, float]], piece_ms: float = 10.0) -> None:
-        """Process pieces of (position, RMS)."""
-        for at_ms, rms in pieces:
+    def add(self, blocks: Sequence[tuple[float, float]], block_ms: float = 10.0) -> None:
+        """Process blocks of (position, RMS)."""
+        for at_ms, rms in blocks:
             if rms <= AUDIBLE_RMS:
                 continue
-            self.audible_ms += piece_ms
+            self.audible_ms += block_ms
             if self._last_ms is not None:
                 pause_ms = at_ms - self._last_ms
                 if SHORTEST_GAP_MS < pause_ms < TURN_PAUSE_MS:
                     self.gaps_ms.append((at_ms, pause_ms))
-            self._last_ms = at_ms + piece_ms
+            self._last_ms = at_ms + block_ms
 
 
 class Reports:
     """Gaps reported by the page; filled from the relay's thread."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
+        self.received: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
 
     def __call__(self, text: str) -> None:
         """Process a message of the page."""
         if '"client_diagnostic"' in text:
-            self.told.append((time.monotonic(), json.loads(text)["metrics"]))
+            self.received.append((time.monotonic(), json.loads(text)["metrics"]))
 
     def gaps_after(self, since_s: float) -> list[dict[str, Any]]:
         return [
             gap
-            for at_s, metrics in self.told
+            for at_s, metrics in self.received
             if at_s >= since_s and metrics.get("event") == "gap"
             for gap in metrics["gaps"]
         ]
@@ -152,13 +152,13 @@ def find_chromium() -> str:
     return done.stdout.strip()
 
 
-def look_at(session: CDPSession, minute: float, gaps: int) -> Look:
+def measure_memory(session: CDPSession, minute: float, gaps: int) -> PageMemory:
     """Collect garbage and measure the memory."""
     session.send("HeapProfiler.collectGarbage")
     heap = session.send("Runtime.getHeapUsage")
     counters = session.send("Memory.getDOMCounters")
     heap_bytes = int(heap["usedSize"]) + int(heap.get("backingStorageSize", 0))
-    return Look(minute, heap_bytes, int(counters["nodes"]), gaps)
+    return PageMemory(minute, heap_bytes, int(counters["nodes"]), gaps)
 
 
 def begin(page: Page, url: str) -> None:
@@ -179,7 +179,9 @@ def begin(page: Page, url: str) -> None:
     )
 
 
-def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], Ear, float]:
+def converse(
+    page: Page, minutes: float, reports: Reports
+) -> tuple[list[PageMemory], GapMeter, float]:
     """Run the conversation.
 
     Returns:
@@ -188,56 +190,56 @@ def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], 
     session = page.context.new_cdp_session(page)
     began_s = time.monotonic()
     settled_s = began_s + SETTLING_S
-    end_s, look_s = began_s + minutes * LOOK_S, began_s + LOOK_S
-    looks: list[Look] = []
-    ear: Ear | None = None
+    end_s, sample_s = began_s + minutes * SAMPLE_S, began_s + SAMPLE_S
+    samples: list[PageMemory] = []
+    meter: GapMeter | None = None
     while time.monotonic() < end_s:
         page.wait_for_timeout(LISTEN_S * MS_PER_S)
-        pieces = page.evaluate("__tap.frames.splice(0).map((one) => [one.soundMs, one.rms])")
-        if ear is not None:
-            ear.hear(pieces)
+        blocks = page.evaluate("__tap.frames.splice(0).map((one) => [one.soundMs, one.rms])")
+        if meter is not None:
+            meter.add(blocks)
         elif time.monotonic() >= settled_s:
-            ear = Ear()
-        if time.monotonic() >= look_s:
-            look_s += LOOK_S
+            meter = GapMeter()
+        if time.monotonic() >= sample_s:
+            sample_s += SAMPLE_S
             gaps = len(reports.gaps_after(settled_s))
-            look = look_at(session, (time.monotonic() - began_s) / LOOK_S, gaps)
-            looks.append(look)
+            sample = measure_memory(session, (time.monotonic() - began_s) / SAMPLE_S, gaps)
+            samples.append(sample)
             print(
-                f"{look.minute:5.1f} min  heap {look.heap_bytes / BYTES_PER_MIB:6.2f} MiB  "
-                f"{look.nodes:6d} nodes  {look.gaps} gaps reported",
+                f"{sample.minute:5.1f} min  heap {sample.heap_bytes / BYTES_PER_MIB:6.2f} MiB  "
+                f"{sample.nodes:6d} nodes  {sample.gaps} gaps reported",
                 flush=True,
             )
-    return looks, ear or Ear(), settled_s
+    return samples, meter or GapMeter(), settled_s
 
 
 def verdicts_of(
-    looks: list[Look], ear: Ear, reports: Reports, settled_s: float, minutes: float
+    samples: list[PageMemory], meter: GapMeter, reports: Reports, settled_s: float, minutes: float
 ) -> list[Verdict]:
     reported = reports.gaps_after(settled_s)
     # The fake speaks three seconds of five.
-    expected_ms = 0.5 * (minutes * LOOK_S - SETTLING_S - LISTEN_S) * MS_PER_S
+    expected_ms = 0.5 * (minutes * SAMPLE_S - SETTLING_S - LISTEN_S) * MS_PER_S
     verdicts = [
         Verdict("reported gaps", not reported, f"{len(reported)} after {SETTLING_S:g} s"),
         Verdict(
-            "heard gaps",
-            not ear.gaps_ms,
-            f"{len(ear.gaps_ms)} within turns, {ear.audible_ms / MS_PER_S:.0f} s of sound",
+            "measured gaps",
+            not meter.gaps_ms,
+            f"{len(meter.gaps_ms)} within turns, {meter.audible_ms / MS_PER_S:.0f} s of sound",
         ),
         Verdict(
             "sound",
-            ear.audible_ms >= expected_ms,
-            f"{ear.audible_ms / MS_PER_S:.0f} s, at least {expected_ms / MS_PER_S:.0f}",
+            meter.audible_ms >= expected_ms,
+            f"{meter.audible_ms / MS_PER_S:.0f} s, at least {expected_ms / MS_PER_S:.0f}",
         ),
     ]
-    warm = looks[round(len(looks) * WARM_UP_SHARE) :]
+    warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     half = len(warm) // 2
     if half:
-        grown = median(look.heap_bytes for look in warm[half:]) - median(
-            look.heap_bytes for look in warm[:half]
+        grown = median(sample.heap_bytes for sample in warm[half:]) - median(
+            sample.heap_bytes for sample in warm[:half]
         )
-        nodes = median(look.nodes for look in warm[half:]) - median(
-            look.nodes for look in warm[:half]
+        nodes = median(sample.nodes for sample in warm[half:]) - median(
+            sample.nodes for sample in warm[:half]
         )
         limit = f"at most {MOST_GROWN_BYTES / BYTES_PER_MIB:g} MiB"
         verdicts += [
@@ -252,7 +254,7 @@ def verdicts_of(
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=0.5, help="How long they talk.")] = 30.0,
+    minutes: Annotated[float, typer.Option(min=0.5, help="Duration of the conversation.")] = 30.0,
     jitter_ms: Annotated[float, typer.Option(min=0, help="Longest delay of a message.")] = 50.0,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
 ) -> None:
@@ -279,15 +281,15 @@ def main(
         # The meter is not the page's own, so the page's policy would not let it in.
         page = browser.new_context(bypass_csp=True, reduced_motion="reduce").new_page()
         begin(page, f"http://127.0.0.1:{relay.port}")
-        looks, ear, settled_s = converse(page, minutes, reports)
+        samples, meter, settled_s = converse(page, minutes, reports)
         browser.close()
-    verdicts = verdicts_of(looks, ear, reports, settled_s, minutes)
+    verdicts = verdicts_of(samples, meter, reports, settled_s, minutes)
     print(format_table(["condition", "", "found"], _rows(verdicts)))
     if json_path is not None:
         host = processes.describe_host("playwright", "websockets", "uvicorn")
         record = {"minutes": minutes, "jitter_ms": jitter_ms, "machine": host}
-        record |= {"looks": [asdict(look) for look in looks], "ear": asdict(ear)}
-        record |= {"reports": reports.told, "verdicts": [asdict(one) for one in verdicts]}
+        record |= {"looks": [asdict(sample) for sample in samples], "ear": asdict(meter)}
+        record |= {"reports": reports.received, "verdicts": [asdict(one) for one in verdicts]}
         json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(EXIT_FAILED)

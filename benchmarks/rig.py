@@ -209,8 +209,8 @@ def _finish(
     voices: VoiceLibrary,
     seconds: _Seconds,
 ) -> Rig:
-    kept = LoadOptions(slots=options.slots, text_cache=options.cache)
-    executor = Executor(model[0], vocoder[0], voices, options=kept)
+    load_options = LoadOptions(slots=options.slots, text_cache=options.cache)
+    executor = Executor(model[0], vocoder[0], voices, options=load_options)
     seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():

@@ -19,7 +19,7 @@ from MiniCPMO45.engine.steps import DrawCodes, Request
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"  # one character a token stays below a unit's limit
-MAX_TEXT_TOKENS = 17  # beside speak, turn end and the forced end of a unit of 20 steps
+MAX_TEXT_TOKENS = 17  # besides speak, turn end and the forced end of a unit of 20 steps
 
 
 class Act(StrEnum):

@@ -26,7 +26,7 @@ EXECUTED = {
     ("operate.md", 3): PROGRAMS,
     ("operate.md", 4): COMMANDS + "test_what_would_be_deleted_is_listed",
     **{("talk.md", number): PROGRAMS for number in range(6)},
-    ("transformers.md", 0): "tests/model/test_auto.py::test_the_lines_of_the_documentation_run",
+    ("transformers.md", 0): "tests/model/test_auto.py::test_documented_example_runs",
 }
 
 

@@ -84,7 +84,7 @@ def _run(toy: ToyEncoder, units: list[Tensor], cache: AudioCache | None = None) 
     ]
 
 
-def test_parameters_bear_the_checkpoint_names() -> None:
+def test_parameter_names_are_those_of_the_checkpoint() -> None:
     with torch.device("meta"):
         encoder = AudioEncoder(CONFIG)
         projection = Projector(CONFIG.d_model, LLM_WIDTH)
@@ -99,7 +99,7 @@ def test_parameters_bear_the_checkpoint_names() -> None:
     assert linears == set(projection.state_dict())
 
 
-def test_other_activations_are_refused() -> None:
+def test_other_activations_are_rejected() -> None:
     with pytest.raises(ValueError, match="relu"):
         AudioEncoder(AudioConfig(activation_function="relu"))
 
@@ -166,7 +166,7 @@ class Stock:
         return self.encoder.layer_norm(hidden)[0]
 
 
-def test_clips_are_those_of_the_stock_layers(toy: ToyEncoder) -> None:
+def test_clips_equal_the_library_layers(toy: ToyEncoder) -> None:
     stock = Stock(toy.encoder)
     mels = [_mel(n, seed=n) for n in (340, 77, 200)]
     together = toy.frames.embed_clips(mels, None)
@@ -178,7 +178,7 @@ def test_clips_are_those_of_the_stock_layers(toy: ToyEncoder) -> None:
 
 
 @pytest.mark.parametrize("has_fixed_passes", [False, True])
-def test_units_equal_those_of_the_stock_layers(toy: ToyEncoder, has_fixed_passes: bool) -> None:
+def test_units_equal_the_library_layers(toy: ToyEncoder, has_fixed_passes: bool) -> None:
     """Full and short units, with and without context, at different stream positions."""
     frames = AudioEmbedder(
         toy.encoder, nn.Identity(), pool_step=1, has_fixed_passes=has_fixed_passes
@@ -203,7 +203,7 @@ def test_units_equal_those_of_the_stock_layers(toy: ToyEncoder, has_fixed_passes
         torch.testing.assert_close(torch.cat(parts), stock.frames(units), atol=2e-5, rtol=0)
 
 
-def test_gradients_reach_every_weight_that_was_fused(toy: ToyEncoder) -> None:
+def test_fused_weights_receive_gradients(toy: ToyEncoder) -> None:
     encoder = AudioEncoder(CONFIG)
     encoder.load_state_dict(toy.encoder.state_dict())
     AudioEmbedder(encoder, nn.Identity())
@@ -216,7 +216,7 @@ def test_gradients_reach_every_weight_that_was_fused(toy: ToyEncoder) -> None:
     torch.testing.assert_close(frames[0], served, atol=1e-5, rtol=0)
 
 
-def test_dropped_streams_free_their_memory_whatever_is_encoded_next(
+def test_dropped_streams_free_their_memory(
     toy: ToyEncoder,
 ) -> None:
     caches = [new_audio_cache(CONFIG) for _ in range(2)]
@@ -226,7 +226,7 @@ def test_dropped_streams_free_their_memory_whatever_is_encoded_next(
     assert [ref() for ref in watched] == [None, None]
 
 
-def test_the_cache_is_emptied_before_positions_run_out(toy: ToyEncoder) -> None:
+def test_cache_is_reset_before_the_last_position(toy: ToyEncoder) -> None:
     units = _units(_mel(100 * 60 + 2))
     cache = new_audio_cache(CONFIG)
     frames, lengths = [], []
@@ -259,7 +259,7 @@ def test_streams_in_one_step_equal_streams_alone(toy: ToyEncoder) -> None:
     torch.testing.assert_close(together[1], _run(toy, [newcomer])[0], atol=1e-5, rtol=0)
 
 
-def test_turns_taken_by_two_streams_change_nothing(toy: ToyEncoder) -> None:
+def test_interleaved_streams_equal_streams_alone(toy: ToyEncoder) -> None:
     first, second = (_units(_mel(502, seed=seed)) for seed in (1, 2))
     expected = _run(toy, first)
     caches = new_audio_cache(CONFIG), new_audio_cache(CONFIG)
@@ -269,14 +269,14 @@ def test_turns_taken_by_two_streams_change_nothing(toy: ToyEncoder) -> None:
         assert torch.equal(got, expected[index])
 
 
-def test_a_cache_cannot_take_part_twice(toy: ToyEncoder) -> None:
+def test_duplicate_cache_in_a_batch_is_rejected(toy: ToyEncoder) -> None:
     cache = new_audio_cache(CONFIG)
     with pytest.raises(ValueError, match="two units of one stream"):
         toy.frames.embed_streams([_item(_mel(104), cache), _item(_mel(104), cache)])
 
 
 @pytest.mark.parametrize(("n_frames", "reason"), [(4, "only context"), (105, "more than a unit")])
-def test_a_unit_of_another_size_is_refused_and_changes_nothing(
+def test_rejected_unit_size_leaves_the_cache_unchanged(
     toy: ToyEncoder, n_frames: int, reason: str
 ) -> None:
     cache = new_audio_cache(CONFIG)
@@ -287,7 +287,7 @@ def test_a_unit_of_another_size_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("block_frames", [BLOCK, None])
 @pytest.mark.parametrize("short", [9, 167, 400])
-def test_a_clip_does_not_depend_on_its_neighbours(
+def test_clips_in_a_batch_are_independent(
     toy: ToyEncoder, block_frames: int | None, short: int
 ) -> None:
     mels = [_mel(601, seed=1), _mel(short, seed=2)]
@@ -297,7 +297,7 @@ def test_a_clip_does_not_depend_on_its_neighbours(
         torch.testing.assert_close(frames, alone, atol=1e-5, rtol=0)
 
 
-def test_blocks_hide_what_comes_later(toy: ToyEncoder) -> None:
+def test_attention_blocks_are_causal(toy: ToyEncoder) -> None:
     mel = _mel(400)
     changed = mel.clone()
     changed[:, 202:] += 1.0
@@ -307,18 +307,18 @@ def test_blocks_hide_what_comes_later(toy: ToyEncoder) -> None:
 
 
 @pytest.mark.parametrize("n_samples", [800, 1281, 16_560])
-def test_clips_give_the_promised_number_of_embeddings(toy: ToyEncoder, n_samples: int) -> None:
+def test_number_of_clip_embeddings(toy: ToyEncoder, n_samples: int) -> None:
     mel = _mel(-(-n_samples // 160))
     rows = toy.embedder.embed_clips([mel], BLOCK)[0]
     assert rows.shape == (embedding_count(n_samples), LLM_WIDTH)
 
 
-def test_no_clips_and_no_streams_give_nothing(toy: ToyEncoder) -> None:
+def test_empty_batches_return_nothing(toy: ToyEncoder) -> None:
     assert toy.embedder.embed_clips([], None) == []
     assert toy.embedder.embed_streams([]) == []
 
 
-def test_clips_past_the_last_position_are_refused(toy: ToyEncoder) -> None:
+def test_clips_beyond_the_last_position_are_rejected(toy: ToyEncoder) -> None:
     with pytest.raises(ValueError, match="positions"):
         toy.frames.embed_clips([_mel(3002)], BLOCK)
 
@@ -328,7 +328,7 @@ def test_pooling_averages_whole_groups() -> None:
     assert pool(rows, 5).tolist() == [[2.0], [7.0]]
 
 
-def test_modules_are_the_same_after_use(toy: ToyEncoder) -> None:
+def test_forward_leaves_the_module_unchanged(toy: ToyEncoder) -> None:
     before = {name: weight.clone() for name, weight in toy.encoder.state_dict().items()}
     attributes = [set(vars(module)) for module in toy.encoder.modules()]
     _run(toy, _units(_mel(302)))
@@ -353,7 +353,7 @@ def test_bfloat16_weights_take_float32_mels(toy: ToyEncoder) -> None:
     torch.testing.assert_close(rows.float(), exact[0], atol=0.06, rtol=0.05)
 
 
-def test_a_cut_cache_repeats_a_unit(toy: ToyEncoder) -> None:
+def test_truncated_cache_reproduces_a_unit(toy: ToyEncoder) -> None:
     first, second, third = _units(_mel(302))
     cache = new_audio_cache(CONFIG)
     _run(toy, [first], cache)
@@ -367,7 +367,7 @@ def test_a_cut_cache_repeats_a_unit(toy: ToyEncoder) -> None:
 
 
 @pytest.mark.parametrize("n_units", [1, 2])
-def test_a_cloned_cache_goes_its_own_way(toy: ToyEncoder, n_units: int) -> None:
+def test_cloned_cache_is_independent(toy: ToyEncoder, n_units: int) -> None:
     units = _units(_mel(402))
     cache = new_audio_cache(CONFIG)
     _run(toy, units[:n_units], cache)
@@ -392,7 +392,7 @@ def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(
     assert storage() is None
 
 
-def test_room_taken_at_once_is_not_taken_again(toy: ToyEncoder) -> None:
+def test_preallocated_cache_is_not_reallocated(toy: ToyEncoder) -> None:
     cache = new_audio_cache(CONFIG)
     cache.reserve(CONFIG.max_source_positions)
     storage = cache.kv

@@ -68,9 +68,7 @@ def words(folder: Path) -> Path:
     return folder
 
 
-def test_auto_processor_runs_no_code_and_is_saved_as_it_was_loaded(
-    words: Path, tmp_path: Path
-) -> None:
+def test_auto_processor_round_trip_without_remote_code(words: Path, tmp_path: Path) -> None:
     tokenizer, processor = (each.from_pretrained(words) for each in (AutoTokenizer, AutoProcessor))
     assert isinstance(tokenizer, MiniCPMOTokenizerFast)
     assert isinstance(processor, MiniCPMOProcessor)
@@ -84,7 +82,7 @@ def test_auto_processor_runs_no_code_and_is_saved_as_it_was_loaded(
     assert "was_executed" not in vars(sys)
 
 
-def test_the_lines_of_the_documentation_run(words: Path, capsys: pytest.CaptureFixture) -> None:
+def test_documented_example_runs(words: Path, capsys: pytest.CaptureFixture) -> None:
     page = (ROOT / "docs" / "transformers.md").read_text(encoding="utf8")
     [lines] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(lines, {"checkpoint": words})
@@ -95,7 +93,7 @@ def test_the_lines_of_the_documentation_run(words: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == f"{width} {ids}\n"
 
 
-def test_pictures_are_given_as_the_published_processor_gives_them() -> None:
+def test_pixel_values_equal_the_published_processor() -> None:
     given = MiniCPMOImageProcessor()([Image.new("RGB", (1200, 800), (255, 0, 0))])
     [slices], [sizes] = given["pixel_values"], given["tgt_sizes"]
     assert len(slices) == len(sizes) > 1
@@ -104,7 +102,7 @@ def test_pictures_are_given_as_the_published_processor_gives_them() -> None:
         assert (pixels[0] == 1).all() and (pixels[1:] == -1).all()
 
 
-def test_whole_clips_have_the_feature_extractors_log_mel() -> None:
+def test_clip_log_mel_equals_the_feature_extractor() -> None:
     sound = np.random.default_rng(0).standard_normal(24_000).astype(np.float32) * 0.1
     [ours] = clip_mels(sound)
     theirs = WhisperFeatureExtractor()(sound, sampling_rate=16_000, return_tensors="pt")
@@ -132,7 +130,7 @@ def test_no_code_of_a_checkpoint_is_executed(trust_remote_code: bool | None, fol
         (torch.device("cpu"), None),
     ],
 )
-def test_auto_model_loads_every_tensor_in_the_wanted_type(
+def test_auto_model_loads_every_tensor_in_the_given_dtype(
     device_map: object, dtype: object, folder: Path, weights: dict[str, Tensor]
 ) -> None:
     write_config(folder, dtype="bfloat16")
@@ -144,7 +142,7 @@ def test_auto_model_loads_every_tensor_in_the_wanted_type(
     assert all(tensor.dtype == wanted for tensor in state.values())
 
 
-def test_saved_model_is_the_loaded_one(folder: Path, weights: dict[str, Tensor]) -> None:
+def test_saved_model_equals_the_loaded_one(folder: Path, weights: dict[str, Tensor]) -> None:
     AutoModel.from_pretrained(folder).save_pretrained(folder / "saved", max_shard_size="50KB")
     assert len(list((folder / "saved").glob("*.safetensors"))) > 1
     saved = json.loads((folder / "saved" / "config.json").read_text())
@@ -157,14 +155,14 @@ def test_saved_model_is_the_loaded_one(folder: Path, weights: dict[str, Tensor])
     assert all(torch.equal(state[name], weights[name].float()) for name in weights)
 
 
-def test_a_model_made_from_a_configuration_has_sane_random_weights() -> None:
+def test_model_from_a_configuration_has_scaled_random_weights() -> None:
     model = AutoModel.from_config(TOY, dtype=torch.float32)
     assert torch.equal(model.llm.model.norm.weight, torch.ones(32))
     assert model.llm.lm_head.weight.std().item() == pytest.approx(32**-0.5, rel=0.1)
     assert not model.vpm.post_layernorm.bias.any()
 
 
-def test_what_the_loader_cannot_do_is_refused(folder: Path) -> None:
+def test_unsupported_loading_options_are_rejected(folder: Path) -> None:
     with pytest.raises(ValueError, match="names 2 devices"):
         AutoModel.from_pretrained(folder, device_map={"llm": "cpu", "tts": "cuda:0"})
     with pytest.raises(ValueError, match="dtype is int8; weights can be bfloat16"):
@@ -176,14 +174,14 @@ def test_what_the_loader_cannot_do_is_refused(folder: Path) -> None:
         AutoModel.from_pretrained(folder)
 
 
-def test_a_hub_id_that_is_not_cached_is_refused_offline(tmp_path: Path) -> None:
+def test_uncached_hub_id_fails_offline(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="Hugging Face|HF_HUB_OFFLINE"):
         MiniCPMOForConditionalGeneration.from_pretrained(
             HUGGINGFACE_ID, cache_dir=tmp_path, local_files_only=True
         )
 
 
-def test_a_hub_id_is_found_in_the_cache(
+def test_hub_id_is_loaded_from_the_cache(
     folder: Path, tmp_path: Path, weights: dict[str, Tensor]
 ) -> None:
     revision = "0" * 40
@@ -201,7 +199,7 @@ def test_a_hub_id_is_found_in_the_cache(
     assert model.state_dict().keys() == weights.keys()
 
 
-def test_the_embedded_configuration_is_read() -> None:
+def test_configuration_of_the_embedded_model_is_loaded() -> None:
     config = AutoConfig.from_pretrained(ROOT / "assets" / "nano")
     assert isinstance(config, MiniCPMOConfig)
     assert (config.model_variant, config.hidden_size) == ("nano", 256)

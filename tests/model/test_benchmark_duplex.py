@@ -67,7 +67,7 @@ def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
             assert set(floors) <= set(each["summary_ms"][kind]) | {"encode_vision"}
 
 
-def test_early_sound_comes_before_the_answer(measured: dict[str, Any]) -> None:
+def test_early_audio_precedes_the_answer(measured: dict[str, Any]) -> None:
     early, pages, whole = (
         [unit["stages_ms"] for unit in talk(measured, kind)["units"] if unit["samples"]]
         for kind in (duplex.Kind.EARLY, duplex.Kind.PAGES, duplex.Kind.OMNI)
@@ -78,7 +78,7 @@ def test_early_sound_comes_before_the_answer(measured: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", [duplex.Kind.AHEAD, duplex.Kind.PAGES])
-def test_a_look_ahead_is_no_part_of_the_answer(measured: dict[str, Any], kind: duplex.Kind) -> None:
+def test_prefetch_is_not_part_of_the_answer(measured: dict[str, Any], kind: duplex.Kind) -> None:
     record = talk(measured, kind)
     for unit in record["units"]:
         stages = unit["stages_ms"]
@@ -88,12 +88,12 @@ def test_a_look_ahead_is_no_part_of_the_answer(measured: dict[str, Any], kind: d
     assert all(floors["encode_vision"] == 0 for floors in record["floors_ms"].values())
 
 
-def test_the_cache_is_kept_at_the_length_asked_for(measured: dict[str, Any]) -> None:
+def test_cache_length_follows_the_option(measured: dict[str, Any]) -> None:
     lengths = [unit["cache_tokens"] for unit in talk(measured, duplex.Kind.AUDIO)["units"]]
     assert all(abs(length - 700) < 600 for length in lengths)
 
 
-def test_preparations_and_crowds_are_measured(measured: dict[str, Any]) -> None:
+def test_preparation_and_concurrent_load_are_measured(measured: dict[str, Any]) -> None:
     assert {name: len(ms) for name, ms in measured["preparing_ms"].items()} == {
         "known voice": 1,
         "new voice": 1,
@@ -102,7 +102,7 @@ def test_preparations_and_crowds_are_measured(measured: dict[str, Any]) -> None:
     assert all(each["name"] == "audio:half:1,3:2" for each in measured["crowd"])
 
 
-def test_rates_and_options_are_written_down(measured: dict[str, Any]) -> None:
+def test_rates_and_options_are_recorded(measured: dict[str, Any]) -> None:
     assert set(measured["rates"]) == {"bytes_per_s", "flops_per_s", "vocoder_flops_per_s"}
     assert all(rate > 0 for rate in measured["rates"].values())
     assert measured["options"]["rig"]["device"] == "cpu"
@@ -118,6 +118,6 @@ def test_rates_and_options_are_written_down(measured: dict[str, Any]) -> None:
         {"talk": ["omni:1k"]},
     ],
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(typer.BadParameter):
         duplex.main(checkpoint="nowhere", **(ASKED | wrong))

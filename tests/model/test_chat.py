@@ -59,7 +59,7 @@ def texts(call: DrawCodes) -> list[SpokenText]:
 # Prompt and tokens
 
 
-def test_the_prompt_is_the_template_over_the_whole_history(toy: Toy) -> None:
+def test_prompt_is_the_template_of_the_whole_history(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     history = [
         Message("system", "Be brief."),
@@ -88,7 +88,7 @@ def test_thought_and_speech_template_follow_the_settings(toy: Toy) -> None:
         assert ask(talk, [talk.tokens.im_end], settings).prompt.endswith(ending)
 
 
-def test_a_history_with_sound_asks_for_speech_and_is_read_in_blocks(toy: Toy) -> None:
+def test_history_with_audio_uses_the_speech_template_and_attention_blocks(toy: Toy) -> None:
     talk = ToyTurns(toy)
     messages = [Message("user", ["hear", speech(2.3)])]
     settings = replace(VARIED, use_speech_template=False)
@@ -98,7 +98,7 @@ def test_a_history_with_sound_asks_for_speech_and_is_read_in_blocks(toy: Toy) ->
     assert request.block_frames == toy.config.audio_block_frames
 
 
-def test_pictures_are_cut_as_asked(toy: Toy) -> None:
+def test_number_of_slices_follows_the_options(toy: Toy) -> None:
     lengths = []
     for options in (None, PrefillOptions(max_slice_nums=1, omni_mode=True, use_image_id=False)):
         talk = ToyTurns(toy)
@@ -109,7 +109,7 @@ def test_pictures_are_cut_as_asked(toy: Toy) -> None:
     assert lengths[1] < 100 < lengths[0]
 
 
-def test_a_prompt_that_is_too_long_is_refused_before_anything_runs(toy: Toy) -> None:
+def test_too_long_prompt_is_rejected_before_any_pass(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     messages = [Message("user", ["hello " * 40, speech(1.0)])]
     with pytest.raises(PromptTooLongError, match="at most 30 are allowed"):
@@ -117,14 +117,14 @@ def test_a_prompt_that_is_too_long_is_refused_before_anything_runs(toy: Toy) -> 
     assert not talk.executor.requests
 
 
-def test_a_conversation_that_has_begun_is_refused(toy: Toy) -> None:
+def test_session_with_a_history_is_rejected(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     talk.prefill("user", "hello")
     with pytest.raises(ValueError, match="fresh"):
         ask(talk, [])
 
 
-def test_greedy_is_the_likeliest_token_given_everything_before(toy: Toy) -> None:
+def test_greedy_decoding_takes_the_most_likely_token(toy: Toy) -> None:
     """Each step is compared with a fresh prefill."""
     talk = ToyTurns(toy)
     settings = replace(VARIED, min_new_tokens=0, max_new_tokens=10)
@@ -165,14 +165,14 @@ def test_chat_ends_with_its_own_terminators(toy: Toy, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["Yes", "test", "on"])
-def test_only_the_mark_itself_is_removed(toy: Toy, text: str) -> None:
+def test_only_the_marker_itself_is_removed(toy: Toy, text: str) -> None:
     for ending in ([], [toy.tokenizer.special.tts_eos]):
         talk = ScriptedTurns(toy)
         ids = [*talk.encode(text), *ending, talk.tokens.im_end]
         assert ask(talk, ids).text == text
 
 
-def test_an_exclamation_mark_is_no_padding(toy: Toy) -> None:
+def test_exclamation_mark_is_not_padding(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     ids = talk.encode("hello!")
     assert ids[-1] == 0
@@ -182,7 +182,7 @@ def test_an_exclamation_mark_is_no_padding(toy: Toy) -> None:
 # Speech
 
 
-def test_speech_is_made_of_the_reply_and_its_own_states(toy: Toy) -> None:
+def test_speech_is_conditioned_on_the_reply_and_its_hidden_states(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     ids = talk.encode(" good morning")
     reply = ask(talk, [*ids, talk.tokens.tts_eos, talk.tokens.im_end], SPOKEN)
@@ -196,7 +196,7 @@ def test_speech_is_made_of_the_reply_and_its_own_states(toy: Toy) -> None:
     assert talk.session.speech.kv.length == 0
 
 
-def test_speech_starts_after_the_last_mark(toy: Toy) -> None:
+def test_speech_starts_after_the_last_marker(toy: Toy) -> None:
     """Marks inside a text become marks when it is encoded."""
     talk = ScriptedTurns(toy, has_voice=True)
     ids = talk.encode(" one<|tts_bos|> two<|tts_eos|> three<|tts_eos|>")
@@ -209,7 +209,7 @@ def test_speech_starts_after_the_last_mark(toy: Toy) -> None:
     "settings",
     [replace(SPOKEN, generate_audio=False), replace(SPOKEN, use_speech_template=False)],
 )
-def test_there_is_no_speech_unless_it_was_asked_for(toy: Toy, settings: GenerationSettings) -> None:
+def test_speech_is_optional(toy: Toy, settings: GenerationSettings) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     reply = ask(talk, [*talk.encode(" yes"), talk.tokens.im_end], settings)
     assert (reply.text, reply.waveform) == (" yes", None)
@@ -244,7 +244,7 @@ class _Mute:
         return self.talk.executor.answer(requests)
 
 
-def test_a_failure_of_speech_is_told(toy: Toy) -> None:
+def test_speech_failure_is_reported(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.answers = _Mute(talk)
     ids = [*talk.encode(" yes"), talk.tokens.im_end]
@@ -286,7 +286,7 @@ def test_the_toy_model_speaks_its_reply(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("n_passes", [0, 1, 3])
-def test_a_stop_ends_everything_early(toy: Toy, n_passes: int) -> None:
+def test_stop_ends_text_and_speech(toy: Toy, n_passes: int) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.answers = Stopping(talk.executor, talk.session, n_passes)
     ids = talk.encode(" good morning to you")

@@ -155,7 +155,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_listed_in_one_error(
     assert "1 of a type that weights cannot have: apm.layer_norm.bias I8" in text
 
 
-def test_long_lists_are_cut_but_the_totals_stay(tmp_path: Path, weights: dict[str, Tensor]) -> None:
+def test_long_lists_are_truncated_with_totals(tmp_path: Path, weights: dict[str, Tensor]) -> None:
     kept = {name: t for name, t in weights.items() if not name.startswith("vpm.")}
     n_gone = len(weights) - len(kept)
     write_single(tmp_path, kept)
@@ -163,7 +163,7 @@ def test_long_lists_are_cut_but_the_totals_stay(tmp_path: Path, weights: dict[st
         load(tmp_path)
 
 
-def test_refused_load_leaves_the_module_as_it_was(
+def test_failed_load_leaves_the_module_unchanged(
     tmp_path: Path, weights: dict[str, Tensor]
 ) -> None:
     write_single(tmp_path, dict(list(weights.items())[1:]))
@@ -177,7 +177,7 @@ def test_refused_load_leaves_the_module_as_it_was(
 # Random weights
 
 
-def test_random_weights_have_sane_scales_and_follow_the_seed() -> None:
+def test_random_weights_are_scaled_and_seeded() -> None:
     models = [empty_model() for _ in range(3)]
     counts = [
         random_weights(m, device="cpu", seed=s) for m, s in zip(models, (1, 1, 2), strict=True)

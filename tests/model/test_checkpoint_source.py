@@ -29,7 +29,7 @@ def test_folder_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("source", ["/no/such/folder", "nowhere", "./a/b", "a/b/c", Path("a/b")])
-def test_missing_folder_says_what_to_do(source: str | Path) -> None:
+def test_error_for_a_missing_folder_names_a_remedy(source: str | Path) -> None:
     with pytest.raises(CheckpointError, match="There is no folder.*openbmb/MiniCPM-o-4_5"):
         find_checkpoint(source)
 
@@ -120,9 +120,7 @@ def test_quantised_hub_checkpoint_is_refused_before_its_weights_are_fetched(
         hub_errors.HFValidationError("bad id"),
     ],
 )
-def test_hub_out_of_reach_is_one_clear_error(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_hub_is_one_error(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, error)
     monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(CheckpointError) as refusal:
@@ -134,16 +132,14 @@ def test_hub_out_of_reach_is_one_clear_error(
     assert "\n" not in text
 
 
-def test_offline_without_a_cached_copy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_error_names_the_missing_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, hub_errors.LocalEntryNotFoundError("not cached"))
     monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE forbids.*Unset HF_HUB_OFFLINE"):
         find_checkpoint(HUGGINGFACE_ID)
 
 
-def test_offline_never_reaches_for_the_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_mode_makes_no_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE"):
         find_checkpoint(HUGGINGFACE_ID, cache_dir=tmp_path)

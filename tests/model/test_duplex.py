@@ -29,7 +29,7 @@ def _is_silence(result: UnitResult) -> bool:
     return wave is not None and wave.shape == (SILENCE,) and not wave.any()
 
 
-def test_prepare_feeds_the_prompt_around_the_voice_sample(toy: Toy) -> None:
+def test_prepare_prefills_the_prompt_around_the_voice_sample(toy: Toy) -> None:
     bench = Bench(toy)
     session = bench.executor.open_session()
     sample = np.zeros(32_000, np.float32)
@@ -48,7 +48,7 @@ def test_prepare_feeds_the_prompt_around_the_voice_sample(toy: Toy) -> None:
     assert window.marker_ids == tuple(toy.tokenizer.encode(CONTEXT_MARKER))
 
 
-def test_the_voice_sample_has_a_floor_of_its_own(toy: Toy) -> None:
+def test_voice_sample_has_its_own_dynamic_floor(toy: Toy) -> None:
     bench = Bench(toy)
     session = bench.executor.open_session()
     sample = np.random.default_rng(0).standard_normal(16_000).astype(np.float32)
@@ -66,16 +66,14 @@ def test_a_listen_unit_is_13_tokens(bench: Bench, tokens: SpecialTokens) -> None
     assert _is_silence(result)
 
 
-def test_a_picture_adds_66_tokens_in_front_of_the_audio(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
+def test_picture_adds_66_tokens_before_the_audio(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.listen, frames=[picture(0)])
     shown = [tokens.image_start, *SLICE, tokens.image_end]
     assert bench.cached == [tokens.unit_start, *shown, *AUDIO, tokens.listen, tokens.unit_end]
     assert len(bench.cached) == 79
 
 
-def test_a_unit_is_fed_in_one_pass_with_the_ending_of_the_one_before(
+def test_unit_and_the_previous_units_end_are_one_prefill(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
     bench.executor.requests.clear()
@@ -168,14 +166,14 @@ def test_pictures_alone_are_a_unit(bench: Bench, tokens: SpecialTokens) -> None:
     assert bench.session.audio_input.audio_units == 0
 
 
-def test_nothing_is_no_unit(bench: Bench) -> None:
+def test_empty_input_is_no_unit(bench: Bench) -> None:
     for audio in (None, np.zeros(0, np.float32)):
         result = bench.prefill(audio=audio)
         assert (result.success, result.reason) == (False, "no input")
     assert bench.cached == []
 
 
-def test_short_audio_waits_and_feeds_nothing(bench: Bench, tokens: SpecialTokens) -> None:
+def test_incomplete_audio_is_buffered(bench: Bench, tokens: SpecialTokens) -> None:
     """D20."""
     bench.unit(tokens.listen)
     before = bench.cached

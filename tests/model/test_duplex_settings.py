@@ -28,7 +28,7 @@ OWN = DuplexSettings(
 )
 
 
-def test_a_session_keeps_its_own_settings(toy: Toy) -> None:
+def test_sessions_have_their_own_settings(toy: Toy) -> None:
     """D19."""
     bench = Bench(toy, OWN, defaults=SETTINGS)
     session, tokens = bench.session, bench.tokens
@@ -51,7 +51,7 @@ def test_a_session_without_settings_takes_the_defaults(toy: Toy) -> None:
     assert session.settings == OWN
 
 
-def test_without_a_voice_text_is_said_in_silence(toy: Toy) -> None:
+def test_audio_is_silence_without_a_voice(toy: Toy) -> None:
     bench = Bench(toy, has_voice=False)
     tokens = bench.tokens
     result = bench.unit(tokens.speak, bench.a, tokens.turn_eos, tokens.listen)
@@ -62,7 +62,7 @@ def test_without_a_voice_text_is_said_in_silence(toy: Toy) -> None:
     assert bench.executor.of_kind(DrawCodes) == []
 
 
-def test_terminators_are_written(toy: Toy) -> None:
+def test_terminators_are_fed(toy: Toy) -> None:
     bench = Bench(toy)
     tokens = bench.tokens
     for decisions in ((tokens.listen,), (tokens.speak, bench.a, tokens.chunk_eos)):
@@ -71,7 +71,7 @@ def test_terminators_are_written(toy: Toy) -> None:
     assert bench.session.window.tokens == bench.session.cached_tokens
 
 
-def test_speech_codes_are_filtered_when_asked_for(toy: Toy) -> None:
+def test_speech_code_filter_is_optional(toy: Toy) -> None:
     """Of five likely codes, a filter leaves three."""
     chosen = replace(SETTINGS, decode_mode="sampling", tts_top_k=3, tts_repetition_penalty=1.0)
     bench = Bench(toy, chosen)
@@ -85,7 +85,7 @@ def test_speech_codes_are_filtered_when_asked_for(toy: Toy) -> None:
     assert set(drawn) == set(range(3))
 
 
-def test_history_is_forgotten_when_the_turn_ends(bench: Bench, tokens: SpecialTokens) -> None:
+def test_history_is_cleared_at_the_turn_end(bench: Bench, tokens: SpecialTokens) -> None:
     """D25."""
     history = bench.session.sampler.history
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
@@ -95,9 +95,7 @@ def test_history_is_forgotten_when_the_turn_ends(bench: Bench, tokens: SpecialTo
     assert bench.session.sampler.history == []
 
 
-def test_the_window_remembers_text_and_no_control_token(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
+def test_window_text_excludes_control_tokens(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.listen)
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
     bench.unit(tokens.speak, tokens.listen, bench.b, tokens.turn_eos, tokens.listen)
@@ -117,7 +115,7 @@ def test_listening_right_after_the_turn_end_still_speaks_the_tail(
     assert bench.session.speech.kv.length == 0
 
 
-def test_the_context_window_carries_what_was_said(toy: Toy) -> None:
+def test_context_window_carries_the_spoken_text(toy: Toy) -> None:
     window = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=1)
     bench = Bench(toy, replace(SETTINGS, window=window))
     tokens, head = bench.tokens, bench.head
@@ -131,7 +129,7 @@ def test_the_context_window_carries_what_was_said(toy: Toy) -> None:
     assert len(cached) == state.preserved + 13
 
 
-def test_breaking_in_ends_the_turn_and_its_speech(bench: Bench, tokens: SpecialTokens) -> None:
+def test_interruption_ends_the_turn_and_its_speech(bench: Bench, tokens: SpecialTokens) -> None:
     """D22."""
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
     result = bench.unit(bench.a, force_listen=True)
@@ -157,9 +155,7 @@ def test_a_stopped_session_does_nothing(bench: Bench, tokens: SpecialTokens) -> 
     assert bench.session.kv.length == length
 
 
-def test_a_stop_in_the_middle_leaves_a_unit_that_can_be_closed(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
+def test_stopped_unit_can_be_finalized(bench: Bench, tokens: SpecialTokens) -> None:
     bench.prefill(tokens.speak, bench.a, bench.b)
     bench.executor.requests.clear()
     steps, answer = bench.duplex.streaming_generate(bench.session), None
@@ -193,9 +189,7 @@ def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialToke
     assert not end.value.value.audio_waveform.any()
 
 
-def test_a_closed_session_does_nothing_and_holds_nothing(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
+def test_closed_session_holds_no_memory(bench: Bench, tokens: SpecialTokens) -> None:
     """A deferred finalize may follow the close."""
     bench.prefill(tokens.listen)
     bench.generate()

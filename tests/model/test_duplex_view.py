@@ -66,7 +66,7 @@ def test_the_prompt_surrounds_the_voice(view: DuplexView) -> None:
     assert view.session.window.preserved == tokens + 20
 
 
-def test_a_speaking_unit_has_text_sound_and_costs(view: DuplexView) -> None:
+def test_speaking_unit_has_text_audio_and_costs(view: DuplexView) -> None:
     view.prepare(config=EAGER)
     units = [run_unit(view) for _ in range(6)]
     spoken = [unit for unit in units if not unit.is_listen]
@@ -179,7 +179,7 @@ def test_the_vocoder_may_have_a_separate_voice(
     assert [id(audio) for audio in opened] == [id(spoken), id(prompted), id(default)]
 
 
-def test_a_second_conversation_starts_without_sound_of_the_first(view: DuplexView) -> None:
+def test_second_conversation_starts_without_audio_of_the_first(view: DuplexView) -> None:
     view.prepare()
     for _ in range(2):
         run_unit(view)

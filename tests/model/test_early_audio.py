@@ -80,7 +80,7 @@ def joined(parts: list[EarlyAudio], rest: np.ndarray | None) -> np.ndarray:
     return np.concatenate(waves) if waves else np.zeros(0, np.float32)
 
 
-def test_nothing_leaves_early_unless_asked_for() -> None:
+def test_early_audio_is_optional() -> None:
     speaker = Speaker(is_early=False)
     for _ in range(2):
         parts, speech = speaker.speak()
@@ -88,7 +88,7 @@ def test_nothing_leaves_early_unless_asked_for() -> None:
     assert not DuplexSettings().early_audio
 
 
-def test_inside_a_turn_the_first_part_leaves_after_five_codes() -> None:
+def test_first_part_within_a_turn_has_five_codes() -> None:
     speaker = Speaker()
     speaker.speak()
     parts, speech = speaker.speak()
@@ -106,7 +106,7 @@ def test_inside_a_turn_the_first_part_leaves_after_five_codes() -> None:
     assert (speech.n_codes, speech.early_samples, part.text) == (25, 4_800, "text")
 
 
-def test_a_first_unit_draws_all_codes_before_so_that_it_can_be_led_by_zeros() -> None:
+def test_first_unit_draws_all_codes_before_its_early_part() -> None:
     speaker = Speaker()
     [part], speech = speaker.speak(20)
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [26]
@@ -119,7 +119,7 @@ def test_a_first_unit_draws_all_codes_before_so_that_it_can_be_led_by_zeros() ->
     assert part.waveform[lead:].all()
 
 
-def test_a_last_unit_speaks_early_though_it_may_be_short() -> None:
+def test_last_unit_has_an_early_part() -> None:
     for n_codes in (0, 3, 4):
         speaker = Speaker()
         speaker.speak()
@@ -136,7 +136,7 @@ def test_a_last_unit_speaks_early_though_it_may_be_short() -> None:
 @given(
     first=st.integers(0, 25), inner=st.integers(0, 3), last=st.integers(0, 25), only=st.booleans()
 )
-def test_the_sound_of_any_turn_is_as_long_and_all_codes_are_voiced_once(
+def test_early_audio_preserves_length_and_codes(
     first: int, inner: int, last: int, only: bool
 ) -> None:
     """The scripted voice is a tone, so that the samples are the same, too."""
@@ -153,7 +153,7 @@ def test_the_sound_of_any_turn_is_as_long_and_all_codes_are_voiced_once(
         assert early.session.speech.buffer == whole.session.speech.buffer
 
 
-def test_codes_that_waited_before_the_unit_keep_it_whole() -> None:
+def test_unit_with_pending_codes_is_not_split() -> None:
     """A first unit of four codes leaves seven waiting; its turn goes on a second at a time."""
     speaker = Speaker()
     speaker.speak(4)
@@ -186,7 +186,7 @@ def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     assert (end.value.value.waveform, end.value.value.n_codes) == (None, EARLY)
 
 
-def test_both_parts_are_what_the_vocoder_gives_for_that_cut(toy: Toy) -> None:
+def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
     executor, config = toy.executor(), toy.config.tts_config
     session = executor.open_session("early", seed=0)
     session.speech.vocoder, session.settings = toy.open_voice(), EARLY_SETTINGS
@@ -234,7 +234,7 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_a_units_result_is_the_rest_and_says_how_much_left_early(toy: Toy) -> None:
+def test_result_has_the_rest_and_the_length_of_the_early_part(toy: Toy) -> None:
     bench = Bench(toy, replace(SETTINGS, early_audio=True))
     tokens = bench.tokens
     for _ in range(2):
@@ -248,7 +248,7 @@ def test_a_units_result_is_the_rest_and_says_how_much_left_early(toy: Toy) -> No
         assert result.n_tts_tokens == 25
 
 
-def test_what_is_said_does_not_depend_on_it(toy: Toy) -> None:
+def test_text_does_not_depend_on_early_audio(toy: Toy) -> None:
     texts = []
     for is_early in (False, True):
         executor, duplex = toy.executor(), toy.duplex()

@@ -33,7 +33,7 @@ def test_no_card_turns_a_small_model_into_the_full_one(
     assert kind_of(variant, parameters, told) is kind
 
 
-def test_a_card_names_the_model_and_what_to_say_to_it(tmp_path: Path) -> None:
+def test_model_card_names_the_model_and_suggestions(tmp_path: Path) -> None:
     assert read_card(tmp_path).name == ""
     card = {"name": "nano", "kind": "nano", "try_saying": ["Hello.", "What do you see?"]}
     (tmp_path / "model_card.json").write_text(json.dumps(card))

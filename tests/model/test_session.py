@@ -64,9 +64,7 @@ def _assert_equal(found: list[UnitResult], expected: list[UnitResult]) -> None:
     ("guess_seconds", "cache"),
     [(0, CacheKind.BF16), (1, CacheKind.BF16), (4, CacheKind.BF16), (4, CacheKind.INT8)],
 )
-def test_work_after_a_rollback_equals_work_without_the_guess(
-    toy: Toy, guess_seconds: int, cache: CacheKind
-) -> None:
+def test_rollback_equals_no_speculation(toy: Toy, guess_seconds: int, cache: CacheKind) -> None:
     """Token for token and sample for sample, random draws included."""
     straight, guessing = Talk(toy, cache=cache), Talk(toy, cache=cache)
     for talk in (straight, guessing):
@@ -88,7 +86,7 @@ def test_work_after_a_rollback_equals_work_without_the_guess(
     assert one.scales is None or torch.equal(one.scales, other.scales)  # type: ignore[arg-type]
 
 
-def test_the_same_work_twice_draws_the_same(toy: Toy) -> None:
+def test_repeated_work_draws_equal_numbers(toy: Toy) -> None:
     talk = Talk(toy)
     talk.units(2, seed=1)
     talk.end_turn()
@@ -98,7 +96,7 @@ def test_the_same_work_twice_draws_the_same(toy: Toy) -> None:
     _assert_equal(talk.units(5, seed=3), first)
 
 
-def test_a_rollback_restores_what_it_says(toy: Toy) -> None:
+def test_rollback_restores_the_documented_state(toy: Toy) -> None:
     talk = Talk(toy)
     talk.units(2, seed=1)
     talk.end_turn()
@@ -120,7 +118,7 @@ def test_a_rollback_restores_what_it_says(toy: Toy) -> None:
     assert session.speech.kv.length == 0
 
 
-def test_a_snapshot_serves_once(toy: Toy) -> None:
+def test_snapshot_can_be_used_once(toy: Toy) -> None:
     talk = Talk(toy)
     with pytest.raises(SnapshotError):
         talk.session.rollback()

@@ -138,7 +138,7 @@ def test_each_code_but_the_last_is_fed_back(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("n_codes", [0, 1, 4, 5, 24, 25])
-def test_the_first_unit_of_a_turn_may_end_early_and_is_led_by_silence(
+def test_first_unit_of_a_turn_may_be_short_and_starts_with_silence(
     bench: Bench, n_codes: int
 ) -> None:
     speech = bench.speak(n_codes=n_codes)
@@ -169,7 +169,7 @@ def test_speech_may_not_end_inside_a_turn(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("n_codes", [0, 3, 25])
-def test_the_last_unit_flushes_and_starts_afresh(bench: Bench, n_codes: int) -> None:
+def test_last_unit_flushes_and_resets(bench: Bench, n_codes: int) -> None:
     bench.speak(n_codes=20)
     waiting = 3
     speech = bench.speak(n_codes=n_codes, is_turn_end=True)
@@ -184,7 +184,9 @@ def test_the_last_unit_flushes_and_starts_afresh(bench: Bench, n_codes: int) -> 
 @given(
     first=st.integers(0, 25), inner=st.integers(0, 4), last=st.integers(0, 25), only=st.booleans()
 )
-def test_every_code_of_a_turn_is_voiced_once(first: int, inner: int, last: int, only: bool) -> None:
+def test_every_code_of_a_turn_is_vocoded_once(
+    first: int, inner: int, last: int, only: bool
+) -> None:
     """Those of all its units and the three codes of silence before them."""
     bench = Bench()
     if not only:
@@ -199,7 +201,7 @@ def test_every_code_of_a_turn_is_voiced_once(first: int, inner: int, last: int, 
     assert all(len(each.codes) <= 28 for each in calls)
 
 
-def test_the_penalty_sees_the_codes_of_this_unit_only(bench: Bench) -> None:
+def test_penalty_covers_the_codes_of_the_unit_only(bench: Bench) -> None:
     """Two codes nearly tie; the one drawn before in this unit loses, one of an earlier unit not."""
     near_tie = torch.zeros(CODE_COUNT)
     near_tie[5], near_tie[6] = 1.0, 0.99
@@ -212,7 +214,7 @@ def test_the_penalty_sees_the_codes_of_this_unit_only(bench: Bench) -> None:
     assert bench.cached[len(first_unit) + 8 :] == first_unit
 
 
-def test_a_long_turn_forgets_its_beginning_instead_of_failing(bench: Bench) -> None:
+def test_long_turn_evicts_its_oldest_codes(bench: Bench) -> None:
     """The speech decoder knows 4096 positions, two minutes of speech in one turn."""
     limit = 100
     unlimited, limited = Bench(), Bench(limit)
@@ -250,7 +252,7 @@ def test_a_run_ends_when_the_model_ends_it(bench: Bench) -> None:
     assert run_alone(run.draw(1), bench.executor) == (), "and stays ended"
 
 
-def test_codes_heard_before_are_kept_together(bench: Bench) -> None:
+def test_history_includes_the_codes_of_the_run(bench: Bench) -> None:
     history = [1, 2]
     run = _run(bench, 2, history=history)
     bench.executor.codes = [8, 9]
@@ -266,7 +268,7 @@ def test_a_stop_ends_a_run_before_the_next_request(bench: Bench) -> None:
     assert len(bench.executor.of_kind(DrawCodes)) == 1
 
 
-def test_a_long_run_is_asked_for_a_second_at_a_time(bench: Bench) -> None:
+def test_long_run_is_requested_second_by_second(bench: Bench) -> None:
     """So that a stop never waits for hundreds of codes."""
     run = _run(bench, 100, 60)
     run_alone(run.finish(), bench.executor)
@@ -276,7 +278,7 @@ def test_a_long_run_is_asked_for_a_second_at_a_time(bench: Bench) -> None:
     assert run.codes == [*range(100)]
 
 
-def test_a_run_at_the_decoders_limit_draws_what_fits() -> None:
+def test_run_is_limited_by_the_decoders_context() -> None:
     bench = Bench(speech_limit=10)
     run = _run(bench, 12)
     assert run_alone(run.draw(12), bench.executor) == tuple(range(12))

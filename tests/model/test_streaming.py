@@ -36,12 +36,12 @@ def test_the_cache_holds_the_conversation_and_no_terminator(toy: Toy) -> None:
     assert talk.cached == first + talk.encode(NEXT_USER + "and you?")
 
 
-def test_a_turn_in_pieces_is_the_turn_at_once(toy: Toy) -> None:
-    pieces, whole = ScriptedTurns(toy), ScriptedTurns(toy)
+def test_turn_in_chunks_equals_the_whole_turn(toy: Toy) -> None:
+    chunks, whole = ScriptedTurns(toy), ScriptedTurns(toy)
     for text in (" one", " two", " three"):
-        pieces.prefill("user", [text])
+        chunks.prefill("user", [text])
     whole.prefill("user", [" one two three"])
-    assert pieces.cached == whole.cached
+    assert chunks.cached == whole.cached
 
 
 def test_a_reply_without_speech_template_opens_no_speech(toy: Toy) -> None:
@@ -54,7 +54,7 @@ def test_a_reply_without_speech_template_opens_no_speech(toy: Toy) -> None:
     )
 
 
-def test_a_kept_session_holds_what_the_whole_history_holds(toy: Toy) -> None:
+def test_retained_session_equals_the_whole_history(toy: Toy) -> None:
     kept, fresh = ScriptedTurns(toy), ScriptedTurns(toy)
     for talk in (kept, fresh):
         talk.prefill("system", "Be brief.")
@@ -88,41 +88,41 @@ def test_the_second_reply_is_the_same_after_the_whole_history(toy: Toy) -> None:
 
 @given(st.text(alphabet="ab 😀€ñ们", min_size=1, max_size=40), st.booleans())
 @settings(max_examples=25)
-def test_no_piece_splits_a_character(toy: Toy, text: str, has_voice: bool) -> None:
+def test_chunks_have_complete_characters(toy: Toy, text: str, has_voice: bool) -> None:
     talk = ScriptedTurns(toy, has_voice=has_voice)
     allowed = {*talk.tokens.bad_token_ids} if has_voice else set()
     if allowed & {*talk.encode(text)}:
         return
     talk.prefill("user", "hello")
     talk.script(text)
-    pieces, result = talk.generate(SPOKEN if has_voice else GREEDY)
+    chunks, result = talk.generate(SPOKEN if has_voice else GREEDY)
     assert result.text == text
-    assert "".join(piece.text for piece in pieces) == text
-    assert not any("\ufffd" in piece.text for piece in pieces)
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert not any("\ufffd" in chunk.text for chunk in chunks)
 
 
-def test_a_character_the_model_never_finished_is_not_withheld(toy: Toy) -> None:
+def test_incomplete_last_character_is_emitted(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     talk.prefill("user", "hello")
     talk.script(talk.encode("a😀")[:-1])
-    pieces, result = talk.generate()
-    assert "".join(piece.text for piece in pieces) == result.text == "a\ufffd"
+    chunks, result = talk.generate()
+    assert "".join(chunk.text for chunk in chunks) == result.text == "a\ufffd"
 
 
 # Stop
 
 
 @pytest.mark.parametrize("n_passes", range(14))
-def test_a_stopped_reply_leaves_what_was_said_in_the_cache(toy: Toy, n_passes: int) -> None:
+def test_stopped_reply_remains_in_the_cache(toy: Toy, n_passes: int) -> None:
     talk = ScriptedTurns(toy)
     talk.prefill("user", "hello")
     before = talk.cached
     talk.script(ANSWER)
     talk.stop_after(n_passes)
-    pieces, result = talk.generate()
+    chunks, result = talk.generate()
     talk.session.stop.clear()
     assert result.was_stopped
-    assert "".join(piece.text for piece in pieces) == result.text
+    assert "".join(chunk.text for chunk in chunks) == result.text
     prefix = talk.encode(REPLY_PREFIX) if n_passes else []
     assert talk.cached == [*before, *prefix, *result.ids]
     assert len(result.ids) == max(n_passes - 1, 0)
@@ -132,14 +132,14 @@ def test_a_stopped_reply_leaves_what_was_said_in_the_cache(toy: Toy, n_passes: i
     assert sum(each.length for each in talk.session.window.rounds) == len(talk.cached)
 
 
-def test_a_stop_silences_a_spoken_reply(toy: Toy) -> None:
+def test_stop_ends_the_speech_of_a_reply(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.prefill("user", "hello")
     talk.script(ANSWER)
     talk.stop_after(11)
-    pieces, result = talk.generate(SPOKEN)
+    chunks, result = talk.generate(SPOKEN)
     assert result.was_stopped
-    assert joined(pieces)[1].size == 0
+    assert joined(chunks)[1].size == 0
     assert talk.session.speech.kv.length == 0 or talk.session.stop.is_set()
 
 
@@ -147,7 +147,7 @@ def test_a_stop_silences_a_spoken_reply(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("has_system", [True, False])
-def test_old_rounds_leave_and_positions_stay_dense(toy: Toy, has_system: bool) -> None:
+def test_evicting_rounds_keeps_positions_dense(toy: Toy, has_system: bool) -> None:
     """The round with the system message stays."""
     talk = ScriptedTurns(toy)
     limits = WindowSettings(text_high_tokens=150, text_low_tokens=90)
@@ -193,8 +193,8 @@ def _speculate(toy: Toy, seed: int, guess: GenerationSettings | None) -> tuple[S
     talk.prefill("user", [speech(1.9, seed + 1)], stream_input=True, is_last_chunk=True)
     said: Said = []
     for question in ("and then", "why"):
-        pieces, result = talk.generate(replace(SPOKEN, do_sample=True, max_new_tokens=24))
-        said.append((result, joined(pieces)))
+        chunks, result = talk.generate(replace(SPOKEN, do_sample=True, max_new_tokens=24))
+        said.append((result, joined(chunks)))
         talk.prefill("user", question)
     rounds = talk.session.window.rounds
     talk.session.close()
@@ -203,7 +203,7 @@ def _speculate(toy: Toy, seed: int, guess: GenerationSettings | None) -> tuple[S
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("n_tokens", [1, 15])
-def test_a_turn_after_a_rollback_is_the_turn_without_the_guess(
+def test_turn_after_a_rollback_equals_the_turn_without_speculation(
     toy: Toy, seed: int, n_tokens: int
 ) -> None:
     guess = replace(SPOKEN, do_sample=True, max_new_tokens=n_tokens, length_penalty=2.0)
@@ -218,7 +218,7 @@ def test_a_turn_after_a_rollback_is_the_turn_without_the_guess(
     assert any(sound.size for _, (_, sound) in expected), "nothing was spoken"
 
 
-def test_a_rollback_is_void_after_an_eviction(toy: Toy) -> None:
+def test_rollback_is_invalid_after_an_eviction(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     limits = WindowSettings(text_high_tokens=120, text_low_tokens=60)
     talk.session.settings = DuplexSettings(window=limits)
@@ -267,7 +267,7 @@ def test_the_same_seed_draws_the_same_reply_and_another_does_not(toy: Toy) -> No
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_pictures_and_whole_sounds_take_their_slots(toy: Toy) -> None:
+def test_pictures_and_clips_fill_their_placeholders(toy: Toy) -> None:
     talk = ToyTurns(toy)
     talk.prefill("user", ["look", picture(1), "and hear", speech(2.0)], omni_mode=False)
     text = "<|im_start|>user\nlook\n<image></image>\nand hear\n<|audio_start|><|audio_end|>"

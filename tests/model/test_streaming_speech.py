@@ -36,7 +36,7 @@ def say(talk: ScriptedTurns, n_tokens: int, **changes: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 9, 10, 11, 12, 20, 21, 22])
-def test_every_token_reaches_speech_once_with_its_own_state(toy: Toy, n_tokens: int) -> None:
+def test_every_token_is_spoken_once_with_its_hidden_state(toy: Toy, n_tokens: int) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     ids = say(talk, n_tokens)
     assert len(ids) == n_tokens
@@ -54,13 +54,13 @@ def test_every_token_reaches_speech_once_with_its_own_state(toy: Toy, n_tokens: 
     assert markers(calls[-1]) == (end, begin)
 
 
-def test_the_systems_sound_is_not_remembered_as_the_users(toy: Toy) -> None:
+def test_audio_of_the_system_message_is_no_user_audio(toy: Toy) -> None:
     talk = ToyTurns(toy)
     talk.prefill("system", ["be like", speech(1.0, 1)], stream_input=True)
     assert talk.session.audio_input.cache.length == 0
 
 
-def test_a_history_that_is_too_long_is_refused_before_anything_runs(toy: Toy) -> None:
+def test_too_long_history_is_rejected_before_any_pass(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     with pytest.raises(PromptTooLongError) as caught:
         talk.prefill_history([("user", "hello " * 50)], max_tokens=20)
@@ -69,27 +69,27 @@ def test_a_history_that_is_too_long_is_refused_before_anything_runs(toy: Toy) ->
     assert isinstance(talk.session, Session) and talk.session.kv.length == 0
 
 
-def test_a_run_of_codes_ends_when_the_model_says_so(toy: Toy) -> None:
+def test_codes_end_with_the_end_code(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.executor.codes = [7, 8, CODE_EOS]
     talk.prefill("user", "hello")
     talk.script(" yes")
-    pieces, _ = talk.generate(SPOKEN)
+    chunks, _ = talk.generate(SPOKEN)
     [run] = talk.executor.of_kind(Vocode)
     assert (run.codes[3:], run.is_last) == ((7, 8), True)
-    assert np.all(joined(pieces)[1] != 0)
+    assert np.all(joined(chunks)[1] != 0)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 2, 10, 11, 12, 22])
-def test_a_text_that_is_given_is_spoken_with_its_own_states(toy: Toy, n_tokens: int) -> None:
+def test_given_text_is_spoken_with_its_hidden_states(toy: Toy, n_tokens: int) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     ids = talk.encode(ANSWER)[:n_tokens]
     text = toy.tokenizer.decode(ids)
     talk.prefill("user", "hello")
     before = talk.session.kv.length
     settings = replace(SPOKEN, reply_start=f"{text}<|tts_eos|>", max_new_tokens=1)
-    pieces, result = talk.generate(settings)
-    assert (joined(pieces)[0], result.text, result.ids) == (text, text, tuple(ids))
+    chunks, result = talk.generate(settings)
+    assert (joined(chunks)[0], result.text, result.ids) == (text, text, tuple(ids))
     calls = conditions(talk)
     assert [token for call in calls for token in spoken(call)] == ids
     for call in calls:
@@ -100,19 +100,19 @@ def test_a_text_that_is_given_is_spoken_with_its_own_states(toy: Toy, n_tokens: 
     assert talk.cached[before:][-n_tokens:] == ids
 
 
-def test_a_text_of_control_tokens_says_nothing(toy: Toy) -> None:
+def test_text_of_control_tokens_has_no_speech(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.prefill("user", "hello")
-    pieces, result = talk.generate(replace(SPOKEN, reply_start="<|im_end|>", max_new_tokens=1))
-    assert (pieces, result.text) == ([], "")
+    chunks, result = talk.generate(replace(SPOKEN, reply_start="<|im_end|>", max_new_tokens=1))
+    assert (chunks, result.text) == ([], "")
 
 
-def test_a_reply_goes_on_after_what_is_given(toy: Toy) -> None:
+def test_reply_continues_a_given_prefix(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     talk.prefill("user", "hello")
     talk.script(" and green")
-    pieces, result = talk.generate(replace(GREEDY, reply_start="The tree is big"))
-    assert joined(pieces)[0] == result.text == "The tree is big and green"
+    chunks, result = talk.generate(replace(GREEDY, reply_start="The tree is big"))
+    assert joined(chunks)[0] == result.text == "The tree is big and green"
 
 
 @pytest.mark.parametrize("said", ["", " I", " I think that it is a very good day to go for a walk"])
@@ -121,8 +121,8 @@ def test_a_function_call_is_written_and_not_spoken(toy: Toy, said: str) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.prefill("user", "hello")
     talk.script(said + call)
-    pieces, _ = talk.generate(SPOKEN)
-    assert joined(pieces)[0] == said + call
+    chunks, _ = talk.generate(SPOKEN)
+    assert joined(chunks)[0] == said + call
     calls = conditions(talk)
     assert [token for each in calls for token in spoken(each)] == talk.encode(said)
     assert bool(calls) == bool(said)

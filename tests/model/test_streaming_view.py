@@ -31,7 +31,7 @@ def test_a_retained_session_feeds_only_new_messages(processor: UnifiedProcessor)
     assert 0 < view.kv_cache_length - replied < replied
 
 
-def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
+def test_another_session_starts_empty(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello, how are you?")
     with pytest.raises(OutOfOrderError):
@@ -45,7 +45,7 @@ def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
     assert len(processor.model.executor.llm_store.handles) == 1
 
 
-def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
+def test_chunks_have_text_and_audio(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "tell me")
     chunks, result = finish(view, view.generate("a", max_new_tokens=16))
@@ -102,7 +102,7 @@ def test_a_stop_ends_this_reply_and_not_the_next(processor: UnifiedProcessor) ->
     assert finish(view, view.generate("a", max_new_tokens=4, do_sample=False))[1].generated_tokens
 
 
-def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> None:
+def test_abandoned_reply_is_stopped(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello")
     stream = view.generate("a")
@@ -129,7 +129,7 @@ def test_an_unusable_voice_leaves_the_previous_one(processor: UnifiedProcessor) 
     assert len(processor.model.executor.voices or ()) >= 1
 
 
-def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -> None:
+def test_voice_affects_audio_and_not_text(processor: UnifiedProcessor) -> None:
     view, found = processor.streaming, []
     for voice in (speech(1.0, 1), speech(1.0, 2), None):
         view.reset_session("a")
@@ -153,7 +153,7 @@ def take_turn(view: HalfDuplexView, segment: FloatArray) -> tuple[list[Streaming
     return finish(view, iterate_inline(view.answer()))
 
 
-def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
+def test_segment_is_a_user_turn(processor: UnifiedProcessor) -> None:
     view = processor.set_half_duplex_mode()
     with pytest.raises(NotPreparedError):
         run_inline(view.feed_segment(speech(1.0)))
@@ -184,7 +184,7 @@ def test_text_only_half_duplex_has_no_speech_template(processor: UnifiedProcesso
     assert view.kv_cache_length == fed + tokens
 
 
-def test_messages_may_mix_text_and_sound(processor: UnifiedProcessor) -> None:
+def test_messages_can_mix_text_and_audio(processor: UnifiedProcessor) -> None:
     sound = AudioContent(data=encode_wire_audio(speech(2.0)))
     message = Message(role=Role.USER, content=[TextContent(text="hear"), sound])
     request = StreamingRequest(session_id="a", messages=[message], omni_mode=False)
@@ -192,7 +192,7 @@ def test_messages_may_mix_text_and_sound(processor: UnifiedProcessor) -> None:
     assert prompt.endswith("user\nhear\n<audio>./</audio>")
 
 
-def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedProcessor) -> None:
+def test_half_duplex_prefill_takes_a_snapshot(processor: UnifiedProcessor) -> None:
     view = processor.half_duplex
     told = Message(role=Role.SYSTEM, content="Be brief.")
     view.prefill(StreamingRequest(session_id="h", messages=[told]))
@@ -203,16 +203,16 @@ def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedP
     assert view.rollback().restored_position == prompt, "the turn is undone, the prompt kept"
 
 
-def test_text_without_speech_comes_token_by_token(processor: UnifiedProcessor) -> None:
+def test_text_without_speech_is_streamed_by_token(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "t", "Tell me")
     settings = GenerationSettings(generate_audio=False, max_new_tokens=30, do_sample=False)
     model = view.context.model
-    pieces = stream_alone(model.streaming.generate(view.session, settings), model.executor)
+    chunks = stream_alone(model.streaming.generate(view.session, settings), model.executor)
     texts: list[str] = []
     while True:
         try:
-            texts.append(next(pieces).text)
+            texts.append(next(chunks).text)
         except StopIteration as end:
             reply = end.value
             break

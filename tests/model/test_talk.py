@@ -119,7 +119,7 @@ def _bad_inputs(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "kind", ["missing", "empty", "silent", "corrupt", "text", "folder", "three hours"]
 )
-def test_an_unusable_file_gets_one_sentence_and_exit_code_2(
+def test_unusable_file_gives_one_sentence_and_exit_code_2(
     checkpoint: Path, tmp_path: Path, kind: str
 ) -> None:
     audio = _bad_inputs(tmp_path)[kind]

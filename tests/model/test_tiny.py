@@ -65,13 +65,13 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_files_are_those_of_save_pretrained_and_small(folder: Path) -> None:
+def test_files_equal_save_pretrained_and_are_small(folder: Path) -> None:
     files = files_of(folder)
     assert set(files) == FILES
     assert sum(map(len, files.values())) < LARGEST_MB * 1_000_000
 
 
-def test_a_seed_decides_every_byte(folder: Path, tmp_path: Path) -> None:
+def test_files_are_deterministic_for_a_seed(folder: Path, tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path / "same", seed=0)
     write_tiny_checkpoint(tmp_path / "other", seed=1)
     first, same, other = (files_of(f) for f in (folder, tmp_path / "same", tmp_path / "other"))
@@ -91,7 +91,7 @@ def test_tensor_names_follow_the_published_scheme(folder: Path) -> None:
     assert scheme(set(stored)) == scheme(set(published))
 
 
-def test_sizes_respect_what_the_parts_ask_of_each_other(folder: Path) -> None:
+def test_sizes_of_the_parts_agree(folder: Path) -> None:
     config = MiniCPMOConfig.from_pretrained(folder)
     processor = MiniCPMOProcessor.from_pretrained(folder)
     special = processor.tokenizer.special
@@ -105,7 +105,9 @@ def test_sizes_respect_what_the_parts_ask_of_each_other(folder: Path) -> None:
     assert (config.bos_token_id, config.eos_token_id) == (special.endoftext, special.im_end)
 
 
-def test_a_foreign_folder_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_folder_with_other_files_is_left_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     (tmp_path / "diary.txt").write_text("dear diary", encoding="utf8")
     with pytest.raises(TinyCheckpointError, match="not empty"):
         write_tiny_checkpoint(tmp_path)
@@ -127,7 +129,7 @@ def test_the_command_says_that_the_weights_are_random(
 
 
 @torch.inference_mode()
-def test_silence_is_answered_and_noise_is_heard_out(folder: Path, executor: Executor) -> None:
+def test_silence_is_answered_and_noise_is_listened_to(folder: Path, executor: Executor) -> None:
     tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
     noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
@@ -143,7 +145,7 @@ def test_silence_is_answered_and_noise_is_heard_out(folder: Path, executor: Exec
 
 
 @torch.inference_mode()
-def test_after_speak_words_are_likely(folder: Path, executor: Executor) -> None:
+def test_words_are_likely_after_speak(folder: Path, executor: Executor) -> None:
     tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
     ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
@@ -156,7 +158,7 @@ def test_after_speak_words_are_likely(folder: Path, executor: Executor) -> None:
 
 
 @torch.inference_mode()
-def test_pictures_become_finite_rows(executor: Executor) -> None:
+def test_picture_embeddings_are_finite(executor: Executor) -> None:
     pixels = np.random.default_rng(0).uniform(-1, 1, (6 * 4, 588)).astype(np.float32)
     [rows] = executor.answer([EncodeImages((Patches(pixels, 6, 4),))])
     assert rows[0].shape == (64, executor.model.config.hidden_size)

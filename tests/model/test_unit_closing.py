@@ -49,7 +49,7 @@ def test_closing_a_unit_runs_no_pass(bench: Bench, tokens: SpecialTokens) -> Non
 
 
 @pytest.mark.parametrize("window", [WindowSettings(), BASIC, CONTEXT])
-def test_the_cache_is_the_one_of_units_closed_at_once(toy: Toy, window: WindowSettings) -> None:
+def test_cache_equals_that_of_immediate_closing(toy: Toy, window: WindowSettings) -> None:
     """After every prefill, with and without a window that drops units."""
     settings = replace(SETTINGS, window=window)
     deferred, at_once = Bench(toy, settings), Bench(toy, settings)
@@ -73,7 +73,7 @@ def test_the_cache_is_the_one_of_units_closed_at_once(toy: Toy, window: WindowSe
         assert deferred.session.window.evictions > 1
 
 
-def test_a_unit_is_closed_at_once_when_the_window_drops_something(toy: Toy) -> None:
+def test_eviction_closes_the_unit_immediately(toy: Toy) -> None:
     bench = Bench(toy, replace(SETTINGS, window=replace(CONTEXT, context_max_units=1)))
     tokens, session = bench.tokens, bench.session
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
@@ -85,7 +85,7 @@ def test_a_unit_is_closed_at_once_when_the_window_drops_something(toy: Toy) -> N
     assert cached_labels(session.kv)[-1] == tokens.unit_end
 
 
-def test_short_audio_leaves_the_closing_where_it_is(bench: Bench, tokens: SpecialTokens) -> None:
+def test_incomplete_audio_leaves_the_pending_end(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.listen)
     closing, length = bench.session.turn.closing, bench.session.kv.length
     assert not bench.prefill(audio=SECOND[:8_000]).success
@@ -95,9 +95,7 @@ def test_short_audio_leaves_the_closing_where_it_is(bench: Bench, tokens: Specia
     assert bench.session.window.tokens == bench.session.cached_tokens
 
 
-def test_a_prefill_that_fails_leaves_the_closing_where_it_is(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
+def test_failed_prefill_leaves_the_pending_end(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.listen)
     session = bench.session
     closing, length = session.turn.closing, session.kv.length
@@ -113,7 +111,7 @@ def test_a_prefill_that_fails_leaves_the_closing_where_it_is(
     assert (session.turn.closing, session.kv.length) == (closing, length)
 
 
-def test_an_interruption_follows_the_closing(bench: Bench, tokens: SpecialTokens) -> None:
+def test_interruption_follows_the_pending_end(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
     result = bench.unit(bench.b, force_listen=True)
     assert result.barge_in
@@ -127,7 +125,7 @@ def test_an_interruption_follows_the_closing(bench: Bench, tokens: SpecialTokens
     ]
 
 
-def test_a_rollback_restores_what_was_waiting(bench: Bench, tokens: SpecialTokens) -> None:
+def test_rollback_restores_the_pending_end(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
     session, before = bench.session, bench.cached
     session.take_snapshot()
@@ -140,14 +138,14 @@ def test_a_rollback_restores_what_was_waiting(bench: Bench, tokens: SpecialToken
     assert bench.cached.count(tokens.unit_end) == 2
 
 
-def test_nothing_waits_after_the_end(bench: Bench, tokens: SpecialTokens) -> None:
+def test_no_end_is_pending_after_close(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.listen)
     bench.session.close()
     assert bench.session.cached_tokens == 0
     assert bench.session.turn.closing == ()
 
 
-def test_the_toy_model_says_the_same_either_way(toy: Toy) -> None:
+def test_toy_model_generates_the_same_text(toy: Toy) -> None:
     """Its cache, too, is the same up to the order of float32 sums."""
     settings = DuplexSettings(decode_mode="greedy", force_listen_count=1)
 

@@ -60,7 +60,7 @@ def test_slices_of_any_size_share_a_call(
         assert not ours.requires_grad
 
 
-def test_no_slices_give_nothing(encoder: SliceEncoder) -> None:
+def test_no_slices_return_nothing(encoder: SliceEncoder) -> None:
     assert encoder.encode([]) == []
 
 
@@ -87,8 +87,8 @@ def test_pixels_are_encoded_as_their_patch_vectors(encoder: SliceEncoder) -> Non
         assert torch.equal(ours, theirs)
 
 
-def test_a_cpu_resizes_beforehand(encoder: SliceEncoder) -> None:
-    """So that a session's own thread does it, slices longer than 10:1 included."""
+def test_cpu_resizes_before_batching(encoder: SliceEncoder) -> None:
+    """In the thread of the session, also for aspect ratios above 10:1."""
     slices = [*slice_image(photo(64, 48, 0), 9, SliceConfig()).slices]
     slices += slice_image(photo(900, 20, 1), 1, SliceConfig()).slices
     prepared = encoder.prepare(slices)
@@ -96,10 +96,10 @@ def test_a_cpu_resizes_beforehand(encoder: SliceEncoder) -> None:
     assert all(one is other for one, other in zip(encoder.prepare(prepared), prepared, strict=True))
 
 
-def test_pictures_lie_on_a_card_one_after_the_other(
+def test_pictures_are_uploaded_one_at_a_time(
     encoder: SliceEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At most the next arrives beside the one before; the slices of one picture share it."""
+    """At most two pictures are on the GPU; the slices of one picture share its upload."""
     kernels = pytest.importorskip("MiniCPMO45.kernels.picture_patches")
     uploaded: list[weakref.ref[Tensor]] = []
     together: list[int] = []
@@ -125,8 +125,8 @@ def test_pictures_lie_on_a_card_one_after_the_other(
     assert all(each() is None for each in uploaded)
 
 
-def test_a_smaller_slice_does_not_see_the_one_before(encoder: SliceEncoder) -> None:
-    """The memory of a fixed pass is used again."""
+def test_reused_memory_does_not_affect_results(encoder: SliceEncoder) -> None:
+    """The buffers of a fixed pass are reused."""
     small = patches(4, 5, seed=1)
     before = encoder.encode([small])[0].clone()
     encoder.encode([patches(32, 34, seed=2)])

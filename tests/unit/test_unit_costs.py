@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import run_pass
@@ -17,6 +18,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
+from MiniCPMO45.processing.mel import MelState
 
 FED = PrefillResult(True, vision_slices=2, cost_feed=0.011, cost_all=0.020)
 
@@ -40,7 +42,8 @@ def step(made: UnitResult) -> DuplexGenerateResult:
     model = SimpleNamespace(duplex=SimpleNamespace(config=MiniCPMOConfig(), **shared))
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
     speech = SimpleNamespace(vocoder=None)
-    session = SimpleNamespace(speech=speech, cached_tokens=9)
+    audio_input = SimpleNamespace(pending=torch.zeros(0), audio_units=0, mel=MelState())
+    session = SimpleNamespace(speech=speech, cached_tokens=9, audio_input=audio_input)
     view = Duplex(ViewContext(cast(Any, model), engine))
     view._session = cast(Session, session)
     view.made = made

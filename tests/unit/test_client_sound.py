@@ -1,4 +1,4 @@
-"""Sound of OpenAI's clients: any cutting gives the same stream, silence stays silence."""
+"""Audio of OpenAI's clients: division does not matter, silence stays silence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def heard(sound: ClientSound, raw: bytes, cut: int) -> FloatArray:
 
 
 @pytest.mark.parametrize("cut", [1, 333, 960, 4_800, 1_000_000])
-def test_any_cutting_of_the_input_is_heard_alike(cut: int) -> None:
+def test_the_division_of_the_input_does_not_matter(cut: int) -> None:
     raw = pcm(tone(24_000))[: 3_001 if cut == 1 else None]  # with half a sample at its end
     whole = heard(ClientSound(AudioFormat(rate=24_000)), raw, len(raw))
     pieces = heard(ClientSound(AudioFormat(rate=24_000)), raw, cut)
@@ -43,7 +43,7 @@ def test_any_cutting_of_the_input_is_heard_alike(cut: int) -> None:
     np.testing.assert_allclose(pieces[:shared], whole[:shared], atol=1e-4)
 
 
-def test_what_is_heard_is_the_sound_at_16_khz() -> None:
+def test_input_is_resampled_to_16_khz() -> None:
     found = heard(ClientSound(AudioFormat(rate=24_000)), pcm(tone(24_000, 2.0)), 4_800)
     expected = resample(tone(24_000, 2.0), 24_000, 16_000)[: len(found)]
     assert 2.0 - len(found) / 16_000 < 0.05, "a stream keeps some of it back"
@@ -51,7 +51,7 @@ def test_what_is_heard_is_the_sound_at_16_khz() -> None:
 
 
 @pytest.mark.parametrize(("kind", "rate_hz"), FORMATS)
-def test_there_and_back_is_the_same_sound(kind: Any, rate_hz: int) -> None:
+def test_encoding_and_decoding_preserve_the_audio(kind: Any, rate_hz: int) -> None:
     written = AudioFormat(type=kind, rate=rate_hz)
     writer = ReplyWriter(written)
     told = [writer.write(piece) for piece in np.split(tone(24_000, 2.0), 20)]
@@ -63,7 +63,7 @@ def test_there_and_back_is_the_same_sound(kind: Any, rate_hz: int) -> None:
     assert level == pytest.approx(0.5 / np.sqrt(2), rel=0.02)
 
 
-def test_silence_is_told_as_exact_zeros() -> None:
+def test_silence_is_exact_zeros_after_encoding() -> None:
     writer = ReplyWriter(AudioFormat())
     assert writer.write(np.zeros(2_400, np.float32)) == bytes(4_800)
     loud = writer.write(np.full(2, 3.0, np.float32))
@@ -71,13 +71,13 @@ def test_silence_is_told_as_exact_zeros() -> None:
 
 
 @pytest.mark.parametrize("kind", ["audio/pcm", "audio/pcmu", "audio/pcma"])
-def test_silence_of_a_format_is_what_zeros_are_written_as(kind: Any) -> None:
+def test_silence_of_a_format_equals_encoded_zeros(kind: Any) -> None:
     written = AudioFormat(type=kind)
     zeros = np.zeros(written.rate_hz // 10, np.float32)
     assert encoded(zeros, kind, written.rate_hz) == written.silence(100)
 
 
-def test_what_is_no_base64_is_refused_and_the_stream_goes_on() -> None:
+def test_invalid_base64_is_refused_and_the_stream_continues() -> None:
     sound = ClientSound(AudioFormat(rate=16_000))
     sound.decode(base64.b64encode(b"\x01").decode(), 1.0)
     with pytest.raises(AudioCorruptError):
@@ -85,7 +85,7 @@ def test_what_is_no_base64_is_refused_and_the_stream_goes_on() -> None:
     assert len(sound.decode(base64.b64encode(b"\x02\x03\x04").decode(), 1.0)) == 2
 
 
-def test_what_comes_after_the_limit_is_left_out() -> None:
+def test_audio_beyond_the_limit_is_dropped() -> None:
     sound = ClientSound(AudioFormat(rate=16_000))
     text = base64.b64encode(bytes(32_000)).decode()
     assert len(sound.decode(text, 0.5)) == pytest.approx(8_000, abs=2)

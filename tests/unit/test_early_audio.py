@@ -1,4 +1,4 @@
-"""Sound that is sent ahead of its unit's result: only to those who ask, and nothing of it twice."""
+"""Audio sent ahead of its unit's result: only on request, and none of it twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sound(*samples: float) -> bytes:
     return np.array(samples, "<f4").tobytes()
 
 
-def test_sound_is_passed_on_at_once_and_the_result_follows_as_ever() -> None:
+def test_early_audio_is_sent_at_once_and_the_result_follows() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
 
@@ -45,7 +45,7 @@ def test_sound_is_passed_on_at_once_and_the_result_follows_as_ever() -> None:
     assert (result.step, result.text, result.audio_data) == (0, SPEAK.text, SPEAK.audio_data)
 
 
-def test_sound_of_a_session_that_ends_is_left_out() -> None:
+def test_early_audio_of_an_ending_session_is_dropped() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("stop")
@@ -53,7 +53,7 @@ def test_sound_of_a_session_that_ends_is_left_out() -> None:
 
 
 async def speak(message: Prepare) -> list[Event]:
-    """What the engine says until a unit of the fake model is spoken."""
+    """Events of the engine until the end of a unit of the fake model."""
     runtime = WorkerRuntime(lambda: FakeBackend(QUICK), 1)
     await runtime.load()
     owner = Owner("s", RequestType.AUDIO_DUPLEX)
@@ -74,7 +74,7 @@ async def speak(message: Prepare) -> list[Event]:
     return emitted
 
 
-def test_who_asks_hears_the_beginning_first_and_all_of_it_once() -> None:
+def test_early_audio_is_sent_first_and_only_once() -> None:
     events = asyncio.run(speak(Prepare(early_audio=True)))
     first = next(i for i, event in enumerate(events) if isinstance(event, AudioReady))
     part, done = events[first : first + 2]
@@ -85,14 +85,14 @@ def test_who_asks_hears_the_beginning_first_and_all_of_it_once() -> None:
     assert len(tone()) == OUTPUT_SAMPLE_RATE_HZ
 
 
-def test_who_does_not_ask_hears_units_as_a_whole() -> None:
+def test_without_early_audio_units_are_sent_whole() -> None:
     events = asyncio.run(speak(Prepare()))
     assert not any(isinstance(event, AudioReady) for event in events)
     spoken = [e.result.audio_data for e in events if isinstance(e, StepDone)]
     assert to_pcm(tone()) in spoken
 
 
-def test_the_work_knows_when_it_is_due() -> None:
+def test_a_step_has_its_deadline() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     step = stage.only(Step)
@@ -100,7 +100,7 @@ def test_the_work_knows_when_it_is_due() -> None:
 
 
 class Recorder:
-    """Keeps results as a recorder would."""
+    """Records results."""
 
     def __init__(self) -> None:
         self.sounds: list[bytes] = []
@@ -110,7 +110,7 @@ class Recorder:
         self.sounds.append(sound)
 
 
-def test_a_recording_holds_the_whole_sound() -> None:
+def test_a_recording_contains_the_whole_audio() -> None:
     recorder = Recorder()
 
     def begin(snapshot: Mapping[str, Any]) -> DuplexSessionRecorder:
@@ -127,7 +127,7 @@ def test_a_recording_holds_the_whole_sound() -> None:
     assert recorder.sounds == [sound(0.1, 0.2, 0.3), sound(0.4)]
 
 
-def test_early_sound_is_no_unit_and_its_time_is_counted() -> None:
+def test_early_audio_is_not_a_unit_and_its_time_is_counted() -> None:
     registry = new_registry()
     observer = MetricsObserver(WorkerMetrics(registry), "audio_duplex")
     observer.observe(Received(Prepare()), [Send(ResultPart(audio_data=b"", elapsed_ms=40.0))])

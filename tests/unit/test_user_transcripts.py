@@ -1,4 +1,4 @@
-"""`user_transcript` of half and full duplex: who asks for it gets it, and nobody waits for it."""
+"""`user_transcript` of half and full duplex: only on request, and without delay of replies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHUNK = b64encode(SECOND).decode()
 
 
 @pytest.mark.parametrize("kind", [DuplexMachine, HalfDuplexMachine])
-def test_what_was_written_down_is_told_and_so_is_why_it_was_not(kind: Any) -> None:
+def test_transcripts_and_failures_are_sent(kind: Any) -> None:
     machine = kind(NAMES)
     machine.handle(Opened())
     prepare = duplex.Prepare() if kind is DuplexMachine else half_duplex.Prepare()
@@ -50,7 +50,7 @@ def test_what_was_written_down_is_told_and_so_is_why_it_was_not(kind: Any) -> No
 
 
 @pytest.mark.parametrize("wants", [False, True])
-def test_full_duplex_listens_for_segments_only_when_asked(wants: bool) -> None:
+def test_full_duplex_detects_segments_only_on_request(wants: bool) -> None:
     machine = DuplexMachine(NAMES)
     machine.handle(Opened())
     machine.handle(Received(duplex.Prepare(transcribe=wants)))
@@ -61,7 +61,7 @@ def test_full_duplex_listens_for_segments_only_when_asked(wants: bool) -> None:
 
 
 class Gated(FakeTranscriber):
-    """Answers when it may."""
+    """Transcriber that a test can hold."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -92,7 +92,7 @@ class Bench:
         return [event.text for event in self.emitted if isinstance(event, Transcribed)]
 
 
-def test_a_half_duplex_turn_does_not_wait_for_its_transcript_and_the_end_forgets_it() -> None:
+def test_a_half_duplex_turn_does_not_wait_for_its_transcript_and_the_end_drops_it() -> None:
     async def scenario() -> None:
         bench = Bench()
         await bench.runtime.load()
@@ -120,7 +120,7 @@ def test_a_half_duplex_turn_does_not_wait_for_its_transcript_and_the_end_forgets
     asyncio.run(scenario())
 
 
-def test_full_duplex_writes_down_the_segments_that_detection_cuts(
+def test_full_duplex_transcribes_detected_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Cutter:
@@ -147,7 +147,7 @@ def test_full_duplex_writes_down_the_segments_that_detection_cuts(
     asyncio.run(scenario())
 
 
-def test_a_recording_keeps_the_words_and_where_they_began() -> None:
+def test_a_recording_contains_transcripts_and_their_positions() -> None:
     class Recorder:
         def __init__(self) -> None:
             self.kept: list[tuple[object, ...]] = []

@@ -46,7 +46,7 @@ async def test_a_wrong_key_is_refused_before_the_upgrade(stage: Stage) -> None:
 
 
 @on_stage(security=KEYS)
-async def test_pages_show_their_key_among_the_subprotocols(stage: Stage) -> None:
+async def test_pages_pass_their_key_as_a_subprotocol(stage: Stage) -> None:
     offered = ["realtime", "openai-insecure-api-key.sk-of-this-test", "openai-beta.realtime-v1"]
     address = f"ws://{HOST}:{stage.port}/v1/realtime"
     subprotocols = [Subprotocol(name) for name in offered]
@@ -80,7 +80,7 @@ async def test_a_waiting_client_gets_no_messages_and_loses_none(
 
 
 @on_stage(openai={"max_wait_s": 3_600})
-async def test_a_client_that_asks_for_it_is_sent_its_position(stage: Stage) -> None:
+async def test_the_position_is_sent_on_request(stage: Stage) -> None:
     async with stage.client("/ws/half_duplex/hdx_first") as first:
         await first.expect("queue_done")
         async with stage.client("/v1/realtime?minicpmo_events=1") as client:
@@ -127,7 +127,7 @@ async def test_binary_is_answered_and_ignored(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_other_uses_of_the_address_are_refused(stage: Stage) -> None:
+async def test_other_uses_of_the_path_are_refused(stage: Stage) -> None:
     for query in ("call_id=rtc_1", "intent=transcription"):
         with pytest.raises(InvalidStatus) as refused:
             async with stage.client(f"/v1/realtime?{query}"):

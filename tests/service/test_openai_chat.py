@@ -29,7 +29,7 @@ KEY = "sk-of-this-test"
 
 
 def client_of(stage: Stage, key: str = KEY) -> AsyncOpenAI:
-    """The stock client, which does not try again."""
+    """The stock client, without retries."""
     return AsyncOpenAI(base_url=f"http://127.0.0.1:{stage.port}/v1", api_key=key, max_retries=0)
 
 
@@ -57,7 +57,7 @@ async def test_models_are_listed(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_an_answer_comes_whole(stage: Stage) -> None:
+async def test_a_whole_response(stage: Stage) -> None:
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
             model="gpt-audio",
@@ -77,7 +77,7 @@ async def test_an_answer_comes_whole(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_an_answer_comes_in_pieces(stage: Stage) -> None:
+async def test_a_streamed_response(stage: Stage) -> None:
     async with client_of(stage) as client:
         stream = await client.chat.completions.create(
             model="x", messages=HELLO, stream=True, stream_options={"include_usage": True}
@@ -91,7 +91,7 @@ async def test_an_answer_comes_in_pieces(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_spoken_answer_may_be_named_by_its_id(stage: Stage) -> None:
+async def test_a_spoken_response_may_be_referenced_by_its_id(stage: Stage) -> None:
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
             model="x",
@@ -111,7 +111,7 @@ async def test_a_spoken_answer_may_be_named_by_its_id(stage: Stage) -> None:
 
 @pytest.mark.parametrize("answer_format", ["wav", "mp3", "flac", "opus"])
 @on_stage()
-async def test_an_answer_is_spoken_in_every_format(stage: Stage, answer_format: Any) -> None:
+async def test_a_response_is_spoken_in_every_format(stage: Stage, answer_format: Any) -> None:
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
             model="x",
@@ -128,7 +128,7 @@ async def test_an_answer_is_spoken_in_every_format(stage: Stage, answer_format: 
 
 
 @on_stage()
-async def test_a_stream_speaks_pcm16(stage: Stage) -> None:
+async def test_a_spoken_stream_is_pcm16(stage: Stage) -> None:
     async with client_of(stage) as client:
         stream = await client.chat.completions.create(
             model="x",
@@ -145,7 +145,7 @@ async def test_a_stream_speaks_pcm16(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_sound_and_pictures_reach_the_worker(stage: Stage) -> None:
+async def test_audio_and_pictures_reach_the_worker(stage: Stage) -> None:
     picture = "iVBORw0KGgo="
     content: list[Any] = [
         {"type": "text", "text": "What is this?"},
@@ -217,7 +217,7 @@ async def test_what_does_not_fit_names_its_field(
 
 
 @on_stage(security={"api_keys": [KEY]})
-async def test_a_configured_key_is_needed(stage: Stage) -> None:
+async def test_a_configured_key_is_required(stage: Stage) -> None:
     async with client_of(stage) as client, client_of(stage, "sk-wrong") as stranger:
         assert (await client.models.list()).data
         with pytest.raises(openai.AuthenticationError, match="Incorrect API key") as raised:
@@ -242,7 +242,7 @@ async def test_a_full_queue_is_an_overloaded_server(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_hanging_up_frees_the_worker(stage: Stage) -> None:
+async def test_a_disconnect_frees_the_worker(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
     async with client_of(stage) as client:
         whole = asyncio.create_task(client.chat.completions.create(model="x", messages=HELLO))
@@ -261,7 +261,7 @@ async def test_hanging_up_frees_the_worker(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_worker_that_dies_in_an_answer_is_an_error_of_the_stream(stage: Stage) -> None:
+async def test_a_lost_worker_is_an_error_of_the_stream(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
     async with client_of(stage) as client:
         stream = await client.chat.completions.create(model="x", messages=HELLO, stream=True)
@@ -288,7 +288,7 @@ NAMED: Any = {
 
 
 @on_stage()
-async def test_an_answer_is_json_if_asked_for_and_ends_with_the_object(stage: Stage) -> None:
+async def test_a_json_response_ends_with_its_object(stage: Stage) -> None:
     stage.worker.script.reply = ('{"na', 'me": "Ada"}', " That was it.")
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
@@ -310,7 +310,9 @@ async def test_an_answer_is_json_if_asked_for_and_ends_with_the_object(stage: St
 
 @pytest.mark.parametrize("stream", [False, True])
 @on_stage()
-async def test_no_answer_is_sent_that_does_not_fit_its_schema(stage: Stage, stream: bool) -> None:
+async def test_a_response_that_does_not_fit_its_schema_is_an_error(
+    stage: Stage, stream: bool
+) -> None:
     stage.worker.script.reply = ('{"name": 3}',)
     seen: list[Any] = []
     async with client_of(stage) as client:
@@ -324,7 +326,7 @@ async def test_no_answer_is_sent_that_does_not_fit_its_schema(stage: Stage, stre
 
 
 @on_stage()
-async def test_usage_counts_sound(stage: Stage) -> None:
+async def test_usage_counts_audio(stage: Stage) -> None:
     sound: Any = {"type": "input_audio", "input_audio": {"data": wav(2.0), "format": "wav"}}
     stage.worker.script.input_tokens = 100
     async with client_of(stage) as client:
@@ -363,9 +365,7 @@ async def test_other_models_may_be_refused(stage: Stage) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/speech"])
 @on_stage()
-async def test_a_client_that_leaves_while_it_is_sent_to_frees_its_worker(
-    stage: Stage, path: str
-) -> None:
+async def test_a_disconnect_during_a_stream_frees_the_worker(stage: Stage, path: str) -> None:
     stage.worker.script.gate = asyncio.Event()  # the reply would never end by itself
     app, is_full = FastAPI(), asyncio.Event()
     app.state.gateway = stage.gateway

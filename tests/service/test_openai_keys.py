@@ -39,7 +39,7 @@ async def test_a_client_secret_is_a_key_that_expires(stage: Stage) -> None:
 
 
 @on_stage(security={"api_keys": [KEY]})
-async def test_a_session_begins_with_the_settings_of_its_secret(stage: Stage) -> None:
+async def test_a_session_starts_with_the_settings_of_its_secret(stage: Stage) -> None:
     async with client_of(stage) as client:
         made = await client.realtime.client_secrets.create(session=SESSION)
     async with (
@@ -94,7 +94,7 @@ def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyP
     ],
 )
 @on_stage()
-async def test_a_secret_that_cannot_be_names_its_field(
+async def test_an_invalid_secret_request_names_its_field(
     stage: Stage, body: dict[str, Any], param: str
 ) -> None:
     async with client_of(stage) as client:

@@ -35,7 +35,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
 
 
 class Talk:
-    """A connection of the stock client, and what it has heard."""
+    """A connection of the stock client, and its received events."""
 
     def __init__(self, connection: AsyncLiveConnection) -> None:
         self.connection = connection
@@ -52,7 +52,7 @@ class Talk:
         return np.frombuffer(b"".join(self.sound), "<i2")
 
     async def hear(self, kind: str) -> Any:
-        """Wait for an event of a kind; every event has to be what the client's types say."""
+        """Wait for an event of a type; the client's types must accept every event."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 raw = await self.connection.recv_bytes()
@@ -75,7 +75,7 @@ class Talk:
 
 @asynccontextmanager
 async def talking(worker: RunningWorker, folder: Path) -> AsyncIterator[Talk]:
-    """Have a gateway before the worker, and a socket of the stock client to it."""
+    """Start a gateway with the worker, and connect the stock client."""
     stage = Stage(settings_for(folder), 0, HURRY, [f"{HOST}:{worker.port}"])
     await stage.start()
     try:
@@ -88,7 +88,7 @@ async def talking(worker: RunningWorker, folder: Path) -> AsyncIterator[Talk]:
         await stage.stop()
 
 
-def test_a_greeting_is_spoken_and_the_session_closed(worker: RunningWorker, tmp_path: Path) -> None:
+def test_a_greeting_is_spoken_and_the_session_closes(worker: RunningWorker, tmp_path: Path) -> None:
     async def scene() -> None:
         async with talking(worker, tmp_path) as talk:
             started = await talk.start(instructions="Be kind.")
@@ -117,7 +117,7 @@ def test_a_greeting_is_spoken_and_the_session_closed(worker: RunningWorker, tmp_
     asyncio.run(scene())
 
 
-def test_every_unit_has_its_sound_and_its_words(worker: RunningWorker, tmp_path: Path) -> None:
+def test_every_unit_has_audio_and_text(worker: RunningWorker, tmp_path: Path) -> None:
     async def scene() -> None:
         async with talking(worker, tmp_path) as talk:
             await talk.start(audio={"format": {"type": "audio/pcmu", "rate": 8_000}})
@@ -133,7 +133,7 @@ def test_every_unit_has_its_sound_and_its_words(worker: RunningWorker, tmp_path:
     asyncio.run(scene())
 
 
-def test_mistakes_are_named_and_do_no_harm(worker: RunningWorker, tmp_path: Path) -> None:
+def test_errors_are_named_and_do_no_harm(worker: RunningWorker, tmp_path: Path) -> None:
     async def scene() -> None:
         async with talking(worker, tmp_path) as talk:
             await talk.say("session.input_audio.append", audio=SILENCE, event_id="early")
@@ -154,7 +154,7 @@ def test_mistakes_are_named_and_do_no_harm(worker: RunningWorker, tmp_path: Path
     asyncio.run(scene())
 
 
-def test_a_client_that_hangs_up_frees_the_worker(worker: RunningWorker, tmp_path: Path) -> None:
+def test_a_disconnected_client_frees_the_worker(worker: RunningWorker, tmp_path: Path) -> None:
     async def scene() -> None:
         for _ in range(2):
             async with talking(worker, tmp_path) as talk:

@@ -36,7 +36,7 @@ Scenario = Callable[[AsyncRealtimeConnection], Awaitable[None]]
 
 
 class RealStage(Stage):
-    """A gateway before one worker without a model."""
+    """A gateway with one worker without a model."""
 
     def __init__(self, folder: Path) -> None:
         # Who floods it may be slow to answer a ping on a busy machine.
@@ -51,7 +51,7 @@ class RealStage(Stage):
 
 
 class Served:
-    """One stage for all tests of this file, on a loop of its own."""
+    """One stage for all tests of this file, on its own loop."""
 
     def __init__(self, folder: Path) -> None:
         self.loop = asyncio.new_event_loop()
@@ -59,7 +59,7 @@ class Served:
         self.loop.run_until_complete(self.stage.start())
 
     def run(self, scenario: Scenario, **connection: Any) -> None:
-        """Hold a conversation as the stock client does."""
+        """Run a conversation with the stock client."""
 
         async def converse() -> None:
             await self.stage.wait_for_workers()
@@ -100,7 +100,7 @@ async def until(realtime: AsyncRealtimeConnection, kind: str) -> list[Any]:
 
 
 def hello() -> bytes:
-    """Somebody says hello: 16-bit samples at 24 kHz."""
+    """A spoken hello: 16-bit samples at 24 kHz."""
     samples, rate_hz = soundfile.read(HELLO, dtype="float32")
     length = len(samples) * OUTPUT_SAMPLE_RATE_HZ // rate_hz
     at = np.linspace(0, len(samples) - 1, length)
@@ -114,7 +114,7 @@ async def speak(realtime: AsyncRealtimeConnection, pcm: bytes) -> None:
         await realtime.input_audio_buffer.append(audio=piece)
 
 
-def test_words_are_answered_in_words(served: Served) -> None:
+def test_text_gets_a_text_reply(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await realtime.session.update(
             session={"type": "realtime", "output_modalities": ["text"], "model": "gpt-realtime"}
@@ -141,7 +141,7 @@ def test_words_are_answered_in_words(served: Served) -> None:
     served.run(scenario)
 
 
-def test_the_user_s_words_come_as_text(served: Served) -> None:
+def test_the_users_speech_is_transcribed(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await realtime.session.update(
             session={
@@ -167,7 +167,7 @@ def test_the_user_s_words_come_as_text(served: Served) -> None:
     served.run(scenario)
 
 
-def test_speech_is_heard_and_answered_in_speech(served: Served) -> None:
+def test_speech_gets_a_spoken_reply(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await speak(realtime, hello())
         await speak(realtime, bytes(2 * OUTPUT_SAMPLE_RATE_HZ))  # a second of silence
@@ -190,7 +190,7 @@ def test_speech_is_heard_and_answered_in_speech(served: Served) -> None:
     served.run(scenario)
 
 
-def test_telephone_sound_goes_both_ways(served: Served) -> None:
+def test_g711_audio_in_both_directions(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         law: Any = {"format": {"type": "audio/pcmu"}}
         heard: Any = {**law, "turn_detection": None}
@@ -210,7 +210,7 @@ def test_telephone_sound_goes_both_ways(served: Served) -> None:
     served.run(scenario)
 
 
-def test_a_reply_may_be_cancelled_and_the_next_one_made(served: Served) -> None:
+def test_a_cancelled_reply_is_followed_by_the_next_one(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await realtime.response.create(response={"metadata": {"client_event_id": "mine"}})
         await realtime.response.cancel()
@@ -240,7 +240,7 @@ def test_a_function_is_called_and_its_output_spoken(served: Served) -> None:
     served.run(scenario)
 
 
-def test_the_beta_is_spoken_to_who_asks_for_it(served: Served) -> None:
+def test_the_beta_is_served_on_request(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await realtime.response.create()
         while (event := await realtime.recv()).type != "response.done":
@@ -268,7 +268,7 @@ async def listen(realtime: AsyncRealtimeConnection, kind: str) -> list[Any]:
         sending.cancel()
 
 
-def test_the_model_decides_when_to_answer(served: Served) -> None:
+def test_the_model_decides_when_to_respond(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await realtime.session.update(session=SEMANTIC)
         updated = (await until(realtime, "session.updated"))[-1]
@@ -319,7 +319,7 @@ SHARE = 7  # of the changes; the others are tried without a socket
 
 
 @pytest.mark.parametrize("module", [realtime_events, gpt_live_events], ids=["realtime", "live"])
-def test_no_change_of_an_event_ends_a_session(served: Served, module: Any) -> None:
+def test_no_mutation_of_an_event_ends_a_session(served: Served, module: Any) -> None:
     path = "live/sessions" if module is gpt_live_events else "realtime"
     texts = [text for text, _ in list(mutants(module))[::SHARE] if '"session.close"' not in text]
     wrong = sum(not is_right(module.parse_event, text) for text in texts)

@@ -1,4 +1,4 @@
-"""A text read aloud as OpenAI's own client asks for it, unmodified."""
+"""`POST /v1/audio/speech` with OpenAI's own client, unmodified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOUND_BYTES = 96_000  # a second
 
 
 def duration_s(content: bytes) -> float:
-    """How long a file plays, whatever its head says."""
+    """Return the duration of a file, whatever its header says."""
     with av.open(io.BytesIO(content), "r") as file:
         frames = list(file.decode(audio=0))
     return sum(frame.samples for frame in frames) / frames[0].sample_rate
@@ -56,7 +56,7 @@ async def test_a_text_is_spoken_in_every_format(
 
 
 @on_stage()
-async def test_speech_comes_while_it_is_made(stage: Stage) -> None:
+async def test_speech_is_streamed(stage: Stage) -> None:
     gate = stage.worker.script.gate = asyncio.Event()
     async with client_of(stage) as client:
         opened = client.audio.speech.with_streaming_response.create(**ASKED, response_format="pcm")
@@ -71,7 +71,9 @@ async def test_speech_comes_while_it_is_made(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("speech_format", "speed"), [("pcm", 1.5), ("wav", 0.25), ("mp3", 4.0)])
 @on_stage()
-async def test_speech_is_as_fast_as_asked(stage: Stage, speech_format: Any, speed: float) -> None:
+async def test_speech_has_the_requested_speed(
+    stage: Stage, speech_format: Any, speed: float
+) -> None:
     async with client_of(stage) as client:
         spoken = await client.audio.speech.create(
             **ASKED, response_format=speech_format, speed=speed
@@ -82,7 +84,7 @@ async def test_speech_is_as_fast_as_asked(stage: Stage, speech_format: Any, spee
 
 
 @on_stage()
-async def test_speech_comes_as_events(stage: Stage) -> None:
+async def test_speech_as_events(stage: Stage) -> None:
     async with client_of(stage) as client:
         answer = await client.audio.speech.create(
             **ASKED, response_format="pcm", stream_format="sse"
@@ -131,7 +133,7 @@ async def test_what_does_not_fit_names_its_field(
 
 
 @on_stage(service={"max_queue_size": 1})
-async def test_speech_waits_in_the_queue_and_hanging_up_frees_the_worker(stage: Stage) -> None:
+async def test_speech_waits_in_the_queue_and_a_disconnect_frees_the_worker(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
     async with client_of(stage) as client, asyncio.TaskGroup() as group:
         first = group.create_task(client.audio.speech.create(**ASKED))
@@ -149,7 +151,7 @@ async def test_speech_waits_in_the_queue_and_hanging_up_frees_the_worker(stage: 
 
 
 @on_stage()
-async def test_a_worker_that_dies_cuts_the_speech_off(stage: Stage) -> None:
+async def test_a_lost_worker_aborts_the_speech(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
     async with client_of(stage) as client:
         opened = client.audio.speech.with_streaming_response.create(**ASKED, stream_format="sse")
@@ -162,7 +164,7 @@ async def test_a_worker_that_dies_cuts_the_speech_off(stage: Stage) -> None:
 
 @pytest.mark.parametrize("speech_format", ["pcm", "mp3"])
 @on_stage()
-async def test_a_worker_that_dies_leaves_no_file_that_looks_whole(
+async def test_a_lost_worker_leaves_no_file_that_looks_complete(
     stage: Stage, speech_format: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.worker.script.gate = asyncio.Event()
@@ -188,7 +190,7 @@ async def test_a_text_without_words_is_refused(stage: Stage) -> None:
     assert raised.value.param == "input"
 
 
-def test_an_encoder_that_nobody_reads_ends() -> None:
+def test_an_encoder_without_a_reader_ends() -> None:
     async def samples() -> AsyncIterator[bytes]:
         while True:
             yield bytes(SOUND_BYTES)

@@ -32,7 +32,7 @@ FORCED: Any = {"type": "function", "function": {"name": "clock"}}
 
 
 @on_stage()
-async def test_an_answer_calls_functions(stage: Stage) -> None:
+async def test_a_response_calls_functions(stage: Stage) -> None:
     stage.worker.script.reply = CALLS
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
@@ -54,7 +54,7 @@ async def test_an_answer_calls_functions(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_calls_come_in_pieces(stage: Stage) -> None:
+async def test_calls_are_streamed(stage: Stage) -> None:
     stage.worker.script.reply = CALLS
     async with client_of(stage) as client:
         stream = await client.chat.completions.create(
@@ -71,7 +71,7 @@ async def test_calls_come_in_pieces(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_what_functions_returned_goes_back_in_the_order_of_the_calls(stage: Stage) -> None:
+async def test_function_outputs_are_fed_in_the_order_of_the_calls(stage: Stage) -> None:
     def call(call_id: str, name: str, arguments: str) -> Any:
         function = {"name": name, "arguments": arguments}
         return {"id": call_id, "type": "function", "function": function}
@@ -114,7 +114,7 @@ async def test_what_functions_returned_goes_back_in_the_order_of_the_calls(stage
     ],
 )
 @on_stage()
-async def test_a_choice_decides_how_the_answer_begins(
+async def test_the_tool_choice_determines_the_beginning_of_the_reply(
     stage: Stage, choice: Any, start: str
 ) -> None:
     stage.worker.script.reply = (CALLS[3].partition("\n")[2].partition("\n")[2], CALLS[4])
@@ -126,7 +126,7 @@ async def test_a_choice_decides_how_the_answer_begins(
 
 
 @on_stage()
-async def test_no_function_is_offered_where_none_may_be_called(stage: Stage) -> None:
+async def test_tool_choice_none_offers_no_function(stage: Stage) -> None:
     stage.worker.script.reply = CALLS
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
@@ -137,7 +137,7 @@ async def test_no_function_is_offered_where_none_may_be_called(stage: Stage) -> 
 
 
 @on_stage()
-async def test_one_call_ends_an_answer_that_may_have_only_one(stage: Stage) -> None:
+async def test_without_parallel_calls_one_call_ends_the_response(stage: Stage) -> None:
     stage.worker.script.reply = CALLS
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
@@ -147,7 +147,7 @@ async def test_one_call_ends_an_answer_that_may_have_only_one(stage: Stage) -> N
 
 
 @on_stage()
-async def test_a_spoken_answer_may_call_too(stage: Stage) -> None:
+async def test_a_spoken_response_may_call_too(stage: Stage) -> None:
     stage.worker.script.reply = CALLS
     async with client_of(stage) as client:
         answer = await client.chat.completions.create(
@@ -164,7 +164,7 @@ async def test_a_spoken_answer_may_call_too(stage: Stage) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @on_stage()
-async def test_an_invalid_call_is_an_error_with_a_name(stage: Stage, stream: bool) -> None:
+async def test_an_invalid_call_has_its_own_error_code(stage: Stage, stream: bool) -> None:
     stage.worker.script.reply = ('<tool_call>{"name": "shut', 'down", "arguments": {}}</tool_call>')
     async with client_of(stage) as client:
         with pytest.raises(openai.APIError, match="invalid tool call") as raised:

@@ -41,7 +41,7 @@ async def able(stage: Stage, by: str = "whisper") -> AsyncOpenAI:
 
 
 @on_stage()
-async def test_a_recording_comes_back_as_text_in_every_format(stage: Stage) -> None:
+async def test_a_recording_is_transcribed_in_every_format(stage: Stage) -> None:
     async with await able(stage) as client:
         create = client.audio.transcriptions.create
         plain = await create(
@@ -69,7 +69,7 @@ async def test_a_recording_comes_back_as_text_in_every_format(stage: Stage) -> N
 
 
 @on_stage()
-async def test_what_webvtt_would_read_as_marks_is_escaped(stage: Stage) -> None:
+async def test_webvtt_markup_is_escaped(stage: Stage) -> None:
     async with await able(stage) as client:
         stage.worker.script.transcript = ({"start_s": 0.0, "end_s": 1.0, "text": "R&B <b> -->"},)
         create = client.audio.transcriptions.create
@@ -78,7 +78,7 @@ async def test_what_webvtt_would_read_as_marks_is_escaped(stage: Stage) -> None:
 
 
 @on_stage()
-async def test_a_stream_says_each_passage_and_then_everything(stage: Stage) -> None:
+async def test_a_stream_sends_each_passage_and_then_the_whole_text(stage: Stage) -> None:
     async with await able(stage) as client:
         stream = await client.audio.transcriptions.create(model="x", file=FILE, stream=True)
         events = [event async for event in stream]
@@ -89,7 +89,7 @@ async def test_a_stream_says_each_passage_and_then_everything(stage: Stage) -> N
 
 
 @on_stage()
-async def test_the_model_waits_for_its_place_in_the_queue_and_whisper_not(
+async def test_the_model_queues_and_whisper_does_not(
     stage: Stage,
 ) -> None:
     async with await able(stage, by="model") as client:
@@ -112,7 +112,7 @@ async def _never(ticket: object) -> None:
 
 
 @on_stage()
-async def test_what_cannot_be_done_is_said_with_the_field(stage: Stage) -> None:
+async def test_errors_name_the_field(stage: Stage) -> None:
     async with client_of(stage) as client:
         with pytest.raises(openai.APIStatusError) as none:
             await client.audio.transcriptions.create(model="x", file=FILE)
@@ -134,7 +134,7 @@ async def test_what_cannot_be_done_is_said_with_the_field(stage: Stage) -> None:
             await create(model="x", file=FILE)
 
 
-def test_a_worker_writes_down_the_speech_in_a_recording_and_says_when_it_cannot() -> None:
+def test_a_worker_transcribes_a_recording_and_reports_failures() -> None:
     async def talk() -> None:
         runtime = WorkerRuntime(FakeBackend, 1, make_transcriber=lambda backend: FakeTranscriber())
         silence = np.zeros(16_000, "<f4").tobytes()

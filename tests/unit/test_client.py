@@ -1,4 +1,4 @@
-"""What our Python client does without a server: its inbox, sound and messages."""
+"""The Python client without a server: inbox, audio and messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_full_inbox_holds_its_reader_back() -> None:
     asyncio.run(test())
 
 
-def test_a_newer_place_in_the_queue_takes_that_of_an_older_one() -> None:
+def test_a_newer_queue_position_replaces_an_older_one() -> None:
     async def test() -> None:
         inbox: Inbox[Any] = Inbox()
         for position in range(2 * INBOX_EVENTS, 0, -1):
@@ -80,7 +80,7 @@ FLOATS = [0.0, 0.5, -1.0]
     ],
     ids=lambda sound: type(sound).__name__,
 )
-def test_sound_of_each_kind_becomes_the_same(sound: Any) -> None:
+def test_audio_of_each_type_is_converted_alike(sound: Any) -> None:
     samples = float_samples(sound)
     assert list(samples) == FLOATS
     assert to_base64(samples) == "AAAAAAAAAD8AAIC/"
@@ -95,7 +95,7 @@ def test_sound_of_each_kind_becomes_the_same(sound: Any) -> None:
         (b"123", "even number"),
     ],
 )
-def test_other_sound_is_refused(sound: Any, why: str) -> None:
+def test_other_audio_is_refused(sound: Any, why: str) -> None:
     with pytest.raises(SoundError, match=why):
         float_samples(sound)
 
@@ -110,12 +110,12 @@ def test_a_file_of_another_rate_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', "hello", b"\xff"])
-def test_what_is_no_message_is_refused(text: str | bytes) -> None:
+def test_invalid_messages_are_refused(text: str | bytes) -> None:
     with pytest.raises(ProtocolError, match="not a message"):
         _parse(text)
 
 
-def test_a_message_may_hold_more_than_is_known_but_not_less() -> None:
+def test_unknown_fields_are_ignored_and_missing_ones_refused() -> None:
     message = {"type": "paused", "timeout": 5.0, "since": "the next version"}
     assert _build(events.Paused, _parse(json.dumps(message))) == events.Paused("paused", 5.0)
     with pytest.raises(ProtocolError, match="paused without 'timeout'"):

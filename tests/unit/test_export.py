@@ -1,4 +1,4 @@
-"""The exported protocol says what the models and tables say, neither more nor less."""
+"""The exported protocol agrees with the models and tables."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def files() -> dict[str, str]:
 # --- the files ---
 
 
-def test_the_committed_files_are_true(files: dict[str, str]) -> None:
+def test_the_committed_files_are_up_to_date(files: dict[str, str]) -> None:
     assert export.differences(ROOT, files) == [], "run `make protocol`"
 
 
-def test_what_is_written_is_right(
+def test_the_written_files_are_valid(
     tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export.main(["--root", str(tmp_path)]) == 0
@@ -68,7 +68,7 @@ def test_what_is_written_is_right(
     assert capsys.readouterr().err == ""
 
 
-def test_check_writes_nothing_and_names_what_differs(
+def test_check_writes_nothing_and_names_differences(
     tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export.main(["--root", str(tmp_path), "--check"]) == 1
@@ -96,7 +96,7 @@ def union_members(union: Any) -> list[type[BaseModel]]:
 
 
 def fetched(document: dict[str, Any], reference: str) -> Any:
-    """What a reference inside the document stands for."""
+    """Resolve a reference inside the document."""
     found: Any = document
     for part in reference.removeprefix("#/").split("/"):
         found = found[part]
@@ -136,7 +136,7 @@ def test_every_message_of_the_unions_is_there(name: str, document: dict[str, Any
             }
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_every_reference_resolves(document: dict[str, Any]) -> None:
     found = references(document)
     assert len(found) > 100
     for reference in found:
@@ -147,7 +147,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 
 def test_the_document_has_the_form_of_its_standard(document: dict[str, Any]) -> None:
-    """What AsyncAPI 3.0.0 demands of the parts that are used here."""
+    """Requirements of AsyncAPI 3.0.0 for the parts used here."""
     assert document["asyncapi"] == "3.0.0"
     assert {"title", "version"} <= document["info"].keys()
     for server in document["servers"].values():
@@ -228,7 +228,7 @@ def test_both_refuse_the_same(socket: Socket, message: type[WireModel]) -> None:
         assert not is_accepted(socket.client, value), value
 
 
-def test_what_may_be_left_out_has_the_models_default() -> None:
+def test_optional_fields_have_the_models_default() -> None:
     for socket in SOCKETS:
         for message in socket.messages(Side.CLIENT):
             schema = schema_of(socket, Side.CLIENT, message)
@@ -272,10 +272,10 @@ UNTOLD = frozenset(
         ErrorCode.NOT_AVAILABLE,
     }
 )
-"""Codes that no socket tells: they are answers over HTTP, or the socket does not open at all."""
+"""Codes without a message on a socket: HTTP errors, or refused handshakes."""
 
 
-def test_every_code_has_its_place() -> None:
+def test_every_code_is_documented() -> None:
     told = [use.code for use in USES]
     assert len(told) == len(set(told))
     assert {*told, *UNTOLD} == set(ErrorCode) and not {*told} & UNTOLD
@@ -287,7 +287,7 @@ def test_every_code_has_its_place() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_machines_say_only_codes_that_are_told(name: str) -> None:
+def test_machines_use_only_documented_codes(name: str) -> None:
     """Every phase, every event, as far as one step goes."""
     protocol = PROTOCOLS[name]
     errors = {use.code for use in uses_on(name) if name in use.errors}

@@ -1,4 +1,4 @@
-"""The exported pages name every field, code, event and phase; the JavaScript module is sound."""
+"""The exported pages name every field, code, event and phase; the JavaScript module is valid."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_object_has_a_section(socket: Socket) -> None:
             assert f"| `{field}` |" in told[name]
 
 
-def test_a_row_tells_default_and_range() -> None:
+def test_a_row_has_default_and_range() -> None:
     page = PAGES["duplex"]
     assert "| `top_p` | number | `0.8` | above 0, at most 1 | Nucleus" in page
     assert (
@@ -159,7 +159,7 @@ def test_every_change_of_phase_is_drawn_or_named(name: str) -> None:
     assert ends <= set(ends_of_all(table)), "only GPT-Live goes on after what it cannot read"
 
 
-def test_a_bar_in_a_cell_is_no_border() -> None:
+def test_a_bar_in_a_cell_is_escaped() -> None:
     assert table(("a",), [("b | c",)]) == "| a |\n|---|\n| b \\| c |"
     assert table(("a",), []) == ""
 

@@ -1,4 +1,4 @@
-"""Every field of every event of Realtime's and GPT-Live's clients, changed in every way.
+"""Every field of every client event of Realtime and GPT-Live, mutated in every way.
 
 The events are made from the schemas. Each is right but for one field, so whatever is wrong with it
 has to be named by that field, or by what it stands in; the session goes on, and ends once.
@@ -149,7 +149,7 @@ def test_there_is_an_event_of_every_type(module: Any) -> None:
     assert {event["type"] for event in events(module)} == set(module.EVENT_TYPES)
 
 
-def test_every_change_of_a_realtime_event_is_named_and_ends_nothing() -> None:
+def test_every_mutation_of_a_realtime_event_is_named_and_ends_no_session() -> None:
     scene, count = RealtimeScene(), 0
     for text, place in mutants(realtime):
         count += 1
@@ -163,7 +163,7 @@ def test_every_change_of_a_realtime_event_is_named_and_ends_nothing() -> None:
     assert scene.releases == 1 and count >= FEWEST / 2, count
 
 
-def test_every_change_of_a_live_event_is_named_and_ends_nothing() -> None:
+def test_every_mutation_of_a_live_event_is_named_and_ends_no_session() -> None:
     scene, count = LiveScene(), 0
     scene.start()
     for text, place in mutants(gpt_live):

@@ -1,4 +1,4 @@
-"""The library's records: names, defaults, ranges; and what holds for every model."""
+"""The library's models: names, defaults, ranges; and rules for every model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def all_models(base: type[WireModel] = WireModel) -> Iterator[type[WireModel]]:
 
 
 def refused(model: type[BaseModel], **fields: Any) -> str:
-    """Return what is said when `fields` are refused."""
+    """Return the error for `fields`."""
     with pytest.raises(ValidationError) as caught:
         model.model_validate(fields)
     return str(caught.value)
@@ -63,7 +63,7 @@ def test_every_model_is_frozen_and_every_field_is_described(model: type[WireMode
         assert computed.description, f"{model.__name__}.{name} has no description"
 
 
-def test_importing_the_words_imports_nothing_heavy() -> None:
+def test_importing_the_schemas_imports_nothing_heavy() -> None:
     code = (
         "import sys, core.schemas.chat, core.schemas.worker, core.capabilities, core.endpointing;"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
@@ -107,7 +107,7 @@ def test_messages_take_text_or_items(role: Role) -> None:
     refused(Message, role="nobody", content="text")
 
 
-def test_paths_of_the_server_are_told_apart_from_sound() -> None:
+def test_server_paths_are_distinct_from_audio() -> None:
     assert TTSConfig(enabled=True).ref_audio_path is None
     assert TTSConfig(enabled=True, ref_audio_data="AAAA").server_paths == ()
     assert TTSConfig(enabled=True, ref_audio_path="a.wav").server_paths == ("ref_audio_path",)
@@ -183,7 +183,7 @@ def test_chat_request_from_json_with_every_kind_of_content() -> None:
         {"top_p": 0},
     ],
 )
-def test_duplex_refuses_what_it_cannot_do(wrong: dict[str, Any]) -> None:
+def test_duplex_refuses_unsupported_settings(wrong: dict[str, Any]) -> None:
     assert next(iter(wrong)) in refused(DuplexConfig, **wrong)
 
 
@@ -195,7 +195,7 @@ def test_duplex_custom_and_unknown_settings() -> None:
     assert DuplexConfig().unknown_keys == ()
 
 
-def test_what_is_out_of_range_is_refused() -> None:
+def test_values_out_of_range_are_refused() -> None:
     refused(ImageConfig, max_slice_nums=17)
     refused(StreamingChunk, chunk_index=-1)
 

@@ -214,7 +214,13 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         return (
             None
             if files is None
-            else parts_of(base, files, settings.cascade, settings.transcription.whisper_path)
+            else parts_of(
+                base,
+                files,
+                settings.cascade,
+                settings.transcription.whisper_path,
+                settings.service.worker_slots or 1,
+            )
         )
 
     return CascadeBackend(

@@ -205,7 +205,8 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         files = find(settings.service.data_dir / CASCADE_FOLDER, published)
         if files is None:
             return None
-        return parts_of(base, files, settings.cascade, settings.transcription.whisper_path)
+        whisper, slots = settings.transcription.whisper_path, settings.service.worker_slots or 1
+        return parts_of(base, files, settings.cascade, whisper, slots)
 
     return CascadeBackend(
         real,

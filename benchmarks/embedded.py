@@ -1,9 +1,8 @@
-"""What the cascade reaches: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`.
+"""Gates of the cascade: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`.
 
-Runs the real parts behind the worker's views, without sockets; a real worker for its memory alone.
-Questions are synthesized with natural voices, replies with the cascade's own; Whisper tiny.en
-judges words, DNSMOS quality, patterns the answers. A figure that could not be measured is absent,
-and counts as not reached.
+Runs the real parts behind the worker's views without sockets; memory and start use a real system.
+Natural voices ask, the cascade's own answers; Whisper tiny.en judges words, DNSMOS quality, and
+patterns the answers. A figure that is absent was not reached.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ from core.serving.transcribers import LoopThreads, WhisperTranscriber
 from core.vad import SileroVad
 from core.whisper_process import WhisperProcess
 
-VOICES: Final = Path("data/nano_gates")  # where `benchmarks.nano` keeps them
+VOICES: Final = Path("data/nano_gates")  # shared with `benchmarks.nano`
 DOWNLOADS: Final = "downloads"  # of that folder
 
 
 async def answer(parts: Parts, history: list[Message], question: str) -> str:
-    """Ask in text, greedily; the history grows."""
+    """Ask in text, with greedy sampling; both lines are appended to the history."""
     history.append(Message(role=Role.USER, content=question))
     greedy = GenerationConfig(do_sample=False, max_new_tokens=80)
     view = CascadeChatView(parts, LoopThreads())
@@ -91,7 +90,7 @@ async def measure_recognition(parts: Parts, report: Report, folder: Path) -> Non
 
 
 async def measure_synthesis(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors and quality of spoken replies, and how long synthesis takes."""
+    """Word errors, quality and speed of synthesis."""
     if not report.answers:
         await measure_answers(parts, report, folder)
     texts = [text for _, text in report.answers]
@@ -118,7 +117,7 @@ async def _error_rate(parts: Parts, texts: Sequence[str], sounds: Sequence[Float
 
 
 Stage = Callable[[Parts, Report, Path], Awaitable[None]]
-"""Measures some gates; the folder has the natural voices."""
+"""Measures some gates; the folder contains the natural voices."""
 
 STAGES: Final[dict[str, Stage]] = {
     "answers": measure_answers,
@@ -132,7 +131,7 @@ START: Final = "start"  # only where it is named: it downloads everything once m
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
-    """Measure with the parts that these files are."""
+    """Measure with the parts loaded from these files."""
     process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
     language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")
@@ -147,13 +146,13 @@ async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], repo
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="Where the cascade's files are.")],
-    report: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of the cascade's files.")],
+    report: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
     gate: Annotated[
         list[str] | None,
         typer.Option(help=f"Of {', '.join([*STAGES, MEMORY, START])}; repeatable."),
     ] = None,
-    voices: Annotated[Path, typer.Option(help="Keeps the natural voices.")] = VOICES,
+    voices: Annotated[Path, typer.Option(help="Folder of the natural voices.")] = VOICES,
 ) -> None:
     """Measure the cascade and print its gates."""
     files = find(folder)

@@ -1,4 +1,4 @@
-"""How the cascade takes turns in a call, and gives them back."""
+"""Turn-taking of the cascade in calls: latency, false starts, stop and echo."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from core.serving.transcribers import LoopThreads
 
 ECHO_GAIN: Final = 0.3
 LATE_S: Final = 1.5
-UNIT_LIMIT_S: Final = 60.0  # a unit may take what its reply takes: that is what is measured
-REPLY_UNITS: Final = 4  # most that are waited for
+UNIT_LIMIT_S: Final = 60.0  # a unit may wait for its reply, since that time is measured
+REPLY_UNITS: Final = 4  # of silence for the reply to begin in
 NOISE_S: Final = 20.0
-ECHO_WORDS: Final = 6  # the newest of the reply, which come back from the loudspeaker
+ECHO_WORDS: Final = 6  # latest of the reply, played back as its echo
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What became of a second of a call; times in seconds.
+    """The result of one second of a call; times in seconds.
 
     Attributes:
-        is_last: a reply ends with it by itself.
-        first_sound_s: from its arrival to the first of its sound, or to its end without any.
-        spent_s: until its end.
+        is_last: a complete reply ends with it.
+        first_sound_s: from the arrival of the second to its first audio, or else to its result.
+        spent_s: from the arrival of the second to its result.
     """
 
     speaks: bool
@@ -47,7 +47,7 @@ class Unit:
 
 
 class Call:
-    """A call at the pace of the units, not of the clock: what waits is computing alone."""
+    """A call paced by its units, so that a slow machine drops no unit."""
 
     def __init__(self, parts: Parts) -> None:
         self.view = CascadeDuplexView(parts, LoopThreads())
@@ -57,10 +57,7 @@ class Call:
         await self.view.begin(config=DuplexConfig(force_listen_count=0), early_audio=True)
 
     async def units(self, sound: FloatArray) -> list[Unit]:
-        """Send whole seconds; where one took less than a second, the rest of it passes first.
-
-        So what the cascade does between two seconds has the time that it has in a call.
-        """
+        """Send whole seconds, at most one per second, so that work between units has its time."""
         made = []
         for at in range(0, len(sound) - INPUT_SAMPLE_RATE_HZ + 1, INPUT_SAMPLE_RATE_HZ):
             began_s = time.perf_counter()
@@ -87,13 +84,13 @@ class Call:
         return made
 
     async def end(self) -> None:
-        """End what is being said."""
+        """End the current reply."""
         self.view.set_break()
         await self.units(room(1))
 
 
 async def measure_turns(parts: Parts, report: Report, folder: Path) -> None:
-    """When the cascade begins to speak after spoken questions, and in none."""
+    """Measure when replies to spoken questions begin, and replies to noise."""
     early = late = 0
     waits: list[float] = []
     questions = [*(question for question, _ in CLOSED), *OPEN]
@@ -125,7 +122,7 @@ async def measure_turns(parts: Parts, report: Report, folder: Path) -> None:
 
 
 async def measure_interruption(parts: Parts, report: Report, folder: Path) -> None:
-    """Whether "stop" ends a reply, and its own echo none; how long speaking units take."""
+    """Measure whether "stop" ends a reply and an echo does not, and the time of speaking units."""
     stopped: list[bool] = []
     ignored: list[bool] = []
     spent_s: list[float] = []
@@ -156,7 +153,7 @@ async def measure_interruption(parts: Parts, report: Report, folder: Path) -> No
 
 
 def was_stopped(units: Sequence[Unit]) -> bool | None:
-    """Return whether a reply was broken off in these units; None if it ended by itself."""
+    """Return whether a reply was stopped in these units; None if it was complete first."""
     for unit in units:
         if not unit.speaks:
             return True
@@ -166,13 +163,13 @@ def was_stopped(units: Sequence[Unit]) -> bool | None:
 
 
 def is_ignored(units: Sequence[Unit]) -> bool:
-    """Return whether a reply went on to its end or to theirs, and no other began."""
+    """Return whether a reply continued to its end or to the last unit, and no other began."""
     end = next((number for number, unit in enumerate(units) if unit.is_last), len(units))
     before, behind = units[:end], units[end + 1 :]
     return all(unit.speaks for unit in before) and not any(unit.speaks for unit in behind)
 
 
 def _in_seconds(sound: FloatArray) -> FloatArray:
-    """Fill up to whole seconds, and add one, in which what was said takes effect."""
+    """Pad to whole seconds, and add one in which the speech takes effect."""
     filled = -(-len(sound) // INPUT_SAMPLE_RATE_HZ) + 1
     return np.pad(sound, (0, filled * INPUT_SAMPLE_RATE_HZ - len(sound)))

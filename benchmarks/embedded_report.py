@@ -1,4 +1,4 @@
-"""Figures of the cascade beside their limits."""
+"""Figures of the cascade and their limits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.table import Table
 
 @dataclass
 class Report:
-    """Figures, and what was said.
+    """Figures with their limits, and the answers.
 
     Attributes:
         figures: by name; shares from 0 to 1, times in seconds.
-        limits: by the same names: the limit, and whether a figure has to stay below it.
-        cases: by the same names: how many cases stand behind a figure.
-        answers: questions with what came.
+        limits: by name: the limit, and whether it is an upper one.
+        cases: by name: number of cases.
+        answers: questions and answers.
         points: of open questions.
     """
 
@@ -28,13 +28,12 @@ class Report:
     points: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, figure: float, limit: float, cases: int, *, is_most: bool) -> None:
-        """Note a figure with its gate."""
+        """Add a figure with its limit."""
         self.figures[name] = round(figure, 4)
         self.limits[name] = limit, is_most
         self.cases[name] = cases
 
     def is_reached(self, name: str) -> bool:
-        """Return whether a figure keeps its limit."""
         limit, is_most = self.limits[name]
         return self.figures[name] <= limit if is_most else self.figures[name] >= limit
 

@@ -1,4 +1,4 @@
-"""What the cascade listens to: natural voices of `benchmarks.nano`, in a room or in noise.
+"""Test audio: natural voices of `benchmarks.nano`, the cascade's own, room tone and noise.
 
 All audio is [T] float32 at 16 kHz.
 """
@@ -26,7 +26,7 @@ SILENCE_LEVEL: Final = 0.005  # of full scale
 
 
 def spoken(texts: Sequence[str], folder: Path, seed: int = 0) -> list[FloatArray]:
-    """Synthesize texts with natural voices in turn; what an earlier run made is read from `folder`.
+    """Synthesize texts with alternating natural voices; results are cached in `folder`.
 
     Raises:
         InputError: the voices cannot be downloaded.
@@ -44,18 +44,18 @@ def by_cascade(synthesizer: Synthesizer, text: str) -> FloatArray:
 
 
 def voiced(samples: FloatArray) -> FloatArray:
-    """Cut the silence off both ends, so that the end of a recording is the end of its speech."""
+    """Trim silence, so that the recording ends with its speech."""
     loud = np.flatnonzero(np.abs(samples) > SILENCE_LEVEL)
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
 
 def in_room(samples: FloatArray) -> FloatArray:
-    """Put a quiet room around a recording, as a turn has it."""
+    """Add room tone before and after a recording."""
     return np.concatenate([room(ROOM_AROUND_S), samples, room(ROOM_AROUND_S)])
 
 
 def room(length_s: float, seed: int = 0) -> FloatArray:
-    """Return the noise of a quiet room."""
+    """Return room tone."""
     noise = np.random.default_rng(seed).normal(0, ROOM_LEVEL, int(length_s * INPUT_SAMPLE_RATE_HZ))
     return noise.astype(np.float32)
 

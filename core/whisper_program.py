@@ -1,6 +1,6 @@
-"""The program that `core.whisper_process` starts: Whisper over CTranslate2, request by request.
+"""Whisper over CTranslate2, started by `core.whisper_process`.
 
-It reads requests from standard input until that ends, and writes one answer to each.
+It answers requests from standard input, one after the other, until the input ends.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from core.process_memory import trim_heap
 ENGLISH: Final = "en"
 ROUNDED_DIGITS: Final = 3
 FRAMES_PER_S: Final = 100  # of the spectrogram
-# Ours: Whisper reads thirty seconds, of which a short turn fills a few. To encode these alone takes
-# a sixth of the time; with less silence behind them than this it repeats itself too often.
+# Ours: Whisper's window is 30 s. Encoding only the audio of a short turn takes a sixth of the time;
+# with less silence after it, transcripts repeat themselves too often.
 SHORT_S: Final = 15.0
 SILENCE_BEHIND_S: Final = 4.0
-TOKENS_PER_S: Final = 8  # ours: twice what a fast speaker needs
+TOKENS_PER_S: Final = 8  # ours: twice the rate of a fast speaker
 FEWEST_TOKENS: Final = 16
-PHRASE_WORDS: Final = 4  # that occur twice are perhaps a loop
+PHRASE_WORDS: Final = 4  # a phrase of this length that occurs twice may be a loop
 
 
 class ShortWhisper(WhisperModel):  # type: ignore[misc]  # the library has no types
-    """Encodes short recordings without filling them up to thirty seconds."""
+    """Encodes short recordings without padding them to 30 s."""
 
     is_short = False
 
@@ -58,7 +58,7 @@ def transcribed(
 ) -> dict[str, Any]:
     """Transcribe [T] float32 samples at 16 kHz.
 
-    A short recording is encoded alone; where that ends in a loop, once more with the whole window.
+    A short recording is encoded without padding, and again with padding if its transcript loops.
     """
     length_s = len(samples) / model.feature_extractor.sampling_rate
     model.is_short = length_s <= SHORT_S
@@ -91,7 +91,7 @@ def _attempt(
         beam_size=1,
         temperature=options["temperature"],
         initial_prompt=options["prompt"] or None,
-        condition_on_previous_text=False,  # a loop in one window does not spread to the next
+        condition_on_previous_text=False,  # a loop stays in its window
         max_new_tokens=most_tokens,
     )
     passages = [

@@ -1,4 +1,4 @@
-"""Models when none is configured: the embedded one, else a toy; and the fetch of the cascade."""
+"""Default models: the embedded one, otherwise a toy; and the download of the cascade."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EMBEDDED_SOURCE = PROJECT_ROOT / "assets" / "nano"
 async def ensure_checkpoint(
     planner: Planner, display: Display, pace: Pace, source: Path = EMBEDDED_SOURCE
 ) -> Path:
-    """Return the default checkpoint, made if missing; a StartError if not even the toy can be."""
+    """Return the default checkpoint, made if missing; raises StartError if that fails."""
     data_dir = planner.settings.service.data_dir
     toy = data_dir / TOY_FOLDER
     if await _ensure_embedded(planner, display, pace, source / SUMS_FILE):
@@ -55,7 +55,7 @@ async def ensure_checkpoint(
 
 
 def shown(path: Path) -> str:
-    """Return a path for people: relative to `HOME` if it lies there."""
+    """Return a path for display, relative to `HOME` if it is below it."""
     return str(path.relative_to(HOME)) if path.is_relative_to(HOME) else str(path)
 
 
@@ -68,14 +68,14 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 async def _ensure_embedded(planner: Planner, display: Display, pace: Pace, sums: Path) -> bool:
-    """Assemble the embedded checkpoint unless its newest form is there; return whether it is."""
+    """Assemble the embedded checkpoint if it is not current; return whether there is one."""
     folder = planner.settings.service.data_dir / EMBEDDED_FOLDER
     newest, exists = _content(sums), _is_checkpoint(folder)
     if planner.settings.model.embedded == "toy" or newest is None:
         return False
     if exists and _content(folder / SUMS_FILE) == newest:
         return True
-    display.say(f"Assembling the embedded model in {shown(folder)}: once, 70 MB to fetch")
+    display.say(f"Assembling the embedded model in {shown(folder)}: a single download of 70 MB")
     command = planner.programs.embedded_checkpoint
     flags = ("--earlier", str(folder)) if exists else ()
     if not await _make(planner, display, pace, folder, command, *flags):
@@ -93,7 +93,7 @@ async def _make(
     command: tuple[str, ...],
     *flags: str,
 ) -> str:
-    """Run a command that writes a checkpoint; return how it failed, or an empty text."""
+    """Run a command that writes a checkpoint; return the failure, empty on success."""
     partial = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ async def _make(
 
 
 class Fetching:
-    """One fetch, from the check whether it is needed to its end."""
+    """The download of the cascade's files in the background."""
 
     def __init__(self, planner: Planner, display: Display, pace: Pace) -> None:
         self._planner = planner
@@ -128,20 +128,19 @@ class Fetching:
         self._child: Child | None = None
 
     async def start(self) -> None:
-        """Start it unless the files are there and right; an OSError if it cannot be started."""
+        """Start the download unless the files are there and intact; raises OSError."""
         folder = self._data_dir / CASCADE_FOLDER
-        has_own = self._planner.settings.cascade.llm_url is None  # a language model of its own
-        if await asyncio.to_thread(find, folder, LANGUAGE_MODEL_SHA256 if has_own else None):
-            self._display.say("The cascade is here and answers as soon as it is loaded.")
+        is_local = self._planner.settings.cascade.llm_url is None  # the language model
+        if await asyncio.to_thread(find, folder, LANGUAGE_MODEL_SHA256 if is_local else None):
+            self._display.say("The cascade's files are complete; it answers once it is loaded.")
             return
         self._display.say(
-            f"Fetching the cascade, {0.6 if has_own else 0.1} GB, once: three small models in a "
-            "row that stand in for MiniCPM-o and talk about anything. model.embedded: nano does "
-            "without."
+            f"Downloading the cascade once, {0.6 if is_local else 0.1} GB: three small models that "
+            "stand in for MiniCPM-o and talk about anything. model.embedded: nano skips this."
         )
         whisper = self._data_dir / EMBEDDED_FOLDER / WHISPER_FOLDER
         flags = ["--whisper", str(whisper)] if whisper.is_dir() else []
-        flags += [] if has_own else ["--no-language-model"]
+        flags += [] if is_local else ["--no-language-model"]
         self._child = Child(
             (*self._planner.programs.cascade, str(folder), *flags),
             environment=self._planner.environment,
@@ -150,7 +149,7 @@ class Fetching:
         )
 
     async def watch(self) -> str:
-        """Show its progress until it ends; return why it failed, or an empty text."""
+        """Show the progress until the end; return the failure, empty on success."""
         if self._child is None:
             return ""
         with self._display.loading() as bars:
@@ -161,13 +160,13 @@ class Fetching:
             if self._child.succeeded and progress:
                 bars.show([_loading(progress)])
         if self._child.succeeded:
-            self._display.say("The cascade is complete: new conversations are its.", "green")
+            self._display.say("The cascade is complete and serves new conversations.", "green")
             return ""
         self._display.quote("It printed:", self._child.last_lines())
-        return (progress and progress.problem) or f"fetching it {self._child.how_it_ended}"
+        return (progress and progress.problem) or f"the download {self._child.how_it_ended}"
 
     async def stop(self) -> None:
-        """End it; what was fetched stays, and the next start continues from there."""
+        """Stop the download; the next start resumes it."""
         if child := self._child:
             child.kill()
             await until(lambda: child.has_ended, self._pace.poll_s, self._pace.end_margin_s)
@@ -179,7 +178,7 @@ class Fetching:
 
 def _loading(progress: FetchProgress | None) -> Loading:
     if progress is None or not progress.total_bytes:
-        return Loading("cascade", "starting to fetch")
-    stage = f"fetching {progress.total_bytes / BYTES_PER_MB:.0f} MB"
+        return Loading("cascade", "starting the download")
+    stage = f"downloading {progress.total_bytes / BYTES_PER_MB:.0f} MB"
     share, is_done = progress.done_bytes / progress.total_bytes, progress.state == "complete"
     return Loading("cascade", "complete" if is_done else stage, share, is_done)

@@ -179,7 +179,11 @@ class CascadeBackend:
 
 
 def parts_of(
-    base: RealBackend, files: CascadeFiles, settings: CascadeSettings, whisper_path: Path | None
+    base: RealBackend,
+    files: CascadeFiles,
+    settings: CascadeSettings,
+    whisper_path: Path | None,
+    conversations: int,
 ) -> Parts:
     """Load the parts, or raise `ModelError`.
 
@@ -188,6 +192,7 @@ def parts_of(
         files: the default models.
         settings: may name another language model.
         whisper_path: another transcriber, in CTranslate2's format.
+        conversations: at the same time.
     """
     synthesizer = HibariSynthesizer(files.voice)
     transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
@@ -196,7 +201,7 @@ def parts_of(
         key = settings.llm_key.get_secret_value() if settings.llm_key else None
         language_model = ChatEndpoint(settings.llm_url, settings.llm_model, key)
     else:
-        process = LlamaProcess(files.language_model)
+        process = LlamaProcess(files.language_model, conversations=conversations)
         process.url()
         language_model = LocalLanguageModel(process, LANGUAGE_NAME)
     vision = NanoVision(base.open_chat) if base.facts().kind is ModelKind.NANO else None

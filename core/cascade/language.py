@@ -116,9 +116,15 @@ class LlamaProcess:
     """A llama.cpp server for one model file, in its own process; methods block."""
 
     def __init__(
-        self, model: Path, program: Sequence[str] = (sys.executable, "-m", PROGRAM)
+        self,
+        model: Path,
+        program: Sequence[str] = (sys.executable, "-m", PROGRAM),
+        *,
+        conversations: int = 1,
     ) -> None:
-        self._command = [*program, str(model)]
+        """Start nothing yet; `conversations` can be answered at the same time."""
+        self._model = model
+        self._command = [*program, str(model), str(conversations)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._url = ""
@@ -176,7 +182,7 @@ class LlamaProcess:
             watch.cancel()
         if not address:
             self.kill()
-            raise ModelError(f"llama.cpp cannot serve {self._command[-1]}.")
+            raise ModelError(f"llama.cpp cannot serve {self._model}.")
         self._url = f"{address.rstrip('/')}/v1"
 
 

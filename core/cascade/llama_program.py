@@ -14,22 +14,22 @@ import xllamacpp
 
 from core.process_memory import unmap_pages
 
-SLOTS: Final = 2  # cached prompts: the conversation's, and one for a concurrent request
-CONTEXT_TOKENS: Final = 5_120  # shared by both, 12 KB each: room for two long English prompts
+CONTEXT_TOKENS: Final = 4_096  # of a conversation, 12 KB each
+SPARE_SLOTS: Final = 1  # for the prompt of the next conversation, within the same memory
 BATCH_TOKENS: Final = 128  # smaller than the default, to save memory at no cost on a CPU
 THREADS_MAX: Final = 4  # ours: more hardly help a model of this size
 
 
 def main() -> None:
     """Serve the model file given on the command line, and print the server's address."""
-    path = sys.argv[1]
+    path, conversations = sys.argv[1], int(sys.argv[2])
     key = sys.stdin.readline().strip()
     threads = min(THREADS_MAX, len(os.sched_getaffinity(0)))
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.api_keys = [key]
-    params.n_parallel = SLOTS
-    params.n_ctx = CONTEXT_TOKENS
+    params.n_parallel = conversations + SPARE_SLOTS
+    params.n_ctx = conversations * CONTEXT_TOKENS
     params.kv_unified = True
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     for cpu in (params.cpuparams, params.cpuparams_batch):

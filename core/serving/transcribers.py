@@ -1,7 +1,6 @@
 """Transcribers of a worker: Whisper in its own process, or the model by its transcription prompt.
 
-Both take one request at a time. What waits is bounded; a request that does not fit any more is
-refused, and those before it keep their places.
+Both take one request at a time, with a bounded queue that refuses what does not fit.
 """
 
 from __future__ import annotations
@@ -45,36 +44,36 @@ from settings.sections import TranscribesBy
 
 T = TypeVar("T")
 
-LIVE_LIMIT_S: Final = 120.0  # ours: a later caption would be of no use
+LIVE_LIMIT_S: Final = 120.0  # ours: a later caption is useless
 
-# Ours: with more ahead of it a caption would come minutes after what it belongs to.
+# Ours: with a longer queue, captions would be minutes late.
 WAITING_MAX: Final = 16
 WAITING_MAX_S: Final = 900.0
-# Published with MiniCPM-o for the recognition of speech; the text comes before the sound.
+# Published with MiniCPM-o for speech recognition; the prompt precedes the audio.
 TRANSCRIPTION_PROMPT: Final = (
     "Please listen to the audio snippet carefully and transcribe the content.\n"
 )
-TOKENS_PER_S: Final = 8  # ours: twice what a fast speaker needs
+TOKENS_PER_S: Final = 8  # ours: twice the rate of a fast speaker
 FEWEST_TOKENS: Final = 32
-# How a recording is cut: Whisper takes 30 s at once.
+# Segmentation of recordings; Whisper's window is 30 s.
 FILE_OPTIONS: Final = EndpointOptions(
     threshold=0.5, min_silence_duration_ms=500, speech_pad_ms=200, max_speech_duration_s=28.0
 )
 
 
 class LoopThreads:
-    """Runs a view's blocking work on the event loop's own threads, outside of any session."""
+    """Runs a view's blocking work on the event loop's threads, outside of any session."""
 
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode media; a question about sound has none."""
+        """Decode media."""
         return read_media(items)
 
 
 class Waiting:
-    """Counts the requests of one transcriber, the one under way included."""
+    """Queue limits of one transcriber; the running request counts, too."""
 
     def __init__(self, most: int = WAITING_MAX, most_s: float = WAITING_MAX_S) -> None:
         self._most = most
@@ -84,7 +83,7 @@ class Waiting:
 
     @contextmanager
     def place(self, samples: FloatArray) -> Iterator[None]:
-        """Count a request while it waits or runs; raises `TranscriberBusyError`."""
+        """Count a request for the block; raises `TranscriberBusyError` if the queue is full."""
         length_s = duration_s(samples)
         is_too_long = self._count > 0 and self._sound_s + length_s > self._most_s
         if self._count >= self._most or is_too_long:
@@ -99,7 +98,7 @@ class Waiting:
 
 
 class WhisperTranscriber:
-    """Whisper on the CPU, beside the conversations."""
+    """Whisper on the CPU, concurrent with the conversations."""
 
     kind: ClassVar[TranscriberKind] = "whisper"
 
@@ -111,7 +110,7 @@ class WhisperTranscriber:
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """See `Transcriber`; a request whose caller does not wait any more is left out."""
+        """See `Transcriber`; requests of cancelled callers are skipped."""
         with self._waiting.place(samples):
             try:
                 job = self._thread.submit(self._process.transcribe, samples, options)
@@ -125,7 +124,7 @@ class WhisperTranscriber:
 
 
 class ModelTranscriber:
-    """The model itself, asked with its transcription prompt in a session of its own."""
+    """The model with its transcription prompt, in a separate session."""
 
     kind: ClassVar[TranscriberKind] = "model"
 
@@ -137,7 +136,7 @@ class ModelTranscriber:
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """See `Transcriber`; the model takes no language and returns none."""
+        """See `Transcriber`; the model neither takes nor detects a language."""
         length_s = duration_s(samples)
         with self._waiting.place(samples):
             async with self._turn:
@@ -150,7 +149,7 @@ class ModelTranscriber:
         return Transcript(text, options.language or "", length_s, passages)
 
     def close(self) -> None:
-        """Nothing runs beside the model."""
+        """Do nothing: there is no process."""
 
 
 async def passages_of(
@@ -159,10 +158,10 @@ async def passages_of(
     samples: FloatArray,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
 ) -> AsyncGenerator[tuple[str, Passage]]:
-    """Transcribe a long recording, [T] float32 at 16 kHz, one stretch of speech at a time.
+    """Transcribe a long recording, [T] float32 at 16 kHz, one segment of speech at a time.
 
-    Between two stretches other requests may be served, so a long recording delays no caption.
-    Yields the language and each passage with its times in the recording.
+    Other requests are served between segments, so that a long recording delays no caption. Yields
+    the language and each passage with its times in the recording.
     """
     for segment in await asyncio.to_thread(_speech_segments, detector, samples):
         found = await transcriber.transcribe(segment.samples, options)
@@ -178,26 +177,26 @@ async def transcribe_or_error(
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     limit_s: float = LIVE_LIMIT_S,
 ) -> Transcript | OmniError:
-    """Transcribe one segment of a live conversation, which never fails because of it.
+    """Transcribe one segment of a live conversation; errors are returned, not raised.
 
-    `pcm` holds little-endian float32 samples, mono, 16 kHz; without a transcriber, or after
-    `limit_s`, an error is returned.
+    `pcm` is little-endian float32, mono, 16 kHz. Without a transcriber, or after `limit_s`, the
+    result is an error.
     """
     if transcriber is None:
-        return NotAvailableError("Nothing here writes down what is said (transcription.by).")
+        return NotAvailableError("This server has no transcriber (transcription.by).")
     try:
         async with asyncio.timeout(limit_s):
             return await transcriber.transcribe(from_pcm(pcm), options)
     except TimeoutError:
-        return TranscriptionFailedError("It took too long to write down what was said.")
+        return TranscriptionFailedError("The transcription took too long.")
     except OmniError as error:
         return error
 
 
 def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Transcriber | None:
-    """Return the transcriber of a worker whose backend is loaded, None if it has none.
+    """Return the transcriber of a worker whose backend is loaded, or None.
 
-    Raises `ModelError` if Whisper is wanted and `folder` does not hold its files.
+    Raises `ModelError` if Whisper is configured and its files are not in `folder`.
     """
     if isinstance(backend, FakeBackend):
         return None if by == "none" else FakeTranscriber()

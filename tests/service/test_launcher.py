@@ -224,7 +224,7 @@ def test_the_system_is_up_while_the_cascade_is_fetched_and_ctrl_c_ends_that(
 ) -> None:
     fetching.deeds = {"cascade": Deeds(load_s=3_600)}
     process = fetching.start()
-    eventually("it shows how far", lambda: "cascade: fetching 600 MB 40%" in fetching.output)
+    eventually("it shows how far", lambda: "cascade: downloading 600 MB 40%" in fetching.output)
     assert fetching.press_ctrl_c(process) == 0
     fetching.assert_nothing_left()
     assert list((fetching.data / "cascade").iterdir()) == []
@@ -235,7 +235,7 @@ def test_the_system_is_up_while_the_cascade_is_fetched_and_ctrl_c_ends_that(
     [
         (Deeds(), "The cascade is complete"),
         (Deeds(fails=True), "so nano is used: no place has it, said the stand-in."),
-        (Deeds(breaks=True), "so nano is used: fetching it exited with code 3."),
+        (Deeds(breaks=True), "so nano is used: the download exited with code 3."),
     ],
 )
 def test_how_the_fetch_ended_is_said_and_ends_nothing_else(

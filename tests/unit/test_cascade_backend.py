@@ -116,6 +116,15 @@ def test_a_process_that_cannot_serve_names_its_file() -> None:
     process.close()
 
 
+def test_the_process_is_told_how_many_conversations_it_serves() -> None:
+    script = "import sys; sys.stdin.readline(); print(*sys.argv[1:], flush=True); sys.stdin.read()"
+    process = LlamaProcess(Path("model"), (sys.executable, "-c", script), conversations=3)
+    try:
+        assert process.url() == "model 3/v1"
+    finally:
+        process.close()
+
+
 class Small(FakeBackend):
     """The small model of a cascade."""
 

@@ -1,4 +1,4 @@
-"""One step of a decoder made of the device operations, with random weights of its own per layer."""
+"""One decoder step of the device operations, with random weights per layer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Product:
         name: which.
         columns: outputs.
         inputs: inputs.
-        is_gated: it has a gate and an up part, and a norm before it.
-        adds: it adds to the residual stream; otherwise a norm is before it.
+        is_gated: gate and up projections, preceded by a norm.
+        adds: adds to the residual stream; otherwise a norm precedes it.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Product:
     adds: bool = False
 
     def weight(self) -> Tensor:
-        """Draw a weight that keeps the size of what it multiplies."""
+        """Draw a weight that preserves the variance."""
         rows = 2 * self.columns if self.is_gated else self.columns
         drawn = torch.randn(rows, self.inputs, device="cuda", dtype=DTYPE)
         return drawn * self.inputs**-0.5
@@ -68,7 +68,7 @@ def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
 
 
 def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> RowMap:
-    """Place the last rows of equally long sequences whose pages are out of order.
+    """Lay out the last rows of equally long sequences with shuffled pages.
 
     Args:
         sequences: how many.
@@ -93,7 +93,7 @@ def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> 
 
 
 class DecoderStep:
-    """Weights of a whole decoder and room for its caches.
+    """Weights of a whole decoder.
 
     Attributes:
         shape: of the decoder.

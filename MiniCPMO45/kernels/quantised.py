@@ -1,8 +1,8 @@
 """Quantised weights: quantisation of a matrix and its inverse.
 
-Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated:
-a weight depends on the published values alone. Products read the stored form themselves where
-that is faster: `row_products`, `packed_products` and `scaled_products`.
+Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated: a
+weight depends on the published values alone. Products read the stored form directly where that is
+faster: `row_products`, `packed_products` and `scaled_products`.
 """
 
 from __future__ import annotations

@@ -244,26 +244,11 @@ def _memory_of(
     ]
 )
 def _attend_blocks(
-    qkv,
-    bias,
-    out,
-    plan,
-    plan_stride,
-    cache_at,
-    n_new_at,
-    ages_at,
-    layer,
-    n_frames,
-    bias_row,
-    bias_head,
-    scale,
-    GROUP: tl.constexpr,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-):
+    qkv, bias, out, plan, plan_stride, cache_at, n_new_at, ages_at, layer, n_frames, bias_row,
+    bias_head, scale, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+    HAS_BIAS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One program: QUERIES frames of one row of the batch, one head."""
     row = tl.program_id(2)
     head = tl.program_id(1)
     frames = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)

@@ -1,4 +1,4 @@
-"""The sampling kernels choose what their plain twins choose, from one table and the same numbers.
+"""The sampling kernels make the choices of the plain versions, given the same uniform numbers.
 
 Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compiled.
 """
@@ -128,7 +128,7 @@ def _code_words(seed: int) -> Tensor:
 
 @on_both
 @pytest.mark.parametrize("seed", range(2))
-def test_tokens_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype) -> None:
+def test_tokens_equal_the_plain_version(seed: int, device: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(TEXT_ROWS), VOCABULARY, generator=generator) * 2
     logits[:, CHUNK_EOS] = logits.logsumexp(-1) - 1.0
@@ -186,7 +186,7 @@ def test_logits_that_are_not_numbers_are_marked(device: str, dtype: torch.dtype)
 
 @on_both
 @pytest.mark.parametrize("seed", range(2))
-def test_runs_of_codes_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype) -> None:
+def test_runs_of_codes_equal_the_plain_version(seed: int, device: str, dtype: torch.dtype) -> None:
     """And so is everything a run leaves in its table."""
     generator = torch.Generator().manual_seed(seed)
     words, drawn = _code_words(seed), torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64)

@@ -153,15 +153,15 @@ def _multiply_row(
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K + k[None, :]
-    beside = own + N.to(tl.int64) * K
+    up = own + N.to(tl.int64) * K
     tile = _load(own, k[None, :], 0, K, BLOCK_K)
     if HAS_GATE:
-        tile_beside = _load(beside, k[None, :], 0, K, BLOCK_K)
+        up_tile = _load(up, k[None, :], 0, K, BLOCK_K)
     await_rows(OVERLAPS)
     if IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
-    total_beside = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
+    up_total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
     squares = tl.zeros((BLOCK_K,), tl.float32)
     if HAS_RESIDUAL:
         before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
@@ -171,24 +171,24 @@ def _multiply_row(
             ahead = start + BLOCK_K
             following = _load(own + ahead, k[None, :], ahead, K, BLOCK_K)
             if HAS_GATE:
-                following_beside = _load(beside + ahead, k[None, :], ahead, K, BLOCK_K)
+                up_following = _load(up + ahead, k[None, :], ahead, K, BLOCK_K)
         if HAS_NORM:
             squares += value * value
             value *= _load(norm + start + k, k, start, K, BLOCK_K).to(tl.float32)
         total += _sum_neighbours(tile.to(tl.float32) * value[None, :], WIDTH)
         if HAS_GATE:
-            total_beside += _sum_neighbours(tile_beside.to(tl.float32) * value[None, :], WIDTH)
+            up_total += _sum_neighbours(up_tile.to(tl.float32) * value[None, :], WIDTH)
         if K > BLOCK_K:
             tile = following
             if HAS_GATE:
-                tile_beside = following_beside
+                up_tile = up_following
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
     answer = _scaled(tl.sum(total, 1) * scale, scales, n, N, HAS_SCALES)
     if HAS_GATE:
         answer = answer / (1.0 + tl.exp(-answer))
-        answer *= _scaled(tl.sum(total_beside, 1) * scale, scales, N + n, 2 * N, HAS_SCALES)
+        answer *= _scaled(tl.sum(up_total, 1) * scale, scales, N + n, 2 * N, HAS_SCALES)
     if HAS_RESIDUAL:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
@@ -270,37 +270,37 @@ def _multiply_rows(
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)[None, :]
     own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K
-    beside = own + N.to(tl.int64) * K
+    up = own + N.to(tl.int64) * K
     if EARLY_K > 0:
         lines = tl.arange(0, EARLY_K // LINE)[None, :] * LINE
         prefetch_line(own + lines, OVERLAPS)
         if HAS_GATE:
-            prefetch_line(beside + lines, OVERLAPS)
+            prefetch_line(up + lines, OVERLAPS)
     await_rows(OVERLAPS)
     if IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     rows = x + m[:, None] * K + k
     is_row = (m < M)[:, None]
     total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    total_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    up_total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for start in range(0, K, BLOCK_K):
         values = tl.trans(tl.load(rows + start, mask=is_row, other=0.0))  # [K, M]
         tile = tl.load(own + start + k).to(values.dtype)
         total = tl.dot(tile, values, total, input_precision="ieee")
         if HAS_GATE:
-            tile_beside = tl.load(beside + start + k).to(values.dtype)
-            total_beside = tl.dot(tile_beside, values, total_beside, input_precision="ieee")
+            up_tile = tl.load(up + start + k).to(values.dtype)
+            up_total = tl.dot(up_tile, values, up_total, input_precision="ieee")
     if HAS_ROW_SCALES:
         factors = tl.load(row_scales + m, mask=m < M, other=0.0)[None, :]
         total *= factors
         if HAS_GATE:
-            total_beside *= factors
+            up_total *= factors
     if HAS_SCALES:
         total *= tl.load(scales + n, mask=n < N, other=0.0)[:, None]
         if HAS_GATE:
-            total_beside *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
+            up_total *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
     if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * total_beside
+        total = total / (1.0 + tl.exp(-total)) * up_total
     at = m.to(tl.int64)[None, :] * N + n[:, None]
     fits = (m < M)[None, :] & (n < N)[:, None]
     if HAS_RESIDUAL:

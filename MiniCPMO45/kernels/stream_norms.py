@@ -158,9 +158,9 @@ def _norm_frames(
     if UNFOLDS:
         of_tail = (row // GROUP).to(tl.int64) * tail_stream + (row % GROUP) * tail_member + channel
         _spread(done, out + flat * (3 * C) + channel, tail + of_tail, frame, n_frames, inside, C)
-        behind = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
-        if (behind >= 0) & (behind < 2):
-            tl.store(new_tail + of_tail + behind * C, done.to(tl.float32), mask=inside)
+        from_end = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
+        if (from_end >= 0) & (from_end < 2):
+            tl.store(new_tail + of_tail + from_end * C, done.to(tl.float32), mask=inside)
     else:
         tl.store(out + flat * C + channel, done, mask=inside)
 

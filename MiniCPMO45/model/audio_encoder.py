@@ -23,7 +23,7 @@ from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.kernels import stream_memory
 from MiniCPMO45.kernels.device import Capturable, runs_kernels
 from MiniCPMO45.kernels.products import lay_out_windows, multiply_windows
-from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.model.transformer import (
     DenseAttention,
     EncoderBatch,
@@ -174,7 +174,7 @@ class AudioCache:
 
     Attributes:
         kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a column side by side, as
-            `stream_memory.ColumnCache` describes the memory of streams.
+            `stream_memory.StreamCache` describes the memory of streams.
         length: encoder frames held, 50 per second.
     """
 
@@ -446,9 +446,9 @@ class UnitInputs:
         self._shape = shape
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": shape.mel_frames, "positions": shape.n_new}
-        sizes |= ColumnCache.sizes("kv", shape.n_new)
+        sizes |= StreamCache.sizes("kv", shape.n_new)
         self._table = StreamTable(n_rows, sizes, like.device)
-        self._cache = ColumnCache(self._table, "kv", "n_new", heads)
+        self._cache = StreamCache(self._table, "kv", "n_new", heads)
         self.mel = torch.zeros(n_rows, N_MELS, shape.mel_frames, device=like.device)
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
@@ -499,7 +499,7 @@ class StreamAttention:
     `new` holds queries, keys and values of all layers [layers, S, T, 3 * heads * d].
     """
 
-    cache: ColumnCache
+    cache: StreamCache
     new: Tensor
 
     def buffer(self, layer: int) -> Tensor:
@@ -509,4 +509,4 @@ class StreamAttention:
         return stream_memory.attend(qkv, None, self.cache, layer)
 
     def store(self) -> None:
-        stream_memory.store_columns(self.new, self.cache, 0)
+        stream_memory.store_entries(self.new, self.cache, 0)

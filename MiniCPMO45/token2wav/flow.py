@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
+from MiniCPMO45.kernels.stream_memory import StreamCache, attend, store_entries
 from MiniCPMO45.kernels.stream_norms import (
     gated_norm,
     gated_norm_unfold,
@@ -67,7 +67,7 @@ class Attention(nn.Module):
         self.qkv = PackedLinear.of(weight, torch.cat([part.bias for part in parts]), dtype)
         self.head_norms = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
 
-    def forward(self, x: Tensor, qkv: Tensor, cache: ColumnCache, layer: int) -> Tensor:
+    def forward(self, x: Tensor, qkv: Tensor, cache: StreamCache, layer: int) -> Tensor:
         """Attend from x [2S, T, C] to itself and to each stream's cache: [2S, T, C].
 
         The guidance rows of a stream are adjacent. `qkv` [2S, T, 3 * inner] receives queries, keys
@@ -137,7 +137,7 @@ class DiTBlock(nn.Module):
         change: tuple[Tensor | None, Tensor | None],
         modulation: Tensor,
         qkv: Tensor,
-        cache: ColumnCache,
+        cache: StreamCache,
         layer: int,
         tails: tuple[Tails, Tails],
         n_frames: Tensor | None,
@@ -256,7 +256,7 @@ class DiT(nn.Module):
             modulation, layer = schedule.blocks[step, index], step * depth + index
             ends = [(old[:, index, which], new[:, index, which]) for which in range(2)]
             change = block(hidden, change, modulation, qkv[index], cache, layer, ends, n_frames)
-        store_columns(qkv, cache, step * depth)
+        store_entries(qkv, cache, step * depth)
         shift, scale = schedule.final[step].unbind(0)
         y = gated_norm(hidden, *change, (scale, shift), BLOCK_NORM_EPS, torch.float32)
         return cast(Tensor, self.final_layer.linear(y)).unflatten(0, (-1, GUIDANCE_ROWS))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from MiniCPMO45.kernels.products import linear_gelu
-from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
+from MiniCPMO45.kernels.stream_memory import StreamCache, attend, store_entries
 from MiniCPMO45.kernels.stream_norms import gated_norm
 from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
 from MiniCPMO45.token2wav.vocoder_state import ChunkBatch
@@ -186,7 +186,7 @@ class RelativeAttention(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, qkv: Tensor, cache: ColumnCache, layer: int, history: int
+        self, x: Tensor, qkv: Tensor, cache: StreamCache, layer: int, history: int
     ) -> Tensor:
         """Attend from x [S, T, C] to the streams' caches and to itself: [S, T, C].
 
@@ -223,7 +223,7 @@ class ConformerLayer(nn.Module):
         x: Tensor,
         change: Tensor | None,
         qkv: Tensor,
-        cache: ColumnCache,
+        cache: StreamCache,
         layer: int,
         history: int,
     ) -> Tensor:
@@ -332,7 +332,7 @@ class FlowEncoder(nn.Module):
         x = self._run(self.up_encoders, self.up_embed(x), batch.mel_rate, history)
         return cast(Tensor, self.after_norm(x))
 
-    def _run(self, layers: nn.ModuleList, x: Tensor, cache: ColumnCache, history: int) -> Tensor:
+    def _run(self, layers: nn.ModuleList, x: Tensor, cache: StreamCache, history: int) -> Tensor:
         """Run the layers of one rate over x [S, T, C] and store their keys and values."""
         shape = (len(layers), *x.shape[:2], 3 * x.shape[2])
         qkv = torch.empty(shape, dtype=self.dtype, device=x.device)
@@ -340,6 +340,6 @@ class FlowEncoder(nn.Module):
         change: Tensor | None = None
         for index, layer in enumerate(layers):
             change = layer(x, change, qkv[index], cache, index, history)
-        store_columns(qkv, cache, 0)
+        store_entries(qkv, cache, 0)
         assert change is not None
         return x + change.float()

@@ -27,7 +27,7 @@ from MiniCPMO45.token2wav.vocoder_state import (
     LARGEST_VOICE_FRAMES,
     ChunkBatch,
     ChunkShape,
-    ColumnRings,
+    SlotRings,
     SpeechStream,
     StreamMemory,
     Vocode,
@@ -167,7 +167,7 @@ class Program(Capturable[Tensor]):
         shape = (n_rows, frames * config.samples_per_frame, config.nb_harmonics + 1)
         self._noise = torch.zeros(shape, device=batch.start.device)
 
-    def load(self, calls: Sequence[Vocode]) -> list[ColumnRings]:
+    def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
         """Write the inputs of at most S calls and draw the excitation's noise.
 
         Returns:
@@ -353,7 +353,7 @@ class Token2Wav:
         shape = ChunkShape(n_codes, history, is_exact=True)
         return ProgramKey(len(calls), shape, has_overlap=states[0].has_started)
 
-    def _finish(self, call: Vocode, after: ColumnRings, samples: Tensor) -> Tensor:
+    def _finish(self, call: Vocode, after: SlotRings, samples: Tensor) -> Tensor:
         """Update a stream after its chunk and return the chunk's samples."""
         state, per_frame = call.state, self.config.hift.samples_per_frame
         held = OVERLAP_FRAMES * per_frame
@@ -378,9 +378,9 @@ class Token2Wav:
     def _batch(self, key: ProgramKey) -> ChunkBatch:
         return ChunkBatch(self.config, key.shape, key.n_rows, self._schedule, self.flow.dtype)
 
-    def _memory(self, columns: int) -> StreamMemory:
+    def _memory(self, slots: int) -> StreamMemory:
         steps, dtype = self.options.flow_steps, self.flow.dtype
-        return StreamMemory.allocate(self.config, steps, columns, device=self.device, dtype=dtype)
+        return StreamMemory.allocate(self.config, steps, slots, device=self.device, dtype=dtype)
 
 
 def _smallest(sizes: Sequence[int], needed: int) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
     GUIDANCE_ROWS,
@@ -71,11 +71,11 @@ CONVOLUTIONS = 2  # causal convolutions in a block of the estimator
 
 KNOWN_ORDERS = 4096  # a running turn repeats a few
 
-Columns = NDArray[np.int32]
+Slots = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class ColumnRing:
+class SlotRing:
     """Occupied slots of a cache in the order of its eviction rule.
 
     After every chunk slots 0 ... length - 1 are occupied.
@@ -95,7 +95,7 @@ class ColumnRing:
     order: bytes = b""
 
     @property
-    def columns(self) -> Columns:
+    def slots(self) -> Slots:
         return np.frombuffer(self.order, np.int32)
 
     @property
@@ -106,11 +106,11 @@ class ColumnRing:
     def capacity(self) -> int:
         return self.first + self.last
 
-    def filled(self, columns: Sequence[int]) -> Self:
+    def filled(self, slots: Sequence[int]) -> Self:
         """Return a ring of the same rule with these slots, 0 ... n - 1 in some order."""
-        return replace(self, order=np.array(columns, np.int32).tobytes())
+        return replace(self, order=np.array(slots, np.int32).tobytes())
 
-    def append(self, n_new: int) -> tuple[Columns, ColumnRing]:
+    def append(self, n_new: int) -> tuple[Slots, SlotRing]:
         """Place a chunk.
 
         Returns:
@@ -118,15 +118,15 @@ class ColumnRing:
         """
         return _append(self, n_new)
 
-    def ages(self) -> Columns:
+    def ages(self) -> Slots:
         """Distance of each slot's entry to the next new one [length], at least 1; read only."""
         return _ages(self.order)
 
 
 @lru_cache(maxsize=KNOWN_ORDERS)
-def _append(ring: ColumnRing, n_new: int) -> tuple[Columns, ColumnRing]:
+def _append(ring: SlotRing, n_new: int) -> tuple[Slots, SlotRing]:
     new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # slots are assigned below
-    parts = (new, ring.columns) if ring.newest_first else (ring.columns, new)
+    parts = (new, ring.slots) if ring.newest_first else (ring.slots, new)
     order = np.concatenate(parts)
     if len(order) > ring.capacity:
         order = np.concatenate((order[: ring.first], order[len(order) - ring.last :]))
@@ -141,14 +141,14 @@ def _append(ring: ColumnRing, n_new: int) -> tuple[Columns, ColumnRing]:
 
 
 @lru_cache(maxsize=KNOWN_ORDERS)
-def _ages(order: bytes) -> Columns:
-    columns = np.frombuffer(order, np.int32)
-    ages = np.empty_like(columns)
-    ages[columns] = np.arange(len(columns), 0, -1)
+def _ages(order: bytes) -> Slots:
+    slots = np.frombuffer(order, np.int32)
+    ages = np.empty_like(slots)
+    ages[slots] = np.arange(len(slots), 0, -1)
     return ages
 
 
-ColumnRings = tuple[ColumnRing, ColumnRing, ColumnRing]  # estimator, token rate, mel rate
+SlotRings = tuple[SlotRing, SlotRing, SlotRing]  # estimator, token rate, mel rate
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,9 @@ class StreamMemory:
     """State of one stream; updated in place.
 
     Attributes:
-        estimator: keys and values [steps * depth, 2, heads, columns, 2 * head_dim].
-        token_rate: of the encoder's layers at 25/s [layers, 1, heads, columns / 2, 2 * head_dim].
-        mel_rate: of its layers at 50/s [layers, 1, heads, columns, 2 * head_dim].
+        estimator: keys and values [steps * depth, 2, heads, slots, 2 * head_dim].
+        token_rate: of the encoder's layers at 25/s [layers, 1, heads, slots / 2, 2 * head_dim].
+        mel_rate: of its layers at 50/s [layers, 1, heads, slots, 2 * head_dim].
     """
 
     estimator: Tensor
@@ -210,18 +210,18 @@ class StreamMemory:
         cls,
         config: Token2WavConfig,
         n_steps: int,
-        columns: int,
+        slots: int,
         *,
         device: torch.device,
         dtype: torch.dtype,
     ) -> StreamMemory:
-        """Allocate caches of `columns` mel frames; 0 for a row without a stream."""
+        """Allocate caches of `slots` mel frames; 0 for a row without a stream."""
         encoder, estimator = config.flow.encoder, config.flow.estimator
         of_encoder = (encoder.attention_heads, 2 * encoder.head_dim)
         shapes = (
-            (n_steps * estimator.depth, GUIDANCE_ROWS, columns),
-            (encoder.num_blocks, 1, columns // UPSAMPLING),
-            (encoder.num_up_blocks, 1, columns),
+            (n_steps * estimator.depth, GUIDANCE_ROWS, slots),
+            (encoder.num_blocks, 1, slots // UPSAMPLING),
+            (encoder.num_up_blocks, 1, slots),
         )
         widths = ((estimator.num_heads, 2 * estimator.head_dim), of_encoder, of_encoder)
         caches = [
@@ -247,13 +247,13 @@ class StreamMemory:
         self.tails.copy_(other.tails)
 
 
-def rings_for(prompt_frames: int, history_frames: int) -> ColumnRings:
+def rings_for(prompt_frames: int, history_frames: int) -> SlotRings:
     """Rings of a new stream, which retain the prompt's frames and the newest `history_frames`."""
     of_codes = prompt_frames // UPSAMPLING, history_frames // UPSAMPLING
     return (
-        ColumnRing(prompt_frames, history_frames, newest_first=True),
-        ColumnRing(*of_codes, newest_first=False),
-        ColumnRing(prompt_frames, history_frames, newest_first=False),
+        SlotRing(prompt_frames, history_frames, newest_first=True),
+        SlotRing(*of_codes, newest_first=False),
+        SlotRing(prompt_frames, history_frames, newest_first=False),
     )
 
 
@@ -289,7 +289,7 @@ class SpeechStream:
 
     base: VoiceBase
     memory: StreamMemory
-    rings: ColumnRings
+    rings: SlotRings
     has_started: bool = False
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0
@@ -422,15 +422,15 @@ class ChunkBatch:
         n_given = shape.codes + encoder.pre_lookahead_len
         sizes = {"tails": 1, "n_given": 1, "n_codes": 1, "n_frames": 1, "has_started": 1}
         sizes |= {"codes": n_given}
-        sizes |= ColumnCache.sizes("estimator", shape.frames)
-        sizes |= ColumnCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
-        sizes |= ColumnCache.sizes("mel rate", shape.frames, shape.history)
+        sizes |= StreamCache.sizes("estimator", shape.frames)
+        sizes |= StreamCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
+        sizes |= StreamCache.sizes("mel rate", shape.frames, shape.history)
         self.table = table = StreamTable(n_rows, sizes, device)
         heads = encoder.attention_heads
         n_heads = config.flow.estimator.num_heads
-        self.estimator = ColumnCache(table, "estimator", "n_frames", n_heads)
-        self.token_rate = ColumnCache(table, "token rate", "n_codes", heads)
-        self.mel_rate = ColumnCache(table, "mel rate", "n_frames", heads)
+        self.estimator = StreamCache(table, "estimator", "n_frames", n_heads)
+        self.token_rate = StreamCache(table, "token rate", "n_codes", heads)
+        self.mel_rate = StreamCache(table, "mel rate", "n_frames", heads)
         bins, n_steps = config.flow.output_size, len(schedule.deltas)
         self.start = torch.zeros(n_rows, shape.frames, bins, device=device)
         self.speaker = torch.zeros(n_rows, bins, device=device)
@@ -448,7 +448,7 @@ class ChunkBatch:
         """Valid mel frames of each stream, int64 [S, 1]; None if all are."""
         return None if self.shape.is_exact else self.table["n_frames"]
 
-    def load(self, calls: Sequence[Vocode]) -> list[ColumnRings]:
+    def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
         """Write the inputs of at most one call per row.
 
         Returns:
@@ -476,7 +476,7 @@ class ChunkBatch:
         memories = [each.state.memory for each in calls] + unused
         addresses = {"tails": [memory.tails for memory in memories]}
         for index, cache in enumerate(caches):
-            addresses[cache.column("address")] = [memory.caches[index] for memory in memories]
+            addresses[cache.field("address")] = [memory.caches[index] for memory in memories]
         self.table.upload(addresses)
         return list(zip(*after, strict=True))
 
@@ -496,17 +496,17 @@ class ChunkBatch:
         self,
         host: dict[str, NDArray[np.int64]],
         index: int,
-        cache: ColumnCache,
+        cache: StreamCache,
         calls: Sequence[Vocode],
-    ) -> list[ColumnRing]:
+    ) -> list[SlotRing]:
         """Write the table's fields of one cache; return its rings after the chunk."""
         n = len(calls)
         rings = [each.state.rings[index] for each in calls]
-        capacity, length = host[cache.column("capacity")], host[cache.column("length")]
+        capacity, length = host[cache.field("capacity")], host[cache.field("length")]
         capacity[:n, 0] = [each.state.memory.caches[index].shape[3] for each in calls]
         length[:n, 0] = [ring.length for ring in rings]
         capacity[n:], length[n:] = 0, 0
-        places, ages = host[cache.column("targets")], host[cache.column("ages")]
+        places, ages = host[cache.field("targets")], host[cache.field("ages")]
         places[:] = DROPPED
         after = []
         for row, (each, ring) in enumerate(zip(calls, rings, strict=True)):

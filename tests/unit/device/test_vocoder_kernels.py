@@ -22,7 +22,7 @@ from MiniCPMO45.kernels.convolutions import (
     convolve,
     upsample,
 )
-from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import HiFTConfig
 
 STREAMS, FRAMES, HEADS, WIDTH, LAYERS = 3, 6, 2, 16, 2
@@ -59,7 +59,7 @@ def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
 class Scene:
     """State of three streams of different ages."""
 
-    cache: ColumnCache
+    cache: StreamCache
     memory: list[Tensor]
     tails: list[Tensor]
 
@@ -71,7 +71,7 @@ class Scene:
 def scene(device: str, dtype: torch.dtype, *, group: int) -> Scene:
     torch.manual_seed(0)
     random = np.random.default_rng(0)
-    sizes = {"n_new": 1, "tails": 1} | ColumnCache.sizes("kv", FRAMES, HISTORY)
+    sizes = {"n_new": 1, "tails": 1} | StreamCache.sizes("kv", FRAMES, HISTORY)
     table = StreamTable(STREAMS, sizes, torch.device(device))
     host, memory = table.on_host(), []
     for row, (length, capacity, n_new) in enumerate(LENGTHS):
@@ -87,7 +87,7 @@ def scene(device: str, dtype: torch.dtype, *, group: int) -> Scene:
         memory.append(torch.randn(shape).to(device, dtype))
     tails = [torch.randn(TAILS, device=device) for _ in range(STREAMS)]
     table.upload({"kv address": memory, "tails": tails})
-    return Scene(ColumnCache(table, "kv", "n_new", HEADS), memory, tails)
+    return Scene(StreamCache(table, "kv", "n_new", HEADS), memory, tails)
 
 
 LAYOUTS = pytest.mark.parametrize("group, has_bias", [(2, False), (1, True), (1, False)])
@@ -125,7 +125,7 @@ def test_new_entries_are_written_to_the_table_s_targets(
         stage = scene(device, dtype, group=group)
         new = torch.randn(LAYERS, STREAMS * group, FRAMES, 3 * HEADS * WIDTH)
         before = [memory.clone() for memory in stage.memory]
-        stream_memory.store_columns(new.to(device, dtype), stage.cache, 0)
+        stream_memory.store_entries(new.to(device, dtype), stage.cache, 0)
         assert not any(torch.equal(a, b) for a, b in zip(before, stage.memory, strict=True))
         return stage.memory
 

@@ -76,7 +76,7 @@ INTEGERS = (
     "top_k",
     "is_filtered",
     "least",
-    "n_heard",
+    "n_recent",
     "step",  # codes drawn so far; it and what follows change with every code
     "has_ended",
 )
@@ -105,7 +105,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     if runs_kernels(logits):
         return _launch_choose_codes(words, drawn, logits)
     integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each
-    eos, is_greedy, top_k, is_filtered, least, n_heard, step, has_ended = integers
+    eos, is_greedy, top_k, is_filtered, least, n_recent, step, has_ended = integers
     divisor, top_p, penalty = words[:, N_INTEGERS:N_WORDS].view(torch.float32).split(1, dim=1)
     ring = words[:, N_WORDS:UNIFORM].long()
     column = step.clamp(max=drawn.shape[1] - 1)
@@ -131,7 +131,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     code = torch.where(is_greedy > 0, ending.argmax(-1, keepdim=True), code)
 
     drawn.scatter_(1, column, code.masked_fill(total.isnan(), NO_CODE))
-    ring.scatter_(1, (n_heard + step) % PENALTY_WINDOW, code)
+    ring.scatter_(1, (n_recent + step) % PENALTY_WINDOW, code)
     words[:, N_WORDS:UNIFORM] = ring
     changed = torch.cat((step + 1, has_ended | (code == eos)), dim=1)
     words[:, N_INTEGERS - 2 : N_INTEGERS] = changed
@@ -189,7 +189,7 @@ def _choose_code(
     word = words + row * (UNIFORM + most)
     eos, is_greedy = tl.load(word), tl.load(word + 1) > 0
     top_k, is_filtered, least = tl.load(word + 2), tl.load(word + 3) > 0, tl.load(word + 4)
-    n_heard, step, has_ended = tl.load(word + 5), tl.load(word + 6), tl.load(word + 7)
+    n_recent, step, has_ended = tl.load(word + 5), tl.load(word + 6), tl.load(word + 7)
     divisor = tl.load(word + N_INTEGERS).to(tl.float32, bitcast=True)
     top_p = tl.load(word + N_INTEGERS + 1).to(tl.float32, bitcast=True)
     penalty = tl.load(word + N_INTEGERS + 2).to(tl.float32, bitcast=True)
@@ -221,7 +221,7 @@ def _choose_code(
 
     tl.store(out + row, chosen.to(tl.int64))
     tl.store(drawn + row * most + column, tl.where(total == total, chosen, NO_CODE).to(tl.int64))
-    tl.store(word + N_WORDS + (n_heard + step) % WINDOW, chosen)
+    tl.store(word + N_WORDS + (n_recent + step) % WINDOW, chosen)
     tl.store(word + 6, step + 1)
     tl.store(word + 7, has_ended | (chosen == eos).to(tl.int32))
 

@@ -48,7 +48,7 @@ CODE_ROWS: dict[str, dict[str, float]] = {
     "nucleus alone": {"is_filtered": 1, "top_p": 0.5, "top_k": 256},
     "strong penalty": {"penalty": 2.0},
     "may not end": {"least": 4},
-    "heard much": {"n_heard": 16},
+    "heard much": {"n_recent": 16},
 }
 
 
@@ -109,7 +109,7 @@ def _code_words(seed: int) -> Tensor:
             "top_k": 256,
             "is_filtered": 0,
             "least": 0,
-            "n_heard": 3,
+            "n_recent": 3,
             "step": 0,
             "has_ended": 0,
             "divisor": 0.8,
@@ -120,8 +120,8 @@ def _code_words(seed: int) -> Tensor:
         row[: code_choice.N_WORDS] = np.frombuffer(packed, np.int32)
         ring = row[code_choice.N_WORDS : code_choice.UNIFORM]
         ring[:] = code_choice.NO_CODE
-        n_heard = int(values["n_heard"])
-        ring[:n_heard] = random.integers(0, 6, n_heard)
+        n_recent = int(values["n_recent"])
+        ring[:n_recent] = random.integers(0, 6, n_recent)
         row[code_choice.UNIFORM :].view(np.float32)[:] = random.random(MOST)
     return torch.from_numpy(words)
 

@@ -1,7 +1,7 @@
 """Measures the operations of the device engine: `python -m benchmarks.kernels`.
 
-Every figure is a replay of a CUDA graph over weights that no cache can hold, beside the time the
-bytes take at the copy bandwidth of the same run and beside the library's product.
+Every figure is a replay of a CUDA graph over weights larger than the L2 cache, compared with the
+time of the bytes at the run's copy bandwidth and with the library.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ PREFILL_ROWS = 80  # an omni unit
 PREFILL_TILE = 16
 STEP_TOKENS = {"llm": 4_096, "tts": 256}
 LONG_TOKENS = 8_192
-CACHE_TOKENS = (4_096, 16_384)  # at which values and codes are compared
+CACHE_TOKENS = (4_096, 16_384)  # at which the bf16 and int8 caches are compared
 MOST_CACHE_TOKENS = 262_144  # of all sequences: 39 GB of values
 US_PER_S = 1e6
-ROTATED_BYTES = 5e8  # of weights taken in turn: ten times the L2 cache
+ROTATED_BYTES = 5e8  # of weights used in rotation: ten times the L2 cache
 EXIT_REFUSED = 2
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one operation took.
+    """Measured time of one operation.
 
     Attributes:
-        name: which, of which decoder.
+        name: decoder and operation.
         rows: rows of the pass.
-        tokens: length of each sequence; 0 where it does not matter.
+        tokens: length of each sequence; 0 if irrelevant.
         floor_us: the bytes that must be read, at copy bandwidth.
         us: measured.
-        library_us: the same by the library, in plain PyTorch; None where there is none.
+        library_us: the same in the library; None if not measured.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Measured:
             )
 
     def caches(self) -> Iterator[Timing]:
-        """Measure attention alone, over values and over codes."""
+        """Measure attention alone, with bf16 and int8 caches."""
         step = DecoderStep(self.shape, self.head_columns)
         for tokens in CACHE_TOKENS:
             for rows in (each for each in STEP_ROWS if each * tokens <= MOST_CACHE_TOKENS):

@@ -1,6 +1,6 @@
-"""Draws speech codes in fixed passes: what starts a run, the head, then a step per code.
+"""Draws speech codes in captured passes: a start, the head, then a step per code.
 
-Codes are fed back on the device; the host reads them when all are drawn.
+Codes are fed back on the device; the host reads them once all are drawn.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
-STEPS_PER_CHECK = 8  # codes between two checks whether every run has ended, which wait for a card
+STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which wait for the device
 
 CODE_WORDS = struct.Struct(f"={len(code_choice.INTEGERS)}i{len(code_choice.REALS)}f")
-UNUSED_CODE = (0, 1, 1, 0, 0, 0, 0, 0, 1.0, 1.0, 1.0)  # takes the likeliest code
+UNUSED_CODE = (0, 1, 1, 0, 0, 0, 0, 0, 1.0, 1.0, 1.0)  # of an unused row: takes the likeliest code
 
 
 class CodeSampler:
-    """Draws the codes of a run in each row, one per call.
+    """Draws one code per row and call.
 
     Attributes:
         drawn: int64 [rows, CODES_PER_REQUEST], codes since `load`, the end of speech included.
@@ -63,7 +63,7 @@ class CodeSampler:
 
     @property
     def has_ended(self) -> Tensor:
-        """Which rows drew the end, bool [rows]; later draws of theirs mean nothing."""
+        """Rows that drew the end of speech, bool [rows]; their later draws are undefined."""
         return self._staging.device_words[:, code_choice.INTEGERS.index("has_ended")] > 0
 
     @staticmethod
@@ -78,9 +78,9 @@ class CodeSampler:
         return is_usual and is_bounded and request.count <= CODES_PER_REQUEST
 
     def load(self, requests: Sequence[DrawCodes]) -> None:
-        """Begin runs, at most one per row and all covered, without waiting for the device.
+        """Enqueue the parameters of at most one covered run per row.
 
-        Each that is not greedy takes as many numbers from its generator as it may draw codes.
+        Each run that is not greedy takes one number per possible code from its generator.
         """
         words = self._staging.begin()
         words[:, code_choice.N_WORDS : code_choice.UNIFORM] = code_choice.NO_CODE
@@ -92,7 +92,7 @@ class CodeSampler:
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
-        """Draw and remember the next code of every run from logits [rows, codes]: int64 [rows]."""
+        """Draw and record the next code of every run from logits [rows, codes]: int64 [rows]."""
         return code_choice.choose_codes(self._staging.device_words, self.drawn, logits)
 
 
@@ -124,10 +124,10 @@ def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
 
 
 class StartPass(Capturable[Tensor]):
-    """The rows that start runs: text with its language-model states, markers, codes.
+    """A pass over the prefixes of runs: text with its language-model states, markers, codes.
 
     Attributes:
-        vectors: [rows, language-model width] input: the states of spoken text, one after the other.
+        vectors: input [rows, language-model width]: the states of spoken text in order.
     """
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, rows: int, rows_per_tile: int) -> None:
@@ -158,7 +158,7 @@ class StartPass(Capturable[Tensor]):
 
 
 class CodePass:
-    """A bucket of runs: the head draws a code, a step feeds it and draws the next.
+    """Runs of one bucket size: `first` draws a code, `step` feeds it and draws the next.
 
     `hidden` [rows, width] is the input of the head.
     """
@@ -182,7 +182,7 @@ class CodePass:
             FedRows(request.kv, (0,), offset=length - 1 - request.kv.length)
             for request, length in zip(requests, held, strict=True)
         ]
-        self.packed.load(rows)  # each at its last row: a step moves on before it feeds
+        self.packed.load(rows)  # each at its last row, since a step first advances
         lasts = [h + request.count - 2 for request, h in zip(requests, held, strict=True)]
         upload(lasts, self._last_positions[: len(lasts)])
 
@@ -209,12 +209,12 @@ class SpeechRunner:
 
     @property
     def pieces(self) -> list[Capturable[Any]]:
-        """Everything to capture, largest first."""
+        """All passes to capture, largest first."""
         draws = [piece for each in self.draws.captured for piece in (each.step, each.first)]
         return [*self.starts.captured, *draws]
 
     def draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
-        """Draw codes for different conversations; their caches grow at the end, or not at all.
+        """Draw codes for different conversations; on an error no cache has grown.
 
         Raises:
             CacheFullError: a conversation would exceed the context length, or the memory.
@@ -253,7 +253,7 @@ class SpeechRunner:
         return [_answer(row, request) for row, request in zip(codes, requests, strict=True)]
 
     def _draw_on_host(self, request: DrawCodes, rows: FedRows) -> DrawnCodes | RuntimeError:
-        """Draw codes by a rule with more candidates than the sampler holds."""
+        """Draw codes by a rule that the sampler does not cover."""
         codes: list[int] = []
         hidden = self.head.new_empty(1, self.head.shape[1])
         n_rows = len(rows.ids)
@@ -274,7 +274,7 @@ class SpeechRunner:
         return DrawnCodes(tuple(codes), has_ended=False)
 
     def _start(self, rows: Sequence[FedRows], hidden: Tensor) -> None:
-        """Feed rows of each run; the state of each last row goes to `hidden`."""
+        """Feed the rows of each run; write the last row's state of each to `hidden`."""
         owners = {id(part.kv): row for row, part in enumerate(rows)}
         for group in passes(rows, self.starts.most, self.draws.most):
             start = self.starts.of(sum(len(part.ids) for part in group))

@@ -1,6 +1,6 @@
-"""Attention of packed rows over paged keys and values: which rows belong where, and the operation.
+"""Attention of packed rows over paged keys and values, and the layout of a pass.
 
-No kernel allocates lasting memory or synchronises, so every operation may be captured.
+No operation allocates persistent memory or synchronises, so all can be captured.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NO_POSITION = -1
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Consecutive rows of one sequence, and what they may attend to.
+    """Consecutive rows of one sequence and the keys they may attend to.
 
     Attributes:
-        pages: of these tokens, in order; a slice where they can be read and written as one.
-        mask: bool [rows, length], True where a row may attend; None when one row sees all.
+        pages: pages of these tokens, in order; a slice if they are contiguous.
+        mask: bool [rows, length], True where a row may attend; None if a single row sees all.
     """
 
     rows: slice
@@ -43,9 +43,9 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class PlainRows:
-    """A step as plain PyTorch reads it; the same for every layer.
+    """A pass in the form the plain version uses for every layer.
 
-    `cos` and `sin`, float32 [M, D], are the rotary table of each row; padding belongs to no span.
+    `cos` and `sin` are each row's rotary table, float32 [M, D]; padding belongs to no span.
     """
 
     cos: Tensor
@@ -55,19 +55,19 @@ class PlainRows:
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Rows, the pages of their sequences, and the tiles attention works on.
+    """Rows of a pass, the pages of their sequences, and the tiles of attention.
 
-    All tensors are int32 on the device of the rows and keep their shape and address for the life
-    of a captured graph; their contents may change between replays. A row may attend to the keys
-    at positions 0 up to its own. Padding rows belong to no tile.
+    All tensors are int32 on the device of the rows and keep their shape and address for the life of
+    a captured graph; their contents may change between replays. A row may attend to the keys at
+    positions 0 up to its own. Padding rows belong to no tile.
 
     Attributes:
         positions: [M] position of each row in its sequence; NO_POSITION marks padding.
         sequences: [M] row of `page_table` that holds the row's sequence; any valid one for padding.
         page_table: [S, max_pages] page of each PAGE_TOKENS positions of a sequence.
         tile_first_row: [T] first row of each tile.
-        tile_rows: [T] consecutive rows of one sequence in the tile, at consecutive positions,
-            at most `rows_per_tile`; 0 marks padding.
+        tile_rows: [T] consecutive rows of one sequence in the tile, at consecutive positions, at
+            most `rows_per_tile`; 0 marks padding.
         rows_per_tile: 1 where every sequence brings one row, else a power of two.
     """
 
@@ -80,14 +80,14 @@ class RowMap:
     _plain: list[PlainRows] = field(default_factory=list, repr=False)
 
     def fresh(self) -> RowMap:
-        """Return the same tensors for another pass over what they hold then."""
+        """Return a map of the same tensors without the cached plain form."""
         return replace(self, _plain=[])
 
     def plain(self, tables: tuple[Tensor, Tensor], *, is_in_order: bool) -> PlainRows:
-        """Return the step for plain PyTorch; it waits for the device once for all layers.
+        """Return the pass for plain PyTorch; waits for the device once for all layers.
 
-        `tables` are cos and sin by position, float32 [P, D] each; `is_in_order` says that pages
-        that follow each other can be viewed as one.
+        `tables` are cos and sin by position, float32 [P, D] each. With `is_in_order`, consecutive
+        pages of a head are contiguous in memory.
         """
         if not self._plain:
             positions = self.positions.clamp(min=0)
@@ -110,18 +110,18 @@ class RowMap:
         return Span(slice(first, first + count), length, together if is_run else used.long(), mask)
 
 
-FEWEST_LINES = 16  # of a tensor core's product
+FEWEST_LINES = 16  # of a tensor core operation
 NARROWEST_HEAD = 16  # the same
-MOST_HEADS_TOGETHER = 8  # a power of two: heads one program rotates
+MOST_HEADS_TOGETHER = 8  # heads per program of `rotate_and_store`; a power of two
 
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """How attention is cut into programs.
+    """Launch parameters of attention.
 
     Attributes:
-        splits: ranges the keys of a tile are cut into, a power of two.
-        early_pages: of a split asked for before the rows are there; in decoding.
+        splits: ranges that a tile's keys are split into, a power of two.
+        early_pages: pages of a split prefetched before the rows are awaited; decoding only.
     """
 
     splits: int
@@ -132,7 +132,7 @@ class AttentionPlan:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """One layer's attention of a pass; the attributes are those of `attend`, and the cut."""
+    """One layer's attention; attributes as the arguments of `attend`, and the plan."""
 
     qkv: Tensor
     q_norm: Tensor | None
@@ -185,7 +185,7 @@ class Attention:
 
     @property
     def _pages(self) -> tuple[Tensor, Tensor]:
-        """The layer's pages and their scales; any pointer where there are none."""
+        """The layer's pages and their scales, or any pointer without scales."""
         return self.kv_layer, self.kv_layer if self.kv_scales is None else self.kv_scales
 
     def _attend_rows(self, mixed: Tensor, parts: Tensor, stats: Tensor) -> None:
@@ -269,7 +269,7 @@ class Attention:
 
 MULTIPROCESSORS = 132
 MOST_SPLITS = 32
-# Rows of a step up to which a plan holds: with grouped queries, and without.
+# Most rows of each plan: with grouped queries, and without.
 DECODES = {
     True: (
         (1, AttentionPlan(32, warps=8, stages=3, early_pages=4)),
@@ -293,10 +293,7 @@ def decode_plan(rows: int, *, is_grouped: bool) -> AttentionPlan:
 
 
 def prefill_plan(rows: int, rows_per_tile: int, kv_heads: int) -> AttentionPlan:
-    """Choose the cut of a pass of several rows per sequence: one program per multiprocessor.
-
-    Most tiles are taken to be full.
-    """
+    """Choose the plan of a prefill: one program per multiprocessor, with most tiles full."""
     programs, splits = kv_heads * -(-rows // rows_per_tile), 1
     while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
         splits *= 2
@@ -306,7 +303,7 @@ def prefill_plan(rows: int, rows_per_tile: int, kv_heads: int) -> AttentionPlan:
 def attention_plan(
     rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
 ) -> AttentionPlan:
-    """Choose the cut of a pass, whichever it is; see `decode_plan` and `prefill_plan`."""
+    """Choose the plan of a pass; see `decode_plan` and `prefill_plan`."""
     if rows_per_tile == 1:
         return decode_plan(rows, is_grouped=is_grouped)
     return prefill_plan(rows, rows_per_tile, kv_heads)
@@ -320,7 +317,7 @@ def rotated_heads(
     cos: Tensor,
     sin: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Divide the product of a layer into heads, and norm and rotate queries and keys.
+    """Split a layer's projections into heads; normalise and rotate queries and keys.
 
     `qkv` is [M, (H + 2 KVH) * D], head by head; the tables are float32 [M, D].
 
@@ -350,8 +347,8 @@ def attend(
 
     `qkv` is [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head; `tables` are
     cos and sin by position, float32 [P, D] each. Rows are written into `kv_layer` [pages, 2, KVH,
-    PAGE_TOKENS, D], one layer of the pool; what was never written may hold anything. `kv_scales`
-    lack the D where the pages hold int8 codes, see `cached_rows`.
+    PAGE_TOKENS, D], one layer of the pool; entries never written may have any value. For int8
+    codes, `kv_scales` has the same shape without D, see `cached_rows`.
 
     Returns:
         [M, H * D] in the dtype of `qkv`; zeros for padding rows.
@@ -366,7 +363,7 @@ def attend(
         q_norm, k_norm = norms or (None, None)
         pages, scale = (kv_layer, kv_scales), d**-0.5
         return Attention(qkv, q_norm, k_norm, eps, *tables, rows, *pages, scale, plan).run()
-    # pages of one head follow each other, and rows can be read where they lie
+    # pages of one head are contiguous and can be read as a view
     is_in_order = kv_scales is None and kv_layer.stride(0) == PAGE_TOKENS * d
     plain = rows.plain(tables, is_in_order=is_in_order)
     queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, plain.cos, plain.sin)
@@ -381,7 +378,7 @@ def attend(
 def _extended(
     span: Span, keys: Tensor, values: Tensor, kv_layer: Tensor, kv_scales: Tensor | None
 ) -> Tensor:
-    """Store new rows [n, KVH, D] of a sequence; return all it holds, [2, KVH, length, D]."""
+    """Store new rows [n, KVH, D] of a sequence; return all its rows, [2, KVH, length, D]."""
     first, length = span.length - len(keys), span.length
     if isinstance(span.pages, slice):  # a view into which rows can be written
         held = kv_layer[span.pages].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
@@ -413,17 +410,26 @@ def _attend_span(queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:
 def advance_runs(
     positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor
 ) -> None:
-    """Move the rows of a decode pass on by one position; what is over leaves the pass.
+    """Advance the rows of a decode pass by one position; finished rows leave the pass.
 
-    All are [M]: int32 `positions`, NO_POSITION for what is over, and `tile_rows`, 1 for rows that
-    continue, are updated; nothing is fed behind `last_positions`.
+    Arguments are [M]. int32 `positions`, NO_POSITION for finished rows, and `tile_rows`, 1 for the
+    others, are updated; rows finish at `last_positions`.
     """
     if runs_kernels(positions):
-        advance_positions(positions, tile_rows, last_positions, has_ended, NO_POSITION)
+        n_rows = positions.shape[0]
+        _advance[(1,)](
+            positions,
+            tile_rows,
+            last_positions,
+            has_ended,
+            n_rows,
+            NONE=NO_POSITION,
+            BLOCK=triton.next_power_of_2(n_rows),
+        )
         return
-    goes_on = (positions != NO_POSITION) & (positions < last_positions) & ~has_ended
-    positions.copy_(torch.where(goes_on, positions + 1, NO_POSITION))
-    tile_rows.copy_(goes_on)
+    continues = (positions != NO_POSITION) & (positions < last_positions) & ~has_ended
+    positions.copy_(torch.where(continues, positions + 1, NO_POSITION))
+    tile_rows.copy_(continues)
 
 
 @triton.jit
@@ -435,22 +441,6 @@ def _advance(
     at = tl.load(positions + row, mask=is_row, other=NONE)
     last = tl.load(last_positions + row, mask=is_row, other=NONE)
     ended = tl.load(has_ended + row, mask=is_row, other=1)
-    goes_on = (at != NONE) & (at < last) & (ended == 0)
-    tl.store(positions + row, tl.where(goes_on, at + 1, NONE), mask=is_row)
-    tl.store(tile_rows + row, goes_on.to(tl.int32), mask=is_row)
-
-
-def advance_positions(
-    positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor, none: int
-) -> None:
-    """Move runs on or take them out of the pass; see `advance_runs`."""
-    n_rows = positions.shape[0]
-    _advance[(1,)](
-        positions,
-        tile_rows,
-        last_positions,
-        has_ended,
-        n_rows,
-        NONE=none,
-        BLOCK=triton.next_power_of_2(n_rows),
-    )
+    continues = (at != NONE) & (at < last) & (ended == 0)
+    tl.store(positions + row, tl.where(continues, at + 1, NONE), mask=is_row)
+    tl.store(tile_rows + row, continues.to(tl.int32), mask=is_row)

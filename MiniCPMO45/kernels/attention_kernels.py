@@ -1,4 +1,4 @@
-"""The Triton kernels of attention over pages: one row per sequence, tiles of rows, combining.
+"""Triton kernels of paged attention: one row per sequence, tiles of rows, combination.
 
 Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
 """
@@ -9,7 +9,7 @@ from MiniCPMO45.kernels.cached_rows import encode, row_scale
 from MiniCPMO45.kernels.device import LINE, await_rows, let_next_start, prefetch_line, tl, triton
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LOWEST = tl.constexpr(-1.0e30)  # stands for minus infinity without making NaN of differences
+LOWEST = tl.constexpr(-1.0e30)  # in place of minus infinity, whose differences are NaN
 
 
 @triton.jit
@@ -21,9 +21,8 @@ def attend_pages(
     """Attend lines of queries [LINES, WIDE] to the pages [first_page, last_page) of one sequence.
 
     `seen` [LINES] are the keys each line may attend to. `kv_head_pages` and `kv_head_scales` point
-    to this head's keys and their scales in page 0, `table` to the sequence's page table. What lies
-    behind `keys_held` is never read. WIDE is D rounded up to what a tensor core takes; beyond D is
-    zero.
+    to this head's keys and their scales in page 0, `table` to the sequence's page table. Keys
+    beyond `keys_held` are never read. WIDE is D padded with zeros for tensor cores.
 
     Returns:
         The unnormalised answer float32 [LINES, WIDE], and each line's maximum and sum, as in
@@ -41,7 +40,9 @@ def attend_pages(
         held = kv_head_pages + page * (2 * PLANE) + inside
         is_key = index * PAGE + key < keys_held
         is_held = is_key[:, None] & (d < D)[None, :]
-        keys = tl.load(held, mask=is_held, other=0).to(query.dtype)  # codes are exact in it
+        keys = tl.load(held, mask=is_held, other=0).to(
+            query.dtype
+        )  # which represents codes exactly
         scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
         if IS_CODED:
             row_scales = kv_head_scales + page * (2 * KVH * PAGE) + key
@@ -77,7 +78,7 @@ def leave_part(
     WIDE: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """Store one split's answer, or with one split the answer.
+    """Store a split's partial result, or the final result if there is one split.
 
     `line` is the query head of each line, counted over all rows, int64 [LINES]; `mixed` is [M * H,
     D], `parts` [M * H, SPLITS, D] and `part_stats` [M * H, SPLITS, 2].
@@ -164,7 +165,7 @@ def _prefetch_pages(
     PAGE: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
-    """Bring pages of a split, keys and values of one head, to the L2 cache."""
+    """Prefetch one head's keys and values of a split's pages into the L2 cache."""
     PLANE: tl.constexpr = KVH * PAGE * D
     lines = tl.minimum(tl.arange(0, PAGE * WIDE // LINE) * LINE, PAGE * D - 1)
     for index in range(first_page, last_page):
@@ -195,9 +196,8 @@ def attend_one_row(
 ):  # fmt: skip
     """One program: one row, one key-value head, one range of keys; a line is a query head.
 
-    Positions and pages are read before the rows are awaited: the product before this kernel lets it
-    start only after its own wait, so they must not be written by that product, but may be by
-    any kernel before it.
+    Positions and pages are read before the rows are awaited. The preceding product allows this
+    launch only after its own wait, so any kernel before that product may write them.
     """
     let_next_start(OVERLAPS)
     split, kv_head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -236,7 +236,7 @@ def attend_one_row(
         row_scales = kv_head_scales + page * (2 * KVH * PAGE) + position % PAGE
         _store_row(into, row_scales, key.to(value.dtype), is_d, IS_CODED)
         _store_row(into + PLANE, row_scales + KVH * PAGE, value, is_d, IS_CODED)
-        tl.debug_barrier()  # other threads than those that stored the new key read it below
+        tl.debug_barrier()  # the new key is read below by other threads than stored it
     query = query.to(qkv.dtype.element_ty)
     held = position + 1
     seen = tl.zeros((LINES,), tl.int32) + held

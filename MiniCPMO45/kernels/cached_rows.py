@@ -1,7 +1,7 @@
-"""Rows inside a cache: written as 8-bit codes with a scale each, and moved towards the front.
+"""Rows of a cache: quantisation to 8-bit codes with a scale per row, and moves within a sequence.
 
-A row is a key or a value of one head. A code is the value over the row's scale, rounded; the
-largest of a row is 127, so that coding what was read from codes gives the same codes again.
+A row is a key or a value of one head. A code is the rounded quotient of value and scale. The
+largest of a row is 127, so that encoding decoded rows gives the same codes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def decode_rows(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
 
 @triton.jit
 def row_scale(top):
-    """Return what values are multiplied with to become codes, and the scale of the row."""
+    """Return the factor from values to codes, and the row's scale."""
     inverse = tl.where(top > 0, tl.div_rn(MOST_CODE, tl.where(top > 0, top, 1.0)), 0.0)
     return inverse, tl.div_rn(top, MOST_CODE)
 
@@ -53,13 +53,29 @@ def move_tokens(
 ) -> None:
     """Move cached tokens of one sequence towards its front, in every layer and in place.
 
-    `pool` is [layers, pages, 2, KVH, page tokens, D], `scales` the same without D where there are
-    codes, and `pages` int32 [max_pages] those of the sequence. `target`, where the first token
-    goes, is smaller than `start`. `turn` is cos and sin, float32 [D] each, of the distance `target
-    - start`.
+    `pool` is [layers, pages, 2, KVH, page tokens, D], `scales` the same without D for codes, and
+    `pages` int32 [max_pages] those of the sequence. `target`, where the first token goes, is
+    smaller than `start`. `turn` is cos and sin, float32 [D] each, of the distance `target - start`.
     """
     if runs_kernels(pool):
-        shift_tokens(pool, scales, pages, start, target, count, turn)
+        layers, _, _, kv_heads, page_tokens, d = pool.shape
+        _shift_plane[(layers, kv_heads, 2)](
+            pool,
+            pool if scales is None else scales,
+            pages,
+            *turn,
+            start,
+            target,
+            count,
+            pool.stride(0),
+            PAGE_STRIDE=pool.stride(1),
+            PLANE_STRIDE=pool.stride(2),
+            D=d,
+            PAGE=page_tokens,
+            TOKENS=TOKENS_AT_ONCE,
+            IS_CODED=scales is not None,
+            num_warps=WARPS,
+        )
         return
     cos, sin = (table[None] for table in turn)
     page_tokens = pool.shape[4]
@@ -67,7 +83,7 @@ def move_tokens(
     old, new = places + start, places + target
     source = pages[old // page_tokens].long(), slice(None), slice(None), old % page_tokens
     into = pages[new // page_tokens].long(), slice(None), slice(None), new % page_tokens
-    for index, layer in enumerate(pool):  # one at a time, to need little memory
+    for index, layer in enumerate(pool):  # one at a time to save memory
         rows = layer[source]  # [count, 2, KVH, D]
         if scales is None:
             rows[:, 0] = rotate(rows[:, 0], cos, sin)
@@ -83,7 +99,9 @@ TOKENS_AT_ONCE = 64
 WARPS = 4
 
 
-@triton.jit(do_not_specialize=["start", "target", "count"])  # or some values compile it anew
+@triton.jit(
+    do_not_specialize=["start", "target", "count"]
+)  # specialisation would compile it again for some values
 def _shift_plane(
     pool,
     scales,
@@ -103,7 +121,7 @@ def _shift_plane(
 ):
     """One program: the keys or the values of one head of one layer, front to back.
 
-    What is written lies in front of everything that is still to be read.
+    Everything written lies before everything still to be read.
     """
     layer, head, is_value = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = layer.to(tl.int64) * LAYER_STRIDE + is_value * PLANE_STRIDE + head * PAGE * D
@@ -135,39 +153,9 @@ def _shift_plane(
                 lower, upper = encode(x, inverse[:, None]), encode(y, inverse[:, None])
             else:
                 lower, upper = x.to(lower.dtype), y.to(upper.dtype)
-        tl.debug_barrier()  # every thread has read before one writes
+        tl.debug_barrier()  # all threads have read before any writes
         tl.store(into, lower, mask=exists[:, None])
         tl.store(into + D // 2, upper, mask=exists[:, None])
         if IS_CODED:
             tl.store(own_scales + to_row, scale, mask=exists)
         tl.debug_barrier()
-
-
-def shift_tokens(
-    pool: Tensor,
-    scales: Tensor | None,
-    pages: Tensor,
-    start: int,
-    target: int,
-    count: int,
-    turn: tuple[Tensor, Tensor],
-) -> None:
-    """Move tokens of one sequence to the front; see `move_tokens`."""
-    layers, _, _, kv_heads, page_tokens, d = pool.shape
-    _shift_plane[(layers, kv_heads, 2)](
-        pool,
-        pool if scales is None else scales,
-        pages,
-        *turn,
-        start,
-        target,
-        count,
-        pool.stride(0),
-        PAGE_STRIDE=pool.stride(1),
-        PLANE_STRIDE=pool.stride(2),
-        D=d,
-        PAGE=page_tokens,
-        TOKENS=TOKENS_AT_ONCE,
-        IS_CODED=scales is not None,
-        num_warps=WARPS,
-    )

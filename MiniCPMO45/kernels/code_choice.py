@@ -1,7 +1,7 @@
-"""One speech code per row: how a row of the table reads, and the draw.
+"""Sampling of one speech code per row, from parameters in a table of words.
 
 In plain PyTorch it draws as `CodeRule.choose` does, in fixed shapes and without waiting for the
-device. The borders of sampling filters are found bit by bit.
+device. The thresholds of the sampling filters are found by bisection over bits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from MiniCPMO45.kernels.device import (
 
 @triton.jit
 def ordered_bits(value):
-    """Map float32 to uint32 in the same order."""
+    """Map float32 to uint32, preserving order."""
     bits = value.to(tl.uint32, bitcast=True)
     return tl.where(bits >= 0x80000000, bits ^ 0xFFFFFFFF, bits | 0x80000000)
 
 
 @triton.jit
 def largest_with_count(order, count):
-    """Return a border that `count` values reach, or more if they are tied; 0 if too few do."""
+    """Return a threshold that `count` values reach, or more with ties; 0 if fewer values exist."""
     border, bit = tl.full((), 0, tl.uint32), tl.full((), 0x80000000, tl.uint32)
     while bit > 0:
         trial = border | bit
@@ -40,7 +40,7 @@ def largest_with_count(order, count):
 
 @triton.jit
 def largest_with_mass(order, weight, limit, IS_STRICT: tl.constexpr):
-    """Return the largest border whose values weigh `limit` at least, or more if strict; else 0."""
+    """Return the largest threshold above which the weights sum to `limit`, or to more if strict."""
     border, bit = tl.full((), 0, tl.uint32), tl.full((), 0x80000000, tl.uint32)
     for _ in range(32):
         trial = border | bit
@@ -58,14 +58,16 @@ def pick(weights: Tensor, uniform: Tensor) -> Tensor:
     sum, `uniform` [rows, 1] in [0, 1); the result is int64 [rows, 1].
     """
     mass = weights.cumsum(-1)
-    is_beyond = (mass > uniform * mass[:, -1:]) & (weights > 0)  # sums of a GPU may fall a little
+    is_beyond = (mass > uniform * mass[:, -1:]) & (
+        weights > 0
+    )  # a GPU's cumulative sums may decrease slightly
     likeliest = weights.argmax(-1, keepdim=True)
     first = is_beyond.int().argmax(-1, keepdim=True)
     return torch.where(is_beyond.any(-1, keepdim=True), first, likeliest)
 
 
 PENALTY_WINDOW = 16  # codes the repetition penalty looks back at
-MIN_KEPT = 3  # codes a filter always leaves
+MIN_KEPT = 3  # codes a filter always keeps
 
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
 INTEGERS = (
@@ -74,26 +76,26 @@ INTEGERS = (
     "top_k",
     "is_filtered",
     "least",
-    "n_heard",
+    "n_recent",
     "step",  # codes drawn so far; it and what follows change with every code
     "has_ended",
 )
 REALS = ("divisor", "top_p", "penalty")
 N_INTEGERS = len(INTEGERS)
 N_WORDS = N_INTEGERS + len(REALS)
-UNIFORM = N_WORDS + PENALTY_WINDOW  # the ring of codes heard, then a uniform number per code
-NO_CODE = -1  # an empty place of the ring; also what is noted when logits are not numbers
+UNIFORM = N_WORDS + PENALTY_WINDOW  # after the ring of recent codes: a uniform number per code
+NO_CODE = -1  # an empty place of the ring, or a draw from logits that are not finite
 
 
 def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
-    """Draw the next code of every row and note it.
+    """Draw and record the next code of every row.
 
     Args:
         words: int32 [rows, UNIFORM + most], integers, reals as their bits, ring, uniform numbers;
             updated.
-        drawn: int64 [rows, most], codes drawn, the end of speech included; NO_CODE where logits
-            are not numbers; a step beyond them repeats the last; updated.
-        logits: [rows, codes], any floating dtype; left alone.
+        drawn: int64 [rows, most], codes drawn, the end of speech included; NO_CODE where logits are
+            not numbers; a step beyond them repeats the last; updated.
+        logits: [rows, codes], any floating dtype; unchanged.
 
     Returns:
         int64 [rows].
@@ -103,7 +105,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     if runs_kernels(logits):
         return _launch_choose_codes(words, drawn, logits)
     integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each
-    eos, is_greedy, top_k, is_filtered, least, n_heard, step, has_ended = integers
+    eos, is_greedy, top_k, is_filtered, least, n_recent, step, has_ended = integers
     divisor, top_p, penalty = words[:, N_INTEGERS:N_WORDS].view(torch.float32).split(1, dim=1)
     ring = words[:, N_WORDS:UNIFORM].long()
     column = step.clamp(max=drawn.shape[1] - 1)
@@ -129,7 +131,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     code = torch.where(is_greedy > 0, ending.argmax(-1, keepdim=True), code)
 
     drawn.scatter_(1, column, code.masked_fill(total.isnan(), NO_CODE))
-    ring.scatter_(1, (n_heard + step) % PENALTY_WINDOW, code)
+    ring.scatter_(1, (n_recent + step) % PENALTY_WINDOW, code)
     words[:, N_WORDS:UNIFORM] = ring
     changed = torch.cat((step + 1, has_ended | (code == eos)), dim=1)
     words[:, N_INTEGERS - 2 : N_INTEGERS] = changed
@@ -149,7 +151,7 @@ WARPS = 16
 
 @triton.jit
 def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr):
-    """Which codes the nucleus and the top-k filter leave; ties count in the order of the codes."""
+    """Mask of the codes that pass the nucleus and top-k filters; ties are ordered by code."""
     order = ordered_bits(value)
     limit = top_p * tl.sum(weight, 0)
     border = largest_with_mass(order, weight, limit, False)
@@ -187,7 +189,7 @@ def _choose_code(
     word = words + row * (UNIFORM + most)
     eos, is_greedy = tl.load(word), tl.load(word + 1) > 0
     top_k, is_filtered, least = tl.load(word + 2), tl.load(word + 3) > 0, tl.load(word + 4)
-    n_heard, step, has_ended = tl.load(word + 5), tl.load(word + 6), tl.load(word + 7)
+    n_recent, step, has_ended = tl.load(word + 5), tl.load(word + 6), tl.load(word + 7)
     divisor = tl.load(word + N_INTEGERS).to(tl.float32, bitcast=True)
     top_p = tl.load(word + N_INTEGERS + 1).to(tl.float32, bitcast=True)
     penalty = tl.load(word + N_INTEGERS + 2).to(tl.float32, bitcast=True)
@@ -219,7 +221,7 @@ def _choose_code(
 
     tl.store(out + row, chosen.to(tl.int64))
     tl.store(drawn + row * most + column, tl.where(total == total, chosen, NO_CODE).to(tl.int64))
-    tl.store(word + N_WORDS + (n_heard + step) % WINDOW, chosen)
+    tl.store(word + N_WORDS + (n_recent + step) % WINDOW, chosen)
     tl.store(word + 6, step + 1)
     tl.store(word + 7, has_ended | (chosen == eos).to(tl.int32))
 

@@ -1,7 +1,7 @@
 """Dense attention with heads of any size; those of the vision encoder have 72 values.
 
-PyTorch's kernels compute such heads as if they had 128 values. Here a head is cut in a power of
-two and a rest, which is rounded up to 16.
+PyTorch's kernels pad such heads to 128 values. Here a head is split into a power of two and a
+remainder, which is padded to a multiple of 16.
 
 Source: FlashAttention-2 (arXiv:2307.08691).
 """
@@ -27,7 +27,7 @@ def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
     """Attend among the rows of each item, qkv [B, T, 3 * heads * d]: [B, T, heads * d].
 
     The mask, bool, is broadcast to [B, heads, T, T] and True where attention is allowed; every row
-    sees one at least.
+    sees at least one.
     """
     n_items, n_rows, _ = qkv.shape
     # The library is faster on whole tiles without a mask, in spite of the padding.

@@ -70,12 +70,12 @@ def _multiply_row(
     line = tl.minimum(n, N - 1).to(tl.int64)[:, None]
     tile = _words(weight, line, w, W)
     if HAS_GATE:
-        tile_beside = _words(weight, line + N, w, W)
+        up_tile = _words(weight, line + N, w, W)
     await_rows(OVERLAPS)
     if IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     total = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
-    total_beside = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
+    up_total = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
     squares = tl.zeros((BLOCK_W,), tl.float32)
     if HAS_RESIDUAL:
         before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
@@ -83,13 +83,13 @@ def _multiply_row(
         at = start + w
         factor = _scales(scales, line, at, W, GROUP)
         if HAS_GATE:
-            factor_beside = _scales(scales, line + N, at, W, GROUP)
+            up_factor = _scales(scales, line + N, at, W, GROUP)
         if W > BLOCK_W:
             following = _words(weight, line, at + BLOCK_W, W)
             if HAS_GATE:
-                following_beside = _words(weight, line + N, at + BLOCK_W, W)
+                up_following = _words(weight, line + N, at + BLOCK_W, W)
         part = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
-        part_beside = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
+        up_part = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
         row = tl.zeros((BLOCK_W,), tl.float32)
         for place in tl.static_range(8):
             k = at // GROUP * (8 * GROUP) + place * GROUP + at % GROUP
@@ -100,18 +100,18 @@ def _multiply_row(
             row += value
             part += value_of(tile, place) * value[None, :]
             if HAS_GATE:
-                part_beside += value_of(tile_beside, place) * value[None, :]
+                up_part += value_of(up_tile, place) * value[None, :]
         total += (part - 1.5 * row[None, :]) * factor
         if HAS_GATE:
-            total_beside += (part_beside - 1.5 * row[None, :]) * factor_beside
+            up_total += (up_part - 1.5 * row[None, :]) * up_factor
         if W > BLOCK_W:
             tile = following
             if HAS_GATE:
-                tile_beside = following_beside
+                up_tile = up_following
     scale = 16.0 * tl.rsqrt(tl.sum(squares, 0) / (8 * W) + eps) if HAS_NORM else 16.0
     answer = tl.sum(total, 1) * scale
     if HAS_GATE:
-        answer = answer / (1.0 + tl.exp(-answer)) * (tl.sum(total_beside, 1) * scale)
+        answer = answer / (1.0 + tl.exp(-answer)) * (tl.sum(up_total, 1) * scale)
     if HAS_RESIDUAL:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
@@ -168,35 +168,35 @@ def _multiply_rows(
     w = tl.arange(0, GROUP)[None, :]
     line = tl.minimum(n, N - 1).to(tl.int64)
     own, own_scale = weight + line[:, None] * W, scales + line * (W // GROUP)
-    beside, beside_scale = own + N.to(tl.int64) * W, own_scale + N.to(tl.int64) * (W // GROUP)
+    up, up_scale = own + N.to(tl.int64) * W, own_scale + N.to(tl.int64) * (W // GROUP)
     await_rows(OVERLAPS)
     if IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     rows = x + m[:, None] * (8 * W)
     is_row = (m < M)[:, None]
     total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    total_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    up_total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for group in range(0, W // GROUP):
         factor = tl.load(own_scale + group).to(tl.float32)
         tile = tl.load(own + group * GROUP + w)
         part = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
         if HAS_GATE:
-            factor_beside = tl.load(beside_scale + group).to(tl.float32)
-            tile_beside = tl.load(beside + group * GROUP + w)
-            part_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+            up_factor = tl.load(up_scale + group).to(tl.float32)
+            up_tile = tl.load(up + group * GROUP + w)
+            up_part = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
         for place in tl.static_range(8):
             at = group * (8 * GROUP) + place * GROUP
             values = tl.trans(tl.load(rows + at + w, mask=is_row, other=0.0))  # [GROUP, M]
             number = (value_of(tile, place) - 1.5).to(values.dtype)
             part = tl.dot(number, values, part, input_precision="ieee")
             if HAS_GATE:
-                number = (value_of(tile_beside, place) - 1.5).to(values.dtype)
-                part_beside = tl.dot(number, values, part_beside, input_precision="ieee")
+                number = (value_of(up_tile, place) - 1.5).to(values.dtype)
+                up_part = tl.dot(number, values, up_part, input_precision="ieee")
         total += part * (16.0 * factor)[:, None]
         if HAS_GATE:
-            total_beside += part_beside * (16.0 * factor_beside)[:, None]
+            up_total += up_part * (16.0 * up_factor)[:, None]
     if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * total_beside
+        total = total / (1.0 + tl.exp(-total)) * up_total
     at = m.to(tl.int64)[None, :] * N + n[:, None]
     fits = (m < M)[None, :] & (n < N)[:, None]
     if HAS_RESIDUAL:

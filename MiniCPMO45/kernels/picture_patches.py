@@ -56,7 +56,7 @@ class AxisWeights:
 
     Attributes:
         first: int32 [result], first source pixel of each window.
-        weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero behind a window's end.
+        weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window's end.
     """
 
     first: Tensor
@@ -134,7 +134,7 @@ def _resize_rows(
     total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
     for tap in range(taps):
         weight = tl.load(weights + tap * stride + column, mask=is_value, other=0)
-        seen = tl.minimum(begin + tap, n_source - 1)  # behind a window the weight is zero
+        seen = tl.minimum(begin + tap, n_source - 1)  # the weight is zero beyond a window
         byte = tl.load(
             pixels + (row * n_source + seen) * CHANNELS + channel, mask=is_value, other=0
         )

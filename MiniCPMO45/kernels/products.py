@@ -1,7 +1,8 @@
 """Norms, matrix products and rotary positions of a decoder, and the layers that hold its matrices.
 
-A weight is dense or quantised; the plans of `row_products` say which kernel multiplies it. A layer
-keeps its published name; quantised it has two buffers, `values` and `scales`, for `weight`."""
+A weight is dense or quantised; the plans of `row_products` choose the kernel. Layers keep their
+published names; a quantised layer has the buffers `values` and `scales` in place of `weight`.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise as `rms_norm` does, whatever the number of axes, in plain PyTorch."""
+    """`rms_norm` in plain PyTorch, for any number of axes."""
     wide = x.float()
     scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return weight * scaled.to(x.dtype)
@@ -62,7 +63,7 @@ def _normalise_row(
     x, weight, out, scales, eps, K: tl.constexpr, BLOCK: tl.constexpr, HAS_NORM: tl.constexpr,
     HAS_SCALES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """With HAS_SCALES the row, rounded as without, is divided by its scale and becomes e4m3."""
+    """With HAS_SCALES the row, rounded as without, is then scaled and rounded to e4m3."""
     let_next_start(OVERLAPS)
     k = tl.arange(0, BLOCK)
     if HAS_NORM:
@@ -84,7 +85,6 @@ def _normalise_row(
 
 
 def normalise_rows(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise rows [M, K]."""
     out = torch.empty_like(x)
     _launch(x, weight, eps, out, None)
     return out
@@ -128,7 +128,7 @@ def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tens
 
 
 def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
-    """Multiply rows [M, K], contiguous and normalised unless there is no norm: [M, N]."""
+    """Multiply contiguous rows [M, K], normalised first if there is a norm: [M, N]."""
     if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
         return multiply_scaled(
             *scale_rows(x, norm_weight, eps), weight, None, is_gated=False, dtype=x.dtype
@@ -190,10 +190,10 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """Convolve x [B, f, inputs] by one product: [B, T, outputs].
+    """Convolve x [B, f, inputs] as one product: [B, T, outputs].
 
-    PyTorch's convolution lays the weight out anew in every call; the product reads it as it is
-    if `lay_out_windows` was called.
+    PyTorch's convolution converts the weight's layout in every call; the product does not after
+    `lay_out_windows`.
     """
     assert isinstance(conv.padding, tuple)
     [kernel], [stride], [pad] = conv.kernel_size, conv.stride, conv.padding
@@ -204,12 +204,12 @@ def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
 
 
 def lay_out_windows(conv: nn.Conv1d) -> None:
-    """Let the weight's inputs be neighbours in memory; its shape and values stay."""
+    """Make the weight's inputs adjacent in memory; its shape and values are unchanged."""
     conv.weight.data = conv.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
-    """Return a matrix as [outputs, inputs] of a floating dtype; one that is dense as it is."""
+    """Return the dense matrix [outputs, inputs], dequantised if necessary."""
     return weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
 
 
@@ -224,7 +224,7 @@ def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Rope:
-    """The frequencies a decoder rotates with, float32 [d/2]."""
+    """Rotary frequencies of a decoder, float32 [d/2]."""
 
     frequencies: Tensor
 
@@ -280,7 +280,7 @@ class Quantisable(nn.Module):
     scales: Tensor
 
     def reserve(self, scheme: Scheme, dtype: torch.dtype) -> None:
-        """Expect a quantised matrix from now on, which has yet to be loaded."""
+        """Replace the matrix by buffers for a quantised one, to be loaded later."""
         values, scales = stored_shapes(scheme, *self.weight.shape)
         self.register_parameter("weight", None)
         self.register_buffer("values", values)
@@ -310,7 +310,7 @@ class Linear(Quantisable, nn.Linear):
 
 
 class Embedding(Quantisable, nn.Embedding):
-    """A table of rows; quantised, one of 8 bits."""
+    """An embedding table; if quantised, with 8-bit values."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the rows of `ids` [...], [..., width]."""
@@ -332,7 +332,7 @@ class JoinedWeight:
         self._fused: list[Tensor] = []
 
     def __call__(self) -> Weight:
-        """Return the matrix: a copy that records gradients where they are wanted, else shared."""
+        """Return the shared matrix, or with gradients enabled a copy that records them."""
         parts = self._parts()
         is_current = bool(self._fused) and self._fused[0].data_ptr() == parts[0][0].data_ptr()
         joined = self._fused
@@ -341,7 +341,7 @@ class JoinedWeight:
         return joined[0] if len(joined) == 1 else QuantisedWeight(*joined)
 
     def fuse(self) -> None:
-        """Make the layers' weights views of one matrix; harmless where they are."""
+        """Make the layers' weights views of one matrix; idempotent."""
         parts = self._parts()
         if not self._fused or not all(map(_are_rows_of, self._fused, parts)):
             self._fused = [torch.cat([part.data for part in each]) for each in parts]
@@ -350,7 +350,7 @@ class JoinedWeight:
                 part.data = view
 
     def _parts(self) -> list[list[Tensor]]:
-        """The layers' weights; or their values, and their scales."""
+        """The layers' weights, or their values and their scales."""
         if self._linears[0].is_quantised:
             return [
                 [each.values for each in self._linears],

@@ -1,8 +1,8 @@
 """Quantised weights: quantisation of a matrix and its inverse.
 
-Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated:
-a weight depends on the published values alone. Products read the stored form themselves where
-that is faster: `row_products`, `packed_products` and `scaled_products`.
+Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated: a
+weight depends on the published values alone. Products read the stored form directly where that is
+faster: `row_products`, `packed_products` and `scaled_products`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ZERO = 8  # subtracted from a stored 4-bit number, 0 ... 15
 LARGEST = {Scheme.FP8: 448.0, Scheme.INT8: 127.0}  # the value farthest from zero is stored as
 DTYPES = {Scheme.FP8: torch.float8_e4m3fn, Scheme.INT8: torch.int8, Scheme.INT4: torch.int32}
 SHRINKINGS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's scale; the best one is taken
-ELEMENTS_AT_ONCE = 2**24  # quantised at a time, which bounds the memory beside the result
+ELEMENTS_AT_ONCE = 2**24  # quantised at a time, which bounds the temporary memory
 
 
 @dataclass(frozen=True, eq=False)

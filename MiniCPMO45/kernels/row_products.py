@@ -1,10 +1,10 @@
-"""Matrix products of one row and of some rows, bound by streaming the weight.
+"""Matrix products of one row and of a few rows, bound by reading the weight.
 
 One row: multiply-add with many loads in flight; the norm's weight is applied to the row and its
-scale to the sums, so the row is read once. Some rows: tensor cores; the weight is the first
-operand, so that few rows fill the narrow side. Plans say which kernel computes which shape and how
-it is cut into programs. They are constants, measured on one H200 by `python -m benchmarks.kernels`:
-nothing is tuned at run time, so every start runs the same code.
+scale to the sums, so the row is read once. A few rows: tensor cores; the weight is the first
+operand, so that few rows fill the narrow side. Plans give the kernel and the tile sizes for each
+shape. They are constants, measured on one H200 by `python -m benchmarks.kernels`; nothing is tuned
+at run time, so every start runs the same code.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from MiniCPMO45.kernels.packed_products import (
 )
 from MiniCPMO45.kernels.quantised import QuantisedWeight, Weight
 
-FEW_ROWS = 16  # of a tensor core's product, the fewest there are
+FEW_ROWS = 16  # the fewest of a tensor core operation
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How one shape is multiplied; up to `most_rows` rows the library is slower.
+    """Kernels of one shape; the library is faster beyond `most_rows` rows.
 
-    `many_rows` is for more than `FEW_ROWS` of them, if another than for few.
+    `many_rows`, if any, is used beyond `FEW_ROWS` rows.
     """
 
     one_row: OneRowPlan | FewRowsPlan
@@ -49,7 +49,7 @@ class ProductPlan:
 
 
 DEEP = FewRowsPlan(64, 128, 4, 6)
-SHALLOW = FewRowsPlan(64, 128, 4, 4)  # two weights at a time, or so many columns that it suffices
+SHALLOW = FewRowsPlan(64, 128, 4, 4)  # for two weights at a time, or many columns
 NARROW = FewRowsPlan(16, 128, 2, 6)  # few columns
 
 PRODUCTS: dict[tuple[int, int], ProductPlan] = {
@@ -60,24 +60,24 @@ PRODUCTS: dict[tuple[int, int], ProductPlan] = {
     (4096, 12288): ProductPlan(OneRowPlan(2, 4096, 8), DEEP, 32),  # down
     # The library has no fast kernel for rows of 151,748 values, which are not aligned.
     (151748, 4096): ProductPlan(OneRowPlan(8, 512, 2), SHALLOW, 1024),  # head
-    # of the speech decoder, where one row takes all inputs at once
+    # of the speech decoder; one row takes all inputs at once
     (2304, 768): ProductPlan(OneRowPlan(2, 1024, 1), NARROW, 64),
     (768, 768): ProductPlan(OneRowPlan(2, 1024, 4), SHALLOW, 64),
     (3072, 768): ProductPlan(OneRowPlan(1, 1024, 1), NARROW, 64),
     (768, 3072): ProductPlan(OneRowPlan(1, 4096, 8), NARROW, 64),
 }
-MEASURED_BYTES = 2  # of a value
+MEASURED_BYTES = 2  # of the measured dtype
 OTHER_PRODUCTS = ProductPlan(OneRowPlan(4, 256, 1), FewRowsPlan(32, 64, 4, 3), 16)
 
 
-# Weights of 8-bit integers: only the head has them.
+# Only the head has int8 weights.
 BYTES_FEW = FewRowsPlan(32, 128, 2, 6)
 BYTES_MANY = FewRowsPlan(64, 128, 4, 5)
 BYTE_PRODUCTS: dict[tuple[int, int], ProductPlan] = {
-    # Tensor cores that compute fifteen rows of zeros beside the one are the fastest here.
+    # Tensor cores are fastest here, although fifteen of their sixteen rows are zero.
     (151748, 4096): ProductPlan(BYTES_FEW, BYTES_FEW, 1024, BYTES_MANY),
 }
-# Weights of 4 bits: the fastest of some twenty cuts; (6144, 4096) was not measured.
+# 4-bit weights: the fastest of about twenty tile sizes; (6144, 4096) was not measured.
 PACKED_FEW = FewRowsPlan(32, 128, 2, 5)
 PACKED_PRODUCTS: dict[tuple[int, int], ProductPlan] = {
     (6144, 4096): ProductPlan(OneRowPlan(4, 4096, 4), PACKED_FEW, 32),
@@ -91,10 +91,10 @@ OTHER_PACKED = ProductPlan(OneRowPlan(4, 1024, 1), FewRowsPlan(32, 128, 4, 3), 1
 def product_plan(
     rows: int, weight: Weight, dtype: torch.dtype, *, is_gated: bool = False
 ) -> OneRowPlan | FewRowsPlan | None:
-    """Choose the kernel of a product; None is the library's.
+    """Choose the kernel of a product; None means the library.
 
-    The weight is [N, K], or [2N, K] if gated; rows of wider dtypes than were measured would need
-    more shared memory.
+    The weight is [N, K], or [2N, K] if gated. Dtypes wider than the measured one need more shared
+    memory and use the default plan.
     """
     outputs, inputs = weight.shape
     columns = outputs // 2 if is_gated else outputs
@@ -110,18 +110,18 @@ def product_plan(
     return chosen if rows <= plan.most_rows and is_whole else None
 
 
-LOADED_BYTES = 16  # by one thread at a time
+LOADED_BYTES = 16  # per load of a thread
 
 
 @triton.jit
 def _sum_neighbours(x, WIDTH: tl.constexpr):
-    """Add up what one thread holds of one load: [N, K] to [N, K / WIDTH]."""
+    """Sum the values that a thread loads at once: [N, K] to [N, K / WIDTH]."""
     return tl.sum(tl.reshape(x, (x.shape[0], x.shape[1] // WIDTH, WIDTH)), 2)
 
 
 @triton.jit
 def _load(pointers, k, start, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Load values of the inputs start + k, zero where there is no such input."""
+    """Load the inputs start + k; zero beyond K."""
     if K % BLOCK_K == 0:
         return tl.load(pointers, mask=start + tl.zeros_like(k) < K, other=0.0)
     else:
@@ -130,7 +130,7 @@ def _load(pointers, k, start, K: tl.constexpr, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def _scaled(answer, scales, n, N, HAS_SCALES: tl.constexpr):
-    """Multiply the answers of columns n with their weight's scale, if there is one."""
+    """Multiply the results of columns n by their weight's scales, if any."""
     if HAS_SCALES:
         answer *= tl.load(scales + n, mask=n < N, other=0.0)
     return answer
@@ -144,24 +144,24 @@ def _multiply_row(
 ):  # fmt: skip
     """Row [K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up.
 
-    With HAS_SCALES a weight's row is what is stored times its scale.
+    With HAS_SCALES each stored row of the weight has a scale.
     """
-    # Attention follows a product that is neither gated nor added, and reads positions early.
+    # A product that is neither gated nor added precedes attention, which reads positions early.
     IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
     if not IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K + k[None, :]
-    beside = own + N.to(tl.int64) * K
+    up = own + N.to(tl.int64) * K
     tile = _load(own, k[None, :], 0, K, BLOCK_K)
     if HAS_GATE:
-        tile_beside = _load(beside, k[None, :], 0, K, BLOCK_K)
+        up_tile = _load(up, k[None, :], 0, K, BLOCK_K)
     await_rows(OVERLAPS)
     if IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
-    total_beside = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
+    up_total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
     squares = tl.zeros((BLOCK_K,), tl.float32)
     if HAS_RESIDUAL:
         before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
@@ -171,24 +171,24 @@ def _multiply_row(
             ahead = start + BLOCK_K
             following = _load(own + ahead, k[None, :], ahead, K, BLOCK_K)
             if HAS_GATE:
-                following_beside = _load(beside + ahead, k[None, :], ahead, K, BLOCK_K)
+                up_following = _load(up + ahead, k[None, :], ahead, K, BLOCK_K)
         if HAS_NORM:
             squares += value * value
             value *= _load(norm + start + k, k, start, K, BLOCK_K).to(tl.float32)
         total += _sum_neighbours(tile.to(tl.float32) * value[None, :], WIDTH)
         if HAS_GATE:
-            total_beside += _sum_neighbours(tile_beside.to(tl.float32) * value[None, :], WIDTH)
+            up_total += _sum_neighbours(up_tile.to(tl.float32) * value[None, :], WIDTH)
         if K > BLOCK_K:
             tile = following
             if HAS_GATE:
-                tile_beside = following_beside
+                up_tile = up_following
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
     answer = _scaled(tl.sum(total, 1) * scale, scales, n, N, HAS_SCALES)
     if HAS_GATE:
         answer = answer / (1.0 + tl.exp(-answer))
-        answer *= _scaled(tl.sum(total_beside, 1) * scale, scales, N + n, 2 * N, HAS_SCALES)
+        answer *= _scaled(tl.sum(up_total, 1) * scale, scales, N + n, 2 * N, HAS_SCALES)
     if HAS_RESIDUAL:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
@@ -204,10 +204,9 @@ def multiply_row(
     is_gated: bool,
     plan: OneRowPlan,
 ) -> Tensor:
-    """Multiply a row with a weight, which covers three operations of `products`.
+    """Multiply a row x [1, K] by a weight [N, K], for three operations of `products`.
 
-    `x` is [1, K], `weight` [N, K], or [2N, K] if gated: then the answer is silu(gate) * up of its
-    halves.
+    If gated the weight is [2N, K], and the result is silu(gate) * up of its halves.
 
     Returns:
         [1, N].
@@ -245,13 +244,13 @@ def multiply_row(
 
 
 def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
-    """Return the values of a weight, and the scales of its rows if it is quantised."""
+    """Return a weight's values, and its row scales if it is quantised."""
     if isinstance(weight, QuantisedWeight):
         return weight.values, weight.scales
     return weight, None
 
 
-EARLY_INPUTS = 512  # whose weights are asked for before the rows are there
+EARLY_INPUTS = 512  # whose weights are prefetched before the rows are awaited
 
 
 @triton.jit
@@ -271,37 +270,37 @@ def _multiply_rows(
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)[None, :]
     own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K
-    beside = own + N.to(tl.int64) * K
+    up = own + N.to(tl.int64) * K
     if EARLY_K > 0:
         lines = tl.arange(0, EARLY_K // LINE)[None, :] * LINE
         prefetch_line(own + lines, OVERLAPS)
         if HAS_GATE:
-            prefetch_line(beside + lines, OVERLAPS)
+            prefetch_line(up + lines, OVERLAPS)
     await_rows(OVERLAPS)
     if IS_BEFORE_ATTENTION:
         let_next_start(OVERLAPS)
     rows = x + m[:, None] * K + k
     is_row = (m < M)[:, None]
     total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    total_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    up_total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for start in range(0, K, BLOCK_K):
         values = tl.trans(tl.load(rows + start, mask=is_row, other=0.0))  # [K, M]
         tile = tl.load(own + start + k).to(values.dtype)
         total = tl.dot(tile, values, total, input_precision="ieee")
         if HAS_GATE:
-            tile_beside = tl.load(beside + start + k).to(values.dtype)
-            total_beside = tl.dot(tile_beside, values, total_beside, input_precision="ieee")
+            up_tile = tl.load(up + start + k).to(values.dtype)
+            up_total = tl.dot(up_tile, values, up_total, input_precision="ieee")
     if HAS_ROW_SCALES:
         factors = tl.load(row_scales + m, mask=m < M, other=0.0)[None, :]
         total *= factors
         if HAS_GATE:
-            total_beside *= factors
+            up_total *= factors
     if HAS_SCALES:
         total *= tl.load(scales + n, mask=n < N, other=0.0)[:, None]
         if HAS_GATE:
-            total_beside *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
+            up_total *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
     if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * total_beside
+        total = total / (1.0 + tl.exp(-total)) * up_total
     at = m.to(tl.int64)[None, :] * N + n[:, None]
     fits = (m < M)[None, :] & (n < N)[:, None]
     if HAS_RESIDUAL:
@@ -319,7 +318,7 @@ def multiply_rows(
     row_scales: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Multiply rows [M, K] with a weight: [M, N]; see `multiply_row`.
+    """Multiply rows [M, K] by a weight: [M, N]; see `multiply_row`.
 
     With `row_scales`, float32 [M], rows and weight are e4m3, and the result is `dtype`.
     """

@@ -1,7 +1,7 @@
 """Products of e4m3 rows with e4m3 weights, for `model.weights: fp8`.
 
 Each row of the input is rounded to e4m3 with a scale of its own, whatever else is in the pass, so a
-conversation's numbers do not depend on those beside it. The tensor cores then read both operands as
+conversation's numbers do not depend on the other rows. The tensor cores then read both operands as
 they are stored: our kernel for up to `MOST_ROWS` rows, PyTorch's for more.
 """
 

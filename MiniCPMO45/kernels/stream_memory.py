@@ -97,7 +97,7 @@ class StreamTable:
 
 
 @dataclass(frozen=True)
-class ColumnCache:
+class StreamCache:
     """One kind of attention cache of a table's streams.
 
     A stream's cache is [layers, group, heads, capacity, 2 * d]; an entry is a key and its value.
@@ -126,15 +126,15 @@ class ColumnCache:
             f"{name} ages": n_ages,
         }
 
-    def column(self, part: str) -> str:
+    def field(self, part: str) -> str:
         return f"{self.name} {part}"
 
     def place(self, part: str) -> int:
         """First index of one of its fields in a row."""
-        return self.table.place(self.column(part))
+        return self.table.place(self.field(part))
 
     def memory_of(self, stream: int) -> Tensor:
-        return self.table.memory[self.column("address")][stream]
+        return self.table.memory[self.field("address")][stream]
 
     def views(self, stream: int, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a stream's layer [group, heads, capacity, d] each."""
@@ -180,7 +180,7 @@ def _launch_copy(table: StreamTable, tails: Tensor, *, is_stored: bool) -> None:
     _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=is_stored, BLOCK=COPY_BLOCK)
 
 
-def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
+def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> Tensor:
     """Attend from the new frames of every stream to its cache and to themselves.
 
     `qkv` holds queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
@@ -198,14 +198,14 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> 
     frames, scale = torch.arange(n_frames, device=qkv.device), query.shape[4] ** -0.5
     outputs = []
     for stream in range(len(table.rows)):
-        length = table.value(cache.column("length"), stream)
+        length = table.value(cache.field("length"), stream)
         n_new = table.value(cache.n_new, stream)
         old_keys, old_values = cache.views(stream, layer)
         keys = torch.cat((old_keys[:, :, :length], key[stream, :, :, :n_new]), dim=2)
         values = torch.cat((old_values[:, :, :length], value[stream, :, :, :n_new]), dim=2)
         mask = None
         if bias is not None:
-            ages = table[cache.column("ages")][stream, :length]
+            ages = table[cache.field("ages")][stream, :length]
             distances = torch.cat((ages, -frames[:n_new])) + frames[:, None] + (n_frames - 1)
             of_stream = bias.unflatten(1, (len(table.rows), -1, n_frames))[:, stream]
             mask = of_stream.transpose(0, 1)  # [group, heads, T, W]
@@ -244,26 +244,11 @@ def _memory_of(
     ]
 )
 def _attend_blocks(
-    qkv,
-    bias,
-    out,
-    plan,
-    plan_stride,
-    cache_at,
-    n_new_at,
-    ages_at,
-    layer,
-    n_frames,
-    bias_row,
-    bias_head,
-    scale,
-    GROUP: tl.constexpr,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-):
+    qkv, bias, out, plan, plan_stride, cache_at, n_new_at, ages_at, layer, n_frames, bias_row,
+    bias_head, scale, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+    HAS_BIAS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One program: QUERIES frames of one row of the batch, one head."""
     row = tl.program_id(2)
     head = tl.program_id(1)
     frames = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
@@ -284,18 +269,18 @@ def _attend_blocks(
     mixed = tl.zeros((QUERIES, D), tl.float32)
     new += HEADS * D
     for start in range(0, length + n_new, KEYS):  # the cache, then the chunk itself
-        column = start + tl.arange(0, KEYS)
-        is_seen = column < length + n_new
-        is_new = column >= length
-        of_new = new + (column - length) * (3 * HEADS * D)
-        key_at = tl.multiple_of(tl.where(is_new, of_new, cache + column * (2 * D)), 16)
+        entry = start + tl.arange(0, KEYS)
+        is_seen = entry < length + n_new
+        is_new = entry >= length
+        of_new = new + (entry - length) * (3 * HEADS * D)
+        key_at = tl.multiple_of(tl.where(is_new, of_new, cache + entry * (2 * D)), 16)
         value_at = tl.multiple_of(key_at + tl.where(is_new, HEADS * D, D), 16)
         key = tl.load(key_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
         value = tl.load(value_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee")
         if HAS_BIAS:
-            age = tl.load(ages + column, mask=is_seen & ~is_new, other=0).to(tl.int32)
-            age = tl.where(is_new, length - column, age)
+            age = tl.load(ages + entry, mask=is_seen & ~is_new, other=0).to(tl.int32)
+            age = tl.where(is_new, length - entry, age)
             distance = frames[:, None] + age[None, :] + n_frames - 1
             is_pair = is_query[:, None] & is_seen[None, :]
             score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
@@ -312,7 +297,7 @@ def _attend_blocks(
     tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
 
 
-def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
+def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> Tensor:
     n_rows, n_frames, width = qkv.shape
     rows, head_dim = cache.table.rows, width // (3 * cache.heads)
     out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
@@ -341,23 +326,23 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
     return out
 
 
-def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
+def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     """Write the keys and values of a chunk to the table's targets.
 
     `new` holds the `qkv` of each layer's `attend`, [layers, S * group, T, 3 * heads * d].
     """
     if runs_kernels(new):
-        _launch_store_columns(new, cache, first_layer)
+        _launch_store_entries(new, cache, first_layer)
         return
     table, n_layers = cache.table, len(new)
     split = new.unflatten(3, (3, cache.heads, -1)).unflatten(1, (len(table.rows), -1))
     for stream in range(len(table.rows)):
-        targets = table[cache.column("targets")][stream, : new.shape[2]]
+        targets = table[cache.field("targets")][stream, : new.shape[2]]
         kept = targets >= 0
         written = split[:, stream, :, :, 1:]  # [layers, group, T, 2, heads, d]
-        columns = written.permute(0, 1, 4, 2, 3, 5).flatten(4)  # [layers, group, heads, T, 2 d]
+        entries = written.permute(0, 1, 4, 2, 3, 5).flatten(4)  # [layers, group, heads, T, 2 d]
         memory = cache.memory_of(stream)[first_layer : first_layer + n_layers]
-        memory.index_copy_(3, targets[kept], columns[:, :, :, kept])
+        memory.index_copy_(3, targets[kept], entries[:, :, :, kept])
 
 
 @triton.jit(
@@ -396,7 +381,7 @@ def _store_frames(
         tl.store(cache + of_layer + place, values)
 
 
-def _launch_store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
+def _launch_store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     n_layers, n_rows, n_frames, width = new.shape
     rows = cache.table.rows
     _store_frames[(n_frames, n_rows, n_layers)](

@@ -28,7 +28,7 @@ def gated_norm(
         The normalised sum [..., C].
     """
     if runs_kernels(x):
-        return _launch_gated_norm(x, change, gate, norm, eps, dtype)
+        return _launch(x, change, gate, norm, eps, dtype)
     if change is not None and gate is not None:
         x.addcmul_(change.to(x.dtype), gate)
     elif change is not None:
@@ -56,7 +56,7 @@ def gated_norm_unfold(
         [S * group, T, 3 * C], the oldest tap first.
     """
     if runs_kernels(x):
-        return _launch_unfold(x, change, gate, norm, eps, tails, n_frames, dtype)
+        return _launch(x, change, gate, norm, eps, dtype, tails, n_frames)
     return _unfold_taps(gated_norm(x, change, gate, norm, eps, dtype), *tails, n_frames)
 
 
@@ -65,7 +65,7 @@ def norm_mish_unfold(
 ) -> Tensor:
     """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm_unfold` does."""
     if runs_kernels(x):
-        return _launch_unfold(x, None, None, norm, eps, tails, n_frames, x.dtype)
+        return _launch(x, None, None, norm, eps, x.dtype, tails, n_frames)
     y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
     return _unfold_taps(y, *tails, n_frames)
 
@@ -158,63 +158,35 @@ def _norm_frames(
     if UNFOLDS:
         of_tail = (row // GROUP).to(tl.int64) * tail_stream + (row % GROUP) * tail_member + channel
         _spread(done, out + flat * (3 * C) + channel, tail + of_tail, frame, n_frames, inside, C)
-        behind = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
-        if (behind >= 0) & (behind < 2):
-            tl.store(new_tail + of_tail + behind * C, done.to(tl.float32), mask=inside)
+        from_end = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
+        if (from_end >= 0) & (from_end < 2):
+            tl.store(new_tail + of_tail + from_end * C, done.to(tl.float32), mask=inside)
     else:
         tl.store(out + flat * C + channel, done, mask=inside)
 
 
-def _launch_gated_norm(
+def _launch(
     x: Tensor,
     change: Tensor | None,
     gate: Tensor | None,
     norm: Affine,
     eps: float,
     dtype: torch.dtype,
+    tails: tuple[Tensor, Tensor] | None = None,
+    n_frames: Tensor | None = None,
 ) -> Tensor:
-    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    """Launch the norm; with tails its result is unfolded, and without a change Mish follows."""
     width = x.shape[-1]
-    _norm_frames[(x.numel() // width, 1)](
-        x,
-        x if change is None else change,
-        x if gate is None else gate,
-        *norm,
-        out,
-        x,
-        x,
-        x,
-        eps,
-        x.numel() // width,
-        0,
-        0,
-        0,
-        GROUP=1,
-        C=width,
-        BLOCK=triton.next_power_of_2(width),
-        HAS_CHANGE=change is not None,
-        HAS_GATE=gate is not None,
-        HAS_MISH=False,
-        UNFOLDS=False,
-    )
-    return out
-
-
-def _launch_unfold(
-    x: Tensor,
-    change: Tensor | None,
-    gate: Tensor | None,
-    norm: Affine,
-    eps: float,
-    tails: tuple[Tensor, Tensor],
-    n_frames: Tensor | None,
-    dtype: torch.dtype,
-) -> Tensor:
-    n_rows, length, width = x.shape
-    out = torch.empty((n_rows, length, 3 * width), dtype=dtype, device=x.device)
-    old, new = tails
-    assert n_frames is not None
-    assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
+    n_rows, length, taps = 1, x.numel() // width, 1
+    old = new = lengths = x
+    group, strides = 1, (0, 0, 0)
+    if tails is not None:
+        assert n_frames is not None
+        (n_rows, length, _), taps = x.shape, 3
+        (old, new), lengths, group = tails, n_frames, n_rows // len(n_frames)
+        assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
+        strides = (old.stride(0), old.stride(1), n_frames.stride(0))
+    out = torch.empty((*x.shape[:-1], taps * width), dtype=dtype, device=x.device)
     _norm_frames[(length, n_rows)](
         x,
         x if change is None else change,
@@ -223,19 +195,17 @@ def _launch_unfold(
         out,
         old,
         new,
-        n_frames,
+        lengths,
         eps,
         length,
-        old.stride(0),
-        old.stride(1),
-        n_frames.stride(0),
-        GROUP=n_rows // n_frames.shape[0],
+        *strides,
+        GROUP=group,
         C=width,
         BLOCK=triton.next_power_of_2(width),
         HAS_CHANGE=change is not None,
         HAS_GATE=gate is not None,
-        HAS_MISH=change is None,
-        UNFOLDS=True,
+        HAS_MISH=tails is not None and change is None,
+        UNFOLDS=tails is not None,
     )
     return out
 
@@ -246,7 +216,10 @@ def norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:
     `weights` are scale and shift of queries and of keys, float32 [2, 2, d].
     """
     if runs_kernels(qkv):
-        return _launch_norm_heads(qkv, weights, eps, heads)
+        _norm_each_head[(qkv.shape[0] * qkv.shape[1], 2)](
+            qkv, weights, eps, HEADS=heads, D=weights.shape[-1], num_warps=2
+        )
+        return qkv
     head_dim = weights.shape[-1]
     parts = qkv.unflatten(2, (3, heads, head_dim))
     for part, (weight, shift) in enumerate(weights.unbind(0)):
@@ -268,11 +241,3 @@ def _norm_each_head(qkv, weights, eps, HEADS: tl.constexpr, D: tl.constexpr):
     scale = tl.load(weights + part * (2 * D) + channel)
     shift = tl.load(weights + part * (2 * D) + D + channel)
     tl.store(at, (x * scale[None, :] + shift[None, :]).to(qkv.dtype.element_ty))
-
-
-def _launch_norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:
-    n_rows, n_frames, _ = qkv.shape
-    _norm_each_head[(n_rows * n_frames, 2)](
-        qkv, weights, eps, HEADS=heads, D=weights.shape[-1], num_warps=2
-    )
-    return qkv

@@ -22,7 +22,7 @@ from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.kernels import stream_memory
 from MiniCPMO45.kernels.device import Capturable, runs_kernels
 from MiniCPMO45.kernels.products import lay_out_windows, multiply_windows
-from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.model.transformer import (
     DenseAttention,
     EncoderBatch,
@@ -168,7 +168,7 @@ class AudioCache:
 
     Attributes:
         kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a frame side by side, the
-            layout of `stream_memory.ColumnCache`.
+            layout of `stream_memory.StreamCache`.
         length: encoder frames cached, 50 per second.
     """
 
@@ -396,9 +396,9 @@ class UnitInputs:
     def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
-        sizes |= ColumnCache.sizes("kv", UNIT_NEW)
+        sizes |= StreamCache.sizes("kv", UNIT_NEW)
         self._table = StreamTable(n_rows, sizes, like.device)
-        self._cache = ColumnCache(self._table, "kv", "n_new", heads)
+        self._cache = StreamCache(self._table, "kv", "n_new", heads)
         self.mel = torch.zeros(n_rows, N_MELS, UNIT_FRAMES, device=like.device)
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
@@ -449,7 +449,7 @@ class StreamAttention:
     `new` holds the unit's queries, keys and values [layers, S, T, 3 * heads * d].
     """
 
-    cache: ColumnCache
+    cache: StreamCache
     new: Tensor
 
     def buffer(self, layer: int) -> Tensor:
@@ -459,4 +459,4 @@ class StreamAttention:
         return stream_memory.attend(qkv, None, self.cache, layer)
 
     def store(self) -> None:
-        stream_memory.store_columns(self.new, self.cache, 0)
+        stream_memory.store_entries(self.new, self.cache, 0)

@@ -1,9 +1,10 @@
-"""The transformers: the decoder of language and of speech, and the layers of both encoders.
+"""Transformers: the decoder of text and speech, and the layers of both encoders.
 
-The rows of several conversations run in one pass of a decoder; a batch says which rows belong to
-which cache. On a card, without gradients, an encoder adds and normalises a residual by one kernel.
-Otherwise the same functions compute with PyTorch alone, out of place, so that gradients can be
-recorded. Source: arXiv:2505.09388 for the decoder layer's shape."""
+The rows of several conversations share a decoder pass; a batch maps rows to caches. On a card
+without gradients, one kernel adds and normalises an encoder's residual. Otherwise PyTorch computes
+out of place, so that gradients can be recorded. Source: arXiv:2505.09388 for the decoder layer's
+shape.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +35,10 @@ Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys
 
 
 class RowBatch(Protocol):
-    """How rows find their past: what every layer asks of a batch."""
+    """Attention of a decoder's rows to their caches."""
 
     def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
-        """Let new rows attend to their own conversations: [M, heads * d].
+        """Attend from new rows to their own conversations: [M, heads * d].
 
         `qkv` is [M, (heads + 2 * kv heads) * d]; the norms' weights are [d] each.
         """
@@ -116,7 +117,7 @@ class Decoder(nn.Module):
         return self.norm(rows)
 
     def fuse(self) -> None:
-        """Lay the weights out for serving; the parameters stay what they are."""
+        """Fuse the weights for serving; the parameters become views."""
         for layer in self.layers:
             assert isinstance(layer, DecoderLayer)
             layer.self_attn.qkv.fuse()
@@ -168,10 +169,10 @@ class MiniCPMTTS(nn.Module):
 
 
 class EncoderBatch(Protocol):
-    """Decides which rows of a batch attend to which."""
+    """Attention of an encoder's rows."""
 
     def buffer(self, layer: int) -> Tensor | None:
-        """Return where a layer's queries, keys and values are to be written, if that matters."""
+        """Return the output buffer of a layer's queries, keys and values, if any."""
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         """Attend with queries, keys and values [B, T, 3 * heads * d]: [B, T, heads * d]."""
@@ -179,7 +180,7 @@ class EncoderBatch(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseAttention:
-    """Every row attends to the rows of its own batch item that a mask allows.
+    """Attention of every row to the rows of its batch item that a mask allows.
 
     Attributes:
         mask: bool, broadcast to [B, heads, T, T], True where attention is allowed; or None.
@@ -189,7 +190,7 @@ class DenseAttention:
     mask: Tensor | None
 
     def buffer(self, layer: int) -> None:
-        """Nothing is kept."""
+        """No buffer."""
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         return attend_dense(qkv, self.heads, self.mask)
@@ -207,7 +208,7 @@ class SelfAttention(nn.Module):
         self._fused: tuple[Tensor, Tensor] | None = None
 
     def forward(self, rows: Tensor, attention: EncoderBatch, layer: int) -> Tensor:
-        """Attend among normalised rows [B, T, width]; returns the branch to be added."""
+        """Attend among normalised rows [B, T, width]; return the residual branch."""
         weight, bias = self._joined()
         into = attention.buffer(layer)
         if into is None:
@@ -220,7 +221,7 @@ class SelfAttention(nn.Module):
     @torch.inference_mode(False)
     @torch.no_grad()
     def fuse(self) -> None:
-        """Lay the three weights side by side; the parameters become views of one tensor."""
+        """Concatenate the three weights; the parameters become views of one tensor."""
         if not self._is_fused():
             self._fused = weight, bias = self._concatenated()
             width = len(weight) // 3
@@ -236,7 +237,7 @@ class SelfAttention(nn.Module):
         return self._fused
 
     def _is_fused(self) -> bool:
-        """Whether the parameters still are the views; a conversion replaces their memory."""
+        """Whether the parameters are still views; a conversion replaces their memory."""
         if self._fused is None:
             return False
         return self._fused[0].data_ptr() == self.q_proj.weight.data_ptr()
@@ -265,12 +266,12 @@ class EncoderLayer(nn.Module, ABC):
 
     @abstractmethod
     def feed_forward(self, x: Tensor) -> Tensor:
-        """Map normalised rows [B, T, width] to what is added to them."""
+        """Map normalised rows [B, T, width] to the residual branch."""
 
     def forward(
         self, x: Tensor, change: Tensor | None, attention: EncoderBatch, layer: int
     ) -> tuple[Tensor, Tensor]:
-        """Return the residual [B, T, width] with `change`, and what this layer adds to it."""
+        """Return the residual [B, T, width] with `change` added, and the feed-forward branch."""
         before, between = self.norms
         x, y = add_norm(x, change, before)
         x, y = add_norm(x, self.self_attn(y, attention, layer), between)
@@ -288,7 +289,7 @@ def run_layers(
 
 
 def add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """Add a branch to the residual and normalise the sum; both are returned, in the dtype of `x`.
+    """Add a branch to the residual; return the sum and its norm, in the dtype of `x`.
 
     On a card x, contiguous, may be changed in place.
     """

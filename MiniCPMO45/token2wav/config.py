@@ -14,15 +14,15 @@ from typing import Any
 
 import yaml
 
-HISTORY_FRAMES = 100  # mel frames of speech kept beside the prompt; sections 7.2 and 7.3
+HISTORY_FRAMES = 100  # mel frames of speech cached in addition to the prompt; sections 7.2 and 7.3
 UPSAMPLING = 2  # mel frames per speech code
 OVERLAP_FRAMES = 8  # mel frames computed again with the next chunk and cross-faded
 GUIDANCE_ROWS = 2  # of the estimator: conditional, unconditional
 CONV_KERNEL = 3  # taps of the estimator's causal convolutions
-LOOKAHEAD_TAIL = 2  # frames that the encoder's second look-ahead convolution remembers
-UPSAMPLE_TAIL = 2 * UPSAMPLING  # frames that its upsampling convolution remembers
+LOOKAHEAD_TAIL = 2  # cached frames of the encoder's second look-ahead convolution
+UPSAMPLE_TAIL = 2 * UPSAMPLING  # cached frames of its upsampling convolution
 
-# The only variant implemented; a configuration that names another one is refused.
+# The only variant implemented; other configurations are rejected.
 _REQUIRED_FLOW: Mapping[str, Any] = {"output_type": "mel"}
 _REQUIRED_ENCODER: Mapping[str, Any] = {
     "input_layer": "linear",
@@ -78,7 +78,7 @@ class FlowConfig:
         """Build from the nested names of the published `flow.yaml`; unknown keys are ignored.
 
         Raises:
-            ValueError: a structural option asks for a variant that is not implemented.
+            ValueError: a structural option selects a variant that is not implemented.
         """
         encoder = values.get("encoder") or {}
         decoder = values.get("decoder") or {}
@@ -145,7 +145,7 @@ class Token2WavConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Token2WavConfig:
-        """Build from a mapping with `flow` and `hift`; missing parts keep the published sizes."""
+        """Build from a mapping with `flow` and `hift`; missing parts have the published sizes."""
         return cls(
             flow=FlowConfig.from_dict(values.get("flow") or {}),
             hift=HiFTConfig.from_dict(values.get("hift") or {}),
@@ -182,7 +182,7 @@ _SCALARS: Mapping[str, Callable[[str], Any]] = {
 def read_flow_yaml(path: Path) -> FlowConfig:
     """Read `flow.yaml`, whose top level is the flow or has it under `flow`.
 
-    Whatever it does not name keeps the published value.
+    Missing values are the published ones.
 
     Raises:
         ValueError: the file is not a YAML mapping, or names an unsupported variant.

@@ -1,7 +1,7 @@
 """Speech codes to mel by flow matching: a diffusion transformer, Euler steps, guidance.
 
-Streams of a batch may be of any age; what they remember is written in place. Modules hold weights
-only. The residual stream and the norms are float32; products run in the type packed for.
+Streams of a batch may differ in age; their state is updated in place. Modules hold weights only.
+The residual stream and the norms are float32; products use the dtype passed to `pack`.
 Source: docs/specification/model.md#7.2 and #7.3.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
+from MiniCPMO45.kernels.stream_memory import StreamCache, attend, store_entries
 from MiniCPMO45.kernels.stream_norms import (
     gated_norm,
     gated_norm_unfold,
@@ -40,7 +40,7 @@ TIME_CHANNELS = 256
 TIME_SCALE = 1000.0
 TIME_PERIOD = 10_000.0
 
-Tails = tuple[Tensor, Tensor]  # ends of convolutions before a chunk, and where its own go
+Tails = tuple[Tensor, Tensor]  # the last frames before a chunk, and the output for its own
 
 
 class Attention(nn.Module):
@@ -61,19 +61,19 @@ class Attention(nn.Module):
         self.proj = Linear(inner, width)
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Join the weights of queries, keys and values, and those of their norms."""
+        """Concatenate the weights of queries, keys and values, and stack those of their norms."""
         parts, norms = (self.to_q, self.to_k, self.to_v), (self.q_norm, self.k_norm)
         weight = torch.cat([part.weight for part in parts])
         self.qkv = PackedLinear.of(weight, torch.cat([part.bias for part in parts]), dtype)
         self.head_norms = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
 
-    def forward(self, x: Tensor, seen: Tensor, cache: ColumnCache, layer: int) -> Tensor:
-        """Attend from x [2S, T, C] to itself and to what each stream remembers: [2S, T, C].
+    def forward(self, x: Tensor, qkv: Tensor, cache: StreamCache, layer: int) -> Tensor:
+        """Attend from x [2S, T, C] to itself and to each stream's cache: [2S, T, C].
 
-        The guidance rows of a stream are next to each other. `seen` [2S, T, 3 * inner] receives
-        queries, keys and values.
+        The guidance rows of a stream are adjacent. `qkv` [2S, T, 3 * inner] receives queries, keys
+        and values.
         """
-        qkv = self.qkv.into(x, seen)
+        self.qkv.into(x, qkv)
         norm_heads(qkv, self.head_norms, QK_NORM_EPS, cache.heads)
         return cast(Tensor, self.proj(attend(qkv, None, cache, layer)))
 
@@ -93,7 +93,7 @@ class CausalConvBlock(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.block = nn.ModuleDict(  # the checkpoint counts transposes and the activation too
+        self.block = nn.ModuleDict(  # the checkpoint also counts transposes and the activation
             {
                 "1": TapConvolution(width, width, kernel_size=CONV_KERNEL),
                 "3": nn.LayerNorm(width, eps=CONV_NORM_EPS),
@@ -107,10 +107,10 @@ class CausalConvBlock(nn.Module):
         return cast(TapConvolution, first), cast(nn.LayerNorm, norm), cast(TapConvolution, second)
 
     def forward(self, rows: Tensor, tails: Tails, n_frames: Tensor | None) -> Tensor:
-        """Run both convolutions over rows laid out for the first [2S, T, 3 * C]: [2S, T, C].
+        """Run both convolutions over the unfolded rows [2S, T, 3 * C] of the first: [2S, T, C].
 
-        `tails` are those of the second one, float32 [S, 2, 2, C] each; `n_frames` count, int64 [S],
-        or all.
+        `tails` belong to the second one, float32 [S, 2, 2, C] each; `n_frames` are valid, int64
+        [S], or all.
         """
         first, norm, second = self.layers
         affine = (norm.weight, norm.bias)
@@ -136,27 +136,27 @@ class DiTBlock(nn.Module):
         x: Tensor,
         change: tuple[Tensor | None, Tensor | None],
         modulation: Tensor,
-        seen: Tensor,
-        cache: ColumnCache,
+        qkv: Tensor,
+        cache: StreamCache,
         layer: int,
         tails: tuple[Tails, Tails],
         n_frames: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Run the block; returns what the MLP adds [2S, T, C], and its gate.
+        """Run the block; return the MLP's branch [2S, T, C] and its gate.
 
-        Everything before is added to `x`, the residual stream, float32 [2S, T, C], and so is
-        `change` of the block before with its gate [C]. `modulation` [9, C] is this step's and
-        block's row of `FlowSchedule.blocks`; the other arguments are those of `Attention` and
-        `CausalConvBlock`.
+        The other branches are added to `x`, the residual stream, float32 [2S, T, C], as is
+        `change`, the preceding block's MLP branch with its gate [C]. `modulation` [9, C] is this
+        step's and block's row of `FlowSchedule.blocks`; the other arguments are those of
+        `Attention` and `CausalConvBlock`.
         """
         sa, ca, ga, sm, cm, gm, sv, cv, gv = modulation.unbind(0)
-        y = gated_norm(x, *change, (ca, sa), BLOCK_NORM_EPS, seen.dtype)
-        mixed = self.attn(y, seen, cache, layer)
+        y = gated_norm(x, *change, (ca, sa), BLOCK_NORM_EPS, qkv.dtype)
+        mixed = self.attn(y, qkv, cache, layer)
         rows = gated_norm_unfold(
-            x, mixed, ga, (cv, sv), BLOCK_NORM_EPS, tails[0], n_frames, seen.dtype
+            x, mixed, ga, (cv, sv), BLOCK_NORM_EPS, tails[0], n_frames, qkv.dtype
         )
         convolved = self.conv(rows, tails[1], n_frames)
-        y = gated_norm(x, convolved, gv, (cm, sm), BLOCK_NORM_EPS, seen.dtype)
+        y = gated_norm(x, convolved, gv, (cm, sm), BLOCK_NORM_EPS, qkv.dtype)
         return self.mlp(y), gm
 
 
@@ -201,7 +201,7 @@ class DiT(nn.Module):
             cast(DiTBlock, block).attn.pack(dtype)
 
     def schedule(self, times: Tensor) -> FlowSchedule:
-        """Compute what depends on the ODE time only, once for all chunks of all streams.
+        """Compute the tables that depend on the ODE time only, once for all chunks of all streams.
 
         `times` are the borders of the N steps, float32 [N + 1] on the CPU.
         """
@@ -214,16 +214,16 @@ class DiT(nn.Module):
             blocks.append(torch.stack([linear(embedded)[0] for linear in linears]))
             final.append(self.final_layer.adaLN_modulation(embedded)[0])
         of_blocks = torch.stack(blocks).unflatten(2, (MODULATION_CHUNKS, -1))  # [N, depth, 9, C]
-        of_blocks[:, :, 1::3] += 1  # scales sit in the middle of each triple
+        of_blocks[:, :, 1::3] += 1  # scales are the middle of each triple
         of_final = torch.stack(final).unflatten(1, (2, -1))  # [N, 2, C]
         of_final[:, 1] += 1
         return FlowSchedule(tuple(times.diff().tolist()), of_blocks, of_final)
 
     def project_condition(self, mu: Tensor, speaker: Tensor, prompt: Tensor | None) -> Tensor:
-        """The part of the input projection that all steps share [S, 2, T, C].
+        """The part of the input projection that is the same for all steps [S, 2, T, C].
 
-        The second guidance row sees no condition: neither `mu`, the encoder's output [S, T, bins],
-        nor `speaker` [S, bins], nor the prompt's mel [S, T, bins].
+        The second guidance row is unconditional: it lacks `mu`, the encoder's output [S, T, bins],
+        `speaker` [S, bins] and the prompt's mel [S, T, bins].
         """
         weight, bias = self.in_proj.weight, self.in_proj.bias
         _, of_mu, of_speaker, of_prompt = weight.split(mu.shape[2], dim=1)
@@ -235,14 +235,13 @@ class DiT(nn.Module):
     def forward(
         self, x: Tensor, condition: Tensor, step: int, batch: ChunkBatch, tails: Tails
     ) -> Tensor:
-        """Estimate the velocity at one step and remember it in the streams.
+        """Estimate the velocity at one step and update the streams' state.
 
         `x` is the flow's state, float32 [S, T, bins]; `tails` are those of all convolutions [S,
         depth, 2, 2, 2, C].
 
         Returns:
-            Velocity of the guidance rows, float32 [S, 2, T, bins]; behind a stream's end it means
-            nothing.
+            Velocity of the guidance rows, float32 [S, 2, T, bins]; undefined beyond a stream's end.
         """
         cache, depth, schedule = batch.estimator, len(self.blocks), batch.schedule
         n_frames = None if batch.n_frames is None else batch.n_frames[:, 0]
@@ -250,14 +249,14 @@ class DiT(nn.Module):
         hidden = (rows[:, None] + condition).flatten(0, 1)  # [2S, T, C]
         inner = 3 * cache.heads * self.config.head_dim
         shape = (depth, *hidden.shape[:2], inner)
-        seen = torch.empty(shape, dtype=self.dtype, device=x.device)
+        qkv = torch.empty(shape, dtype=self.dtype, device=x.device)
         old, new = tails
         change: tuple[Tensor | None, Tensor | None] = (None, None)
         for index, block in enumerate(self.blocks):
             modulation, layer = schedule.blocks[step, index], step * depth + index
             ends = [(old[:, index, which], new[:, index, which]) for which in range(2)]
-            change = block(hidden, change, modulation, seen[index], cache, layer, ends, n_frames)
-        store_columns(seen, cache, step * depth)
+            change = block(hidden, change, modulation, qkv[index], cache, layer, ends, n_frames)
+        store_entries(qkv, cache, step * depth)
         shift, scale = schedule.final[step].unbind(0)
         y = gated_norm(hidden, *change, (scale, shift), BLOCK_NORM_EPS, torch.float32)
         return cast(Tensor, self.final_layer.linear(y)).unflatten(0, (-1, GUIDANCE_ROWS))
@@ -281,7 +280,7 @@ class FlowDecoder(nn.Module):
 
 
 class Flow(nn.Module):
-    """Encoder, estimator and the small projections around them; weights only."""
+    """Encoder, estimator and their projections; weights only."""
 
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
@@ -302,10 +301,10 @@ class Flow(nn.Module):
 
     @torch.no_grad()
     def pack(self, n_frames: int, dtype: torch.dtype) -> None:
-        """Lay the weights out for `forward`, once, after loading.
+        """Pack the weights for `forward`, once, after loading.
 
-        At most `n_frames` mel frames are remembered and new together; products, keys and values are
-        of `dtype`, all else is float32.
+        Cached and new mel frames together are at most `n_frames`; products, keys and values are of
+        `dtype`, all else is float32.
         """
         self.encoder.pack(n_frames, dtype)
         self.decoder.estimator.pack(dtype)
@@ -330,10 +329,10 @@ class Flow(nn.Module):
     def forward(
         self, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]
     ) -> Tensor:
-        """Turn the codes of a batch into mel and remember them in the streams.
+        """Convert the codes of a batch to mel and update the streams' state.
 
         Returns:
-            mel, float32 [S, T, bins]; frames behind a stream's end mean nothing.
+            mel, float32 [S, T, bins]; undefined beyond a stream's end.
         """
         embedded = self.input_embedding.weight[batch.table["codes"]]
         mu = self.encoder_proj(self.encoder(embedded, batch, tails, new_tails))

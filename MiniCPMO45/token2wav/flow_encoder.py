@@ -1,7 +1,7 @@
 """The flow's layers, and its conformer: speech codes (25/s) to features (50/s), chunk by chunk.
 
-Streams of a batch may be of any age; what they remember is written in place. Modules hold weights
-only. The residual stream and the norms are float32; products run in the type packed for.
+Streams of a batch may differ in age; their state is updated in place. Modules hold weights only.
+The residual stream and the norms are float32; products use the dtype passed to `pack`.
 Source: docs/specification/model.md#7.2.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from MiniCPMO45.kernels.products import linear_gelu
-from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
+from MiniCPMO45.kernels.stream_memory import StreamCache, attend, store_entries
 from MiniCPMO45.kernels.stream_norms import gated_norm
 from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
 from MiniCPMO45.token2wav.vocoder_state import ChunkBatch
@@ -24,14 +24,14 @@ from MiniCPMO45.token2wav.vocoder_state import ChunkBatch
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """A linear layer in the type it is computed in: [out, in] and [out]."""
+    """Weight [out, in] and bias [out] in the dtype of the products."""
 
     weight: Tensor
     bias: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> PackedLinear:
-        """Convert; shares memory with the checkpoint's tensors where the type is theirs."""
+        """Convert; of the same dtype the tensors share memory."""
         return cls(weight.detach().to(dtype).contiguous(), bias.detach().to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -47,7 +47,6 @@ class Linear(nn.Linear):
     packed: PackedLinear | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Keep the weights in the type to compute in; shares memory where it is theirs."""
         self.packed = PackedLinear.of(self.weight, self.bias, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -62,12 +61,11 @@ class Linear(nn.Linear):
 
 
 class TapConvolution(nn.Conv1d):
-    """A convolution without padding, as one product over its taps side by side."""
+    """A convolution without padding, as one product over the unfolded taps."""
 
     packed: PackedLinear | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Keep the weights as a matrix in the type to compute in."""
         assert self.bias is not None
         self.packed = PackedLinear.of(self._matrix(), self.bias, dtype)
 
@@ -96,10 +94,10 @@ def pack_all(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def with_past(x: Tensor, tail: Tensor, n_frames: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Put the past [S, n, C] in front of a chunk [S, T, C], of which `n_frames` count, or all.
+    """Prepend the tail [S, n, C] to a chunk [S, T, C], of which `n_frames` are valid, or all.
 
     Returns:
-        Both joined [S, n + T, C], and the tail for the next chunk.
+        The concatenation [S, n + T, C], and the next chunk's tail.
     """
     joined = torch.cat((tail, x), dim=1)
     if n_frames is None:
@@ -117,7 +115,7 @@ POSITION_PERIOD = 10_000.0  # longest wavelength base of the sinusoids
 def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Tensor:
     """Sinusoids of every distance between n_query new and n_key visible positions.
 
-    Row r stands for distance `n_key - 1 - r`; the newest query sits at the newest key. Channels are
+    Row r is that of distance `n_key - 1 - r`; the newest query sits at the newest key. Channels are
     sine on even places and cosine on odd ones.
 
     Returns:
@@ -132,7 +130,7 @@ def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Te
 
 @dataclass(frozen=True)
 class PackedAttention:
-    """Weights of an attention as it is computed.
+    """Weights of an attention, packed for its products.
 
     Attributes:
         position_shift: position bias minus content bias [heads, 1, d].
@@ -144,7 +142,7 @@ class PackedAttention:
     places: Tensor
 
     def position_scores(self, qkv: Tensor, history: int) -> Tensor:
-        """Score every distance a query of qkv [S, T, 3 * C] may see.
+        """Score every distance that a query of qkv [S, T, 3 * C] may see.
 
         Returns:
             [heads, S * T, history + 2 T - 1], distance -(T - 1) first.
@@ -174,7 +172,7 @@ class RelativeAttention(nn.Module):
         self.pos_bias_v = nn.Parameter(torch.zeros(heads, config.head_dim))
 
     def pack(self, n_positions: int, dtype: torch.dtype) -> None:
-        """Join the weights and project the sinusoids."""
+        """Concatenate the weights and project the sinusoids."""
         content, position = self.pos_bias_u, self.pos_bias_v
         parts = (self.linear_q, self.linear_k, self.linear_v)
         bias = torch.cat([part.bias for part in parts])
@@ -188,14 +186,14 @@ class RelativeAttention(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, seen: Tensor, cache: ColumnCache, layer: int, history: int
+        self, x: Tensor, qkv: Tensor, cache: StreamCache, layer: int, history: int
     ) -> Tensor:
-        """Attend from x [S, T, C] to what the streams remember and to itself: [S, T, C].
+        """Attend from x [S, T, C] to the streams' caches and to itself: [S, T, C].
 
-        `seen` [S, T, 3 * C] receives queries, keys and values; a cache holds `history` columns at
-        most.
+        `qkv` [S, T, 3 * C] receives queries, keys and values; a cache holds at most `history`
+        entries.
         """
-        qkv = self.packed.qkv.into(x, seen)
+        self.packed.qkv.into(x, qkv)
         scores = self.packed.position_scores(qkv, history)
         return cast(Tensor, self.linear_out(attend(qkv, scores, cache, layer)))
 
@@ -224,25 +222,26 @@ class ConformerLayer(nn.Module):
         self,
         x: Tensor,
         change: Tensor | None,
-        seen: Tensor,
-        cache: ColumnCache,
+        qkv: Tensor,
+        cache: StreamCache,
         layer: int,
         history: int,
     ) -> Tensor:
-        """Run the layer; other arguments as of `RelativeAttention.forward`.
+        """Run the layer and return the feed-forward branch [S, T, C].
 
-        Returns what the feed-forward adds [S, T, C]. All before it is added to `x`, the residual
-        stream, float32 [S, T, C], and so is `change`, of the layer before.
+        The attention branch is added to `x`, the residual stream, float32 [S, T, C], as is
+        `change`, the preceding layer's feed-forward branch. Other arguments as for
+        `RelativeAttention.forward`.
         """
         norms = [(norm.weight, norm.bias) for norm in (self.norm_mha, self.norm_ff)]
-        y = gated_norm(x, change, None, norms[0], LAYER_NORM_EPS, seen.dtype)
-        change = self.self_attn(y, seen, cache, layer, history)
-        y = gated_norm(x, change, None, norms[1], LAYER_NORM_EPS, seen.dtype)
+        y = gated_norm(x, change, None, norms[0], LAYER_NORM_EPS, qkv.dtype)
+        change = self.self_attn(y, qkv, cache, layer, history)
+        y = gated_norm(x, change, None, norms[1], LAYER_NORM_EPS, qkv.dtype)
         return cast(Tensor, self.feed_forward(y))
 
 
 class InputProjection(nn.Module):
-    """Linear, layer norm, and the scale that goes with sinusoidal positions."""
+    """Linear layer, layer norm, and the scale for sinusoidal positions."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -266,7 +265,7 @@ class LookaheadLayer(nn.Module):
     def forward(
         self, x: Tensor, tail: Tensor, n_codes: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Map [S, t, C] to [S, t - lookahead, C]; the tail [S, 2, C] is the causal one's past."""
+        """Map [S, t, C] to [S, t - lookahead, C]; the tail [S, 2, C] is that of the causal one."""
         ahead = F.leaky_relu(self.conv1(x).float(), LEAKY_SLOPE)
         joined, tail = with_past(ahead, tail, n_codes)
         return x[:, : ahead.shape[1]] + self.conv2(joined).float(), tail
@@ -282,7 +281,7 @@ class UpsampleLayer(nn.Module):
     def forward(
         self, x: Tensor, tail: Tensor, n_frames: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Map [S, T, C] to [S, 2T, C]; the tail [S, 4, C] is the upsampled past."""
+        """Map [S, T, C] to [S, 2T, C]; the tail [S, 4, C] is upsampled."""
         joined, tail = with_past(x.repeat_interleave(UPSAMPLING, dim=1), tail, n_frames)
         return self.conv(joined), tail
 
@@ -304,7 +303,7 @@ class FlowEncoder(nn.Module):
         self.after_norm = nn.LayerNorm(width, eps=INPUT_NORM_EPS)
 
     def pack(self, n_frames: int, dtype: torch.dtype) -> None:
-        """Compute in `dtype`; at most `n_frames` mel frames are remembered and new together."""
+        """Pack the weights; cached and new mel frames together are at most `n_frames`."""
         self.dtype = dtype
         pack_all(self, dtype)
         for layers, n_positions in (
@@ -317,10 +316,10 @@ class FlowEncoder(nn.Module):
     def forward(
         self, x: Tensor, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]
     ) -> Tensor:
-        """Encode the next codes [S, t + look-ahead, C_in] and remember them in the streams.
+        """Encode the next codes [S, t + look-ahead, C_in] and update the streams' state.
 
         Returns:
-            Features, float32 [S, T, C]; behind a stream's end they mean nothing.
+            Features, float32 [S, T, C]; undefined beyond a stream's end.
         """
         given = torch.arange(x.shape[1], device=x.device) < batch.table["n_given"]
         x = self.embed(x) * given[:, :, None]
@@ -333,14 +332,14 @@ class FlowEncoder(nn.Module):
         x = self._run(self.up_encoders, self.up_embed(x), batch.mel_rate, history)
         return cast(Tensor, self.after_norm(x))
 
-    def _run(self, layers: nn.ModuleList, x: Tensor, cache: ColumnCache, history: int) -> Tensor:
+    def _run(self, layers: nn.ModuleList, x: Tensor, cache: StreamCache, history: int) -> Tensor:
         """Run the layers of one rate over x [S, T, C] and store their keys and values."""
         shape = (len(layers), *x.shape[:2], 3 * x.shape[2])
-        seen = torch.empty(shape, dtype=self.dtype, device=x.device)
+        qkv = torch.empty(shape, dtype=self.dtype, device=x.device)
         x = x.float().contiguous()
         change: Tensor | None = None
         for index, layer in enumerate(layers):
-            change = layer(x, change, seen[index], cache, index, history)
-        store_columns(seen, cache, 0)
+            change = layer(x, change, qkv[index], cache, index, history)
+        store_entries(qkv, cache, 0)
         assert change is not None
         return x + change.float()

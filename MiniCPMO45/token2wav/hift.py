@@ -1,7 +1,7 @@
 """Mel to waveform: neural source-filter generator with an inverse STFT at the end (HiFT).
 
-Signals are [S, T, C]. In a padded batch every convolution sees zeros behind a stream's own end, so
-a piece of any length gives what it would give alone. Modules hold weights only.
+Signals are [S, T, C]. In a padded batch every convolution sees zeros beyond a stream's end, so
+results do not depend on the padding. Modules hold weights only.
 Source: docs/specification/model.md#7.5.
 """
 
@@ -37,11 +37,11 @@ LAST_LEAKY_SLOPE = 0.01  # before the last convolution only
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the streams of a padded batch end.
+    """Ends of the streams in a padded batch.
 
     Attributes:
-        n_frames: new mel frames that count, int64 [S, 1].
-        has_started: whether a piece came before in this turn, int64 [S, 1].
+        n_frames: valid new mel frames, int64 [S, 1].
+        has_started: whether the turn has had an earlier piece, int64 [S, 1].
     """
 
     n_frames: Tensor
@@ -50,7 +50,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The end of a piece, which the next piece begins with: its last 8 mel frames [S, 8, bins].
+    """The last 8 mel frames [S, 8, bins] of a piece, which start the next piece.
 
     `source` and `speech` are their excitation and waveform [S, 8 * samples_per_frame].
     """
@@ -65,7 +65,7 @@ class Overlap:
 
 
 class Snake(nn.Module):
-    """Holds the parameter of a Snake, one per channel."""
+    """Parameters of a Snake, one per channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Snake(nn.Module):
 
 
 class ResBlock(nn.Module):
-    """Dilated convolutions with Snake, each pair behind a residual."""
+    """Residual pairs of dilated convolutions with Snake activations."""
 
     def __init__(self, channels: int, kernel: int, dilations: Sequence[int]) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class F0Predictor(nn.Module):
     def forward(self, mel: Tensor, counts: Tensor | None = None) -> Tensor:
         """Predict the fundamental in Hz, float32 [S, F], from mel [S, F, bins].
 
-        Both are zero behind a stream's end, where `counts`, bool [S, F], are False.
+        Both are zero beyond a stream's end, where `counts`, bool [S, F], are False.
         """
         x = mel
         for layer in self.condnet:
@@ -141,7 +141,7 @@ class F0Predictor(nn.Module):
 
 
 class HarmonicSource(nn.Module):
-    """Holds the weights with which harmonics become one excitation."""
+    """Weights that merge the harmonics into one excitation."""
 
     def __init__(self, config: HiFTConfig) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class HiFT(nn.Module):
         self._alphas: list[Tensor] | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Lay the weights out for kernels, once, after loading; not needed without them."""
+        """Pack the weights for the kernels, once, after loading."""
         self.dtype = dtype
         for module in self.modules():
             if isinstance(module, Convolution | Upsampling):
@@ -201,16 +201,16 @@ class HiFT(nn.Module):
     def forward(
         self, mel: Tensor, noise: Tensor | None, overlap: Overlap | None, ends: Ends | None = None
     ) -> tuple[Tensor, Overlap]:
-        """Turn the next mel frames of S streams into samples.
+        """Convert the next mel frames of S streams to samples.
 
         `mel` are new frames, float32 [S, T, bins], and `noise` draws for old and new samples
-        together [S, L, harmonics + 1]; kernels need it. Without `overlap` all streams start here;
-        without `ends` every frame counts.
+        together [S, L, harmonics + 1]; kernels require it. Without `overlap` all streams start
+        here; without `ends` every frame is valid.
 
         Returns:
-            float32 [S, L], L being the samples of T frames, and of 8 more with an overlap: those
-            of the piece before, cross-faded where a stream has started, and the new ones, the last
-            8 frames of which change with the next piece. And the ends of these pieces.
+            float32 [S, L], L being the samples of T frames, and of 8 more with an overlap: those of
+            the piece before, cross-faded if the stream has started, and the new ones, the last 8
+            frames of which change with the next piece. And the ends of these pieces.
         """
         held = OVERLAP_FRAMES * self.config.samples_per_frame
         started = None if ends is None else ends.has_started > 0  # [S, 1]
@@ -236,7 +236,6 @@ class HiFT(nn.Module):
         return speech, self._end_of(mel, source, speech, total)
 
     def excite(self, f0: Tensor, noise: Tensor | None) -> Tensor:
-        """Make the excitation [S, L] of a pitch [S, F]; see `wave_transforms.excite`."""
         return excite(f0, noise, self.m_source.l_linear, self.config)
 
     def decode(self, mel: Tensor, source: Tensor, n_frames: Tensor | None = None) -> Tensor:
@@ -315,7 +314,7 @@ class HiFT(nn.Module):
     def _spectrum(
         self, source: Tensor, n_frames: Tensor | None, n_columns: Tensor | None
     ) -> Tensor:
-        """Centred transform of streams that end at their own length [S, columns, n_fft + 2]."""
+        """Centred transform of streams of different lengths [S, columns, n_fft + 2]."""
         n_fft, hop, length = self.config.n_fft, self.config.hop_len, source.shape[1]
         forward = fourier(n_fft, source.device).forward
         if n_frames is None or n_columns is None:
@@ -329,7 +328,7 @@ class HiFT(nn.Module):
         return (pieces @ forward) * counts[:, :, None]
 
     def _end_of(self, mel: Tensor, source: Tensor, speech: Tensor, total: Tensor | None) -> Overlap:
-        """What the next piece begins with; means nothing of streams shorter than that."""
+        """The overlap with the next piece; undefined for shorter streams."""
         per_frame = self.config.samples_per_frame
         held = OVERLAP_FRAMES * per_frame
         if total is None:
@@ -347,14 +346,14 @@ class HiFT(nn.Module):
 
 
 def _where(condition: Tensor | None, chosen: Tensor, other: Tensor | None) -> Tensor:
-    """`torch.where` row by row for a condition [S, 1]; all rows are chosen without one."""
+    """`torch.where` per row for a condition [S, 1]; without one, `chosen`."""
     if condition is None or other is None:
         return chosen
     return torch.where(condition.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
 
 def _source_downs(config: HiFTConfig, widths: Sequence[int]) -> list[nn.Module]:
-    """Convolutions that bring the excitation's spectrum to each stage's rate."""
+    """Convolutions of the excitation's spectrum to each stage's rate."""
     channels = config.n_fft + 2
     downs: list[nn.Module] = []
     rate = 1
@@ -366,7 +365,7 @@ def _source_downs(config: HiFTConfig, widths: Sequence[int]) -> list[nn.Module]:
 
 
 def fold_weight_norm(model: nn.Module) -> None:
-    """Replace every weight-norm pair by the weight it stands for, once, after loading."""
+    """Replace every weight-norm pair by its weight, once, after loading."""
     for module in list(model.modules()):
         if is_parametrized(module, "weight"):
             remove_parametrizations(module, "weight", leave_parametrized=True)

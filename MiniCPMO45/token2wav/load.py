@@ -1,6 +1,6 @@
 """Loads the vocoder's weights: `flow.pt` and `hift.pt` (or safetensors), never executing them.
 
-Modules are built without memory and adopt the file's tensors, so nothing is held twice.
+Modules are built on the meta device and adopt the file's tensors, so no weight is held twice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Bring tensor names to the form of the modules here.
+    """Convert tensor names to those of the modules.
 
     Removes a `generator.` or `module.` prefix and renames old weight-norm pairs.
     """
@@ -73,7 +73,7 @@ def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def adopt_weights(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Put tensors into a module built on the meta device.
+    """Assign tensors to a module built on the meta device.
 
     Raises:
         CheckpointError: some are missing, unexpected or of another shape; one error lists them.
@@ -103,11 +103,10 @@ def build_token2wav(
 
 
 def read_config(folder: Path) -> Token2WavConfig:
-    """Find out the sizes of the weights in a folder.
+    """Read the sizes of the weights in a folder.
 
-    A `config.json` (names `flow` and `hift`) stands in folders that are not the published one
-    and say so; `flow.yaml` is the published form, whose differences from the published sizes are
-    logged. Without either the published sizes are taken.
+    They come from `config.json` (names `flow` and `hift`), else from the published `flow.yaml`,
+    whose differences from the published sizes are logged; else they are the published ones.
     """
     if (folder / "config.json").is_file():
         values = json.loads((folder / "config.json").read_text(encoding="utf8"))

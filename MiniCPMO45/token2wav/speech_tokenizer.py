@@ -1,4 +1,4 @@
-"""The speech tokenizer of reference recordings, and its weights out of the published ONNX graph."""
+"""The speech tokenizer of reference recordings, with weights read from the published ONNX graph."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from MiniCPMO45.loading.checkpoint import expected_shapes, list_misfits, shorten
 
-HEAD_SIZE = 64  # fixed by the rotary table, whatever the width
+HEAD_SIZE = 64  # fixed by the rotary table, for any width
 ROPE_BASE = 10_000.0
-MLP_FACTOR = 4  # hidden width of the MLP over the model's width
+MLP_FACTOR = 4  # ratio of the MLP's hidden width to the model's width
 ATTENTION_NORM_EPS = 1e-6
 MLP_NORM_EPS = 1e-5
-CODE_LEVELS = 3  # values a digit of a speech token can take
+CODE_LEVELS = 3  # values of a digit of a speech token
 TANH_LIMIT = 1.0 - 1e-6
 MEL_FRAMES_PER_CODE = 4
 # Source: docs/specification/model.md#1.8 and #7.1.
@@ -50,10 +50,10 @@ class SpeechTokenizerConfig:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SpeechTokenizerConfig:
-        """Read the sizes off a state dict.
+        """Derive the sizes from a state dict.
 
         Raises:
-            ValueError: a tensor that gives a size is missing, or the sizes make no sense.
+            ValueError: a tensor that determines a size is missing, or the sizes are inconsistent.
         """
         try:
             width, n_mels = tensors["encoder.conv1.weight"].shape[:2]
@@ -110,7 +110,7 @@ class TokenizerBlock(nn.Module):
 
 
 class TokenizerEncoder(nn.Module):
-    """Two convolutions that halve the frame rate each, then the blocks."""
+    """Two convolutions, each halving the frame rate, followed by the blocks."""
 
     def __init__(self, config: SpeechTokenizerConfig) -> None:
         super().__init__()
@@ -128,14 +128,14 @@ class TokenizerEncoder(nn.Module):
 
 
 class ScalarCodebook(nn.Module):
-    """Rounds a few projected values to digits; the digits in base 3 are the speech token."""
+    """Rounds projected values to digits in base 3, which form the speech token."""
 
     def __init__(self, config: SpeechTokenizerConfig) -> None:
         super().__init__()
         self.project_down = nn.Linear(config.width, config.code_digits)
 
     def forward(self, projected: Tensor) -> Tensor:
-        """Turn projected values [..., digits] into speech tokens, int64 [...]."""
+        """Convert projected values [..., digits] to speech tokens, int64 [...]."""
         bounded = projected.float().tanh().clamp(-TANH_LIMIT, TANH_LIMIT)
         digits = (bounded + 1.0).round().to(torch.int64)  # 0, 1 or 2
         places = CODE_LEVELS ** torch.arange(digits.shape[-1], device=digits.device)
@@ -143,7 +143,7 @@ class ScalarCodebook(nn.Module):
 
 
 class Quantizer(nn.Module):
-    """The codebook under the name it has in the state dict."""
+    """The codebook under its name in the state dict."""
 
     def __init__(self, config: SpeechTokenizerConfig) -> None:
         super().__init__()
@@ -166,8 +166,8 @@ class SpeechTokenizer(nn.Module):
     def encode(self, mel: Tensor) -> Tensor:
         """Return the speech tokens of a recording of any length.
 
-        More than 30 s are taken in windows that overlap by 4 s; of every overlap each window
-        gives the half on its own side.
+        Recordings over 30 s are processed in windows that overlap by 4 s, of which each window
+        contributes its half.
 
         Returns:
             int64 [ceil(ceil(T / 2) / 2)].
@@ -183,13 +183,13 @@ class SpeechTokenizer(nn.Module):
 
 
 def window_ranges(n_frames: int) -> list[tuple[int, int]]:
-    """Return the windows [start, stop) that `encode` takes of `n_frames` mel frames.
+    """Return the windows [start, stop) of `encode` for `n_frames` mel frames.
 
-    Every window but the last is 30 s long; the last is longer than the overlap, so that cutting
-    half an overlap off its front never reaches its end.
+    Every window but the last lasts 30 s; the last is longer than the overlap, so that it is not
+    empty without half an overlap.
 
     Raises:
-        ValueError: there is no frame.
+        ValueError: `n_frames` is not positive.
     """
     if n_frames <= 0:
         raise ValueError("a recording without mel frames has no speech tokens")
@@ -210,7 +210,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-high, low), dim=-1) * sin
 
 
-# Initializers whose nodes carry no module path, by the name they have in the published file.
+# Initializers whose nodes have no module path, by their names in the published file.
 NAMED_WEIGHTS = {
     "onnx::Conv_2216": "encoder.conv1.weight",
     "onnx::Conv_2217": "encoder.conv1.bias",
@@ -219,14 +219,14 @@ NAMED_WEIGHTS = {
     "onnx::MatMul_2536": "quantizer._codebook.project_down.weight",
     "quantizer.project_in.bias": "quantizer._codebook.project_down.bias",
 }
-# The parameter a node's second kind of input is, by the last part of the node's path.
+# Parameter of a node's initializer, by the last part of the node's path.
 PARAMETER_OF_NODE = {"MatMul": "weight", "Conv": "weight", "Add": "bias"}
 BLOCK_PATH = re.compile(r"/(?P<module>blocks\.\d+/.+)/(?P<operation>[A-Za-z]+)")
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
 class SpeechTokenizerFileError(ValueError):
-    """The file is no speech tokenizer of the published form; the text says what is wrong."""
+    """The file is not a speech tokenizer of the published form."""
 
 
 def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
@@ -234,7 +234,7 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        SpeechTokenizerFileError: a weight cannot be placed, is missing or has the wrong shape.
+        SpeechTokenizerFileError: a weight is unknown, missing or of the wrong shape.
     """
     if not path.is_file():
         raise FileNotFoundError(f"the speech tokenizer {path} is missing")
@@ -269,7 +269,7 @@ def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
 def _weights_of(
     node: NodeProto, initializers: dict[str, TensorProto]
 ) -> Iterator[tuple[str, TensorProto]]:
-    """Yield (our name, initializer) for each weight a node uses and whose place is known."""
+    """Yield (parameter, initializer) for each known weight of a node."""
     path = BLOCK_PATH.fullmatch(node.name)
     for position, input_name in enumerate(node.input):
         initializer = initializers.get(input_name)
@@ -287,7 +287,7 @@ def _weights_of(
 
 
 def _is_weight(tensor: TensorProto) -> bool:
-    """Whether an initializer is learned: graph constants are integers or single numbers."""
+    """Whether an initializer is a weight; constants are integers or scalars."""
     n_values = 1
     for size in tensor.dims:
         n_values *= size
@@ -295,7 +295,7 @@ def _is_weight(tensor: TensorProto) -> bool:
 
 
 def _as_tensor(initializer: TensorProto) -> Tensor:
-    """Copy an initializer out; matrices are stored as [in, out] and turned to [out, in]."""
+    """Copy an initializer; matrices are transposed from [in, out] to [out, in]."""
     array = torch.tensor(numpy_helper.to_array(initializer), dtype=torch.float32)
     return array.T.contiguous() if array.ndim == 2 else array
 

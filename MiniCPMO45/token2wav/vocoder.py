@@ -1,7 +1,7 @@
 """Speech codes to 24 kHz samples: flow and HiFT for streams of any age and voice in one batch.
 
-On a card batches have a few fixed sizes, captured as graphs; elsewhere they are just as large as
-what is asked. Never keeps anything of a stream or a voice.
+On a card batches have a few fixed sizes, captured as graphs; elsewhere they have the size of the
+request. Holds no state of a stream or a voice.
 Source: docs/specification/model.md#7.
 """
 
@@ -27,7 +27,7 @@ from MiniCPMO45.token2wav.vocoder_state import (
     LARGEST_VOICE_FRAMES,
     ChunkBatch,
     ChunkShape,
-    ColumnRings,
+    SlotRings,
     SpeechStream,
     StreamMemory,
     Vocode,
@@ -38,17 +38,17 @@ from MiniCPMO45.token2wav.vocoder_state import (
 )
 
 TIMING = SpeechTiming()
-HOP_CODES = 25  # progress of a full call: one second
+HOP_CODES = 25  # consumed by a full call: one second
 WINDOW_CODES = HOP_CODES + TIMING.lookahead_codes
-FEWEST_CODES = 8  # of a call that is not the last; fewer do not fill the overlap
+FEWEST_CODES = 8  # fewest of a call that is not the last; they fill the overlap
 INT16_PEAK, INT16_SCALE = 32_767, 32_768.0
 HISTORY = LARGEST_VOICE_FRAMES + HISTORY_FRAMES
-FIRST_PART_CODES = 12  # an early part of a second
+FIRST_PART_CODES = 12  # of a second that is split for early audio
 CHUNK_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES, LARGEST_CALL_CODES)
 CAPTURED_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # what follows a voice's prompt
-OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
+LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # follows a voice's prompt
+OVERLAP = ("mel", "source", "speech")  # names in `TailLayout`
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CodeChunk:
 
 @dataclass
 class SpeechBuffer:
-    """Codes of one turn that wait for their look-ahead; a turn starts with three of silence."""
+    """Codes of a turn that lack their look-ahead; a turn starts with three codes of silence."""
 
     waiting: list[int] = field(
         default_factory=lambda: [TIMING.silence_code] * TIMING.lookahead_codes
@@ -70,10 +70,10 @@ class SpeechBuffer:
     def push(
         self, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
     ) -> list[CodeChunk]:
-        """Add new codes, possibly none, and take out every call that can be made now, in order.
+        """Add new codes, possibly none, and remove and return the calls now possible, in order.
 
         A call that is not the last takes at least `fewest` codes, from 8 to 28; the last takes the
-        rest.
+        remaining ones.
         """
         self.waiting += codes
         pieces = []
@@ -91,9 +91,9 @@ class SpeechBuffer:
 
 
 def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
-    """Cut all codes of a chat reply into vocoder calls; no silence is put in front.
+    """Split all codes of a chat reply into vocoder calls, without leading silence.
 
-    They are windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
+    They are windows of 28 codes, 25 apart, and the remainder; the last one ends the reply.
     """
     pieces = []
     start = 0
@@ -112,11 +112,11 @@ def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
 def finish_unit(
     samples: np.ndarray, *, is_last: bool, unit_samples: int = TIMING.sample_rate_hz
 ) -> np.ndarray:
-    """Make the audio of one unit from what the vocoder answered.
+    """Convert the vocoder's samples to the audio of one unit.
 
     Returns:
-        float32 [n]: in steps of 16 bits, cut towards zero; zeros in front up to `unit_samples`;
-        empty stays empty.
+        float32 [n]: quantised to 16 bits, rounded towards zero; padded in front with zeros to
+        `unit_samples` unless empty or last.
     """
     steps = (np.clip(samples, -1.0, 1.0) * INT16_PEAK).astype(np.int16)
     stepped = (steps / INT16_SCALE).astype(np.float32)
@@ -127,7 +127,7 @@ def finish_unit(
 
 
 def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
-    """Refuse a call, its look-ahead included, that no stream can answer.
+    """Validate the number of codes of a call, its look-ahead included.
 
     Raises:
         ValueError: too few or too many codes.
@@ -145,8 +145,8 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Run the flow alone.
 
     Returns:
-        mel, float32 [S, T, bins]; the streams' flat tails before the chunk and after it, of which
-        only the flow's are filled in.
+        mel, float32 [S, T, bins]; the streams' flat tails before and after the chunk, the latter
+        without those of HiFT.
     """
     old = load_tails(batch.table, batch.layout.size)
     new = torch.empty_like(old)
@@ -156,7 +156,7 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 class Program(Capturable[Tensor]):
     def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
-        """Allocate; streams may have started if there is an overlap."""
+        """Allocate the inputs; with an overlap streams may have started."""
         n_rows = len(batch.start)
         super().__init__(f"vocoder, {n_rows} x {batch.shape.codes} codes")
         self.batch = batch
@@ -167,11 +167,11 @@ class Program(Capturable[Tensor]):
         shape = (n_rows, frames * config.samples_per_frame, config.nb_harmonics + 1)
         self._noise = torch.zeros(shape, device=batch.start.device)
 
-    def load(self, calls: Sequence[Vocode]) -> list[ColumnRings]:
-        """Write a chunk's inputs, at most S, and draw the excitation's noise.
+    def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
+        """Write the inputs of at most S calls and draw the excitation's noise.
 
         Returns:
-            The rings of each stream after the chunk; the streams are not changed.
+            Each stream's rings after the chunk; the streams are unchanged.
         """
         after = self.batch.load(calls)
         for row, each in zip(self._noise, calls, strict=False):
@@ -188,11 +188,11 @@ class Program(Capturable[Tensor]):
         return after
 
     def _work(self) -> Tensor:
-        """Compute the chunk; reads the inputs and writes the streams' memory.
+        """Compute the chunk and update the streams' state.
 
         Returns:
             Samples, float32 [S, 8 * 480 and those of the chunk], the first 8 * 480 zeros; with an
-            overlap 8 * 480 more follow at the end.
+            overlap followed by 8 * 480 more.
         """
         batch = self.batch
         mel, old, new = run_flow(self._flow, batch)
@@ -216,10 +216,10 @@ class ProgramKey:
 
 
 class Token2Wav:
-    """Flow and HiFT, and the programs that run them."""
+    """Flow and HiFT with their captured programs."""
 
     def __init__(self, flow: Flow, hift: HiFT, options: LoadOptions | None = None) -> None:
-        """Lay out the weights, float32, on their device; those of HiFT with their norms folded."""
+        """Pack the weights, float32; HiFT's weight norms must be folded."""
         self.flow, self.hift, self.options = flow, hift, options or LoadOptions()
         self.config = Token2WavConfig(flow.config, hift.config)
         is_on_card = flow.device.type == "cuda"
@@ -229,7 +229,7 @@ class Token2Wav:
             hift.pack(dtype)
         fixed = self.options.has_fixed_sizes
         self._has_fixed_sizes = is_on_card if fixed is None else fixed
-        with torch.inference_mode(False):  # it outlives the call
+        with torch.inference_mode(False):  # cached beyond the call
             self._schedule = flow.make_schedule(self.options.flow_steps)
         self._programs: dict[ProgramKey, Program] = {}
 
@@ -245,14 +245,14 @@ class Token2Wav:
         noise: Tensor | None = None,
         lookahead: Sequence[int] = LOOKAHEAD,
     ) -> VoiceBase:
-        """Run the voice prompt once; the result serves any number of streams.
+        """Run the voice prompt once, for any number of streams.
 
         Without `noise` [1, bins, N] for the prompt, 100 frames of history and the largest chunk, it
-        is drawn from a fixed seed. `lookahead` codes, silence by default, follow the prompt.
+        is drawn from a fixed seed. The `lookahead` codes follow the prompt.
 
         Raises:
             VoiceTooLongError: P + 100 + 56 frames are more than 1000.
-            ValueError: the noise does not even cover the prompt.
+            ValueError: the noise is shorter than the prompt.
         """
         check_voice_length(voice.frames)
         flow, voice = self.flow, voice.to(self.device)
@@ -277,7 +277,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
-        """Allocate a stream at the start of a turn, beside its voice.
+        """Allocate a stream at the start of a turn.
 
         Without a generator its excitation has no noise.
         """
@@ -292,7 +292,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def stream_many(self, calls: Sequence[Vocode]) -> list[Tensor]:
-        """Answer several streams in as few batches as possible.
+        """Process calls of different streams in as few batches as possible.
 
         Returns:
             Samples per call at 24 kHz, float32 [n] beside the weights: 960 per code consumed; at
@@ -300,7 +300,7 @@ class Token2Wav:
             zeros instead).
 
         Raises:
-            ValueError: a call is wrong; no state has changed.
+            ValueError: a call is invalid; no state has changed.
         """
         if len({id(call.state) for call in calls}) != len(calls):
             raise ValueError("a stream may be answered only once at a time")
@@ -318,7 +318,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        """Return the usual chunks, to be captured before the first call."""
+        """Return the programs of the usual chunks, to be captured before the first call."""
         keys = [
             ProgramKey(n_rows, ChunkShape(n_codes, HISTORY, is_exact=False))
             for n_rows in sorted(rows, reverse=True)
@@ -327,7 +327,7 @@ class Token2Wav:
         pieces: list[Capturable[Tensor]] = []
         for key in keys:
             program = self._kept(key)
-            program.load(())  # no stream's memory is touched while it is captured
+            program.load(())  # so that the capture changes no stream
             pieces.append(program)
         return pieces
 
@@ -340,11 +340,11 @@ class Token2Wav:
         finally:
             program.batch.release()
         if self._has_fixed_sizes:
-            samples = samples[: len(calls)].clone()  # the next replay writes over the original
+            samples = samples[: len(calls)].clone()  # the next replay overwrites the original
         return [self._finish(*each) for each in zip(calls, after, samples.unbind(0), strict=True)]
 
     def _key_of(self, calls: Sequence[Vocode]) -> ProgramKey:
-        """What a batch needs: the next fixed size, or its own."""
+        """Key of a batch's program: the next fixed size, or its exact one."""
         states, n_codes = [call.state for call in calls], max(call.n_codes for call in calls)
         if self._has_fixed_sizes:
             shape = ChunkShape(_smallest(CHUNK_CODES, n_codes), HISTORY, is_exact=False)
@@ -353,8 +353,8 @@ class Token2Wav:
         shape = ChunkShape(n_codes, history, is_exact=True)
         return ProgramKey(len(calls), shape, has_overlap=states[0].has_started)
 
-    def _finish(self, call: Vocode, after: ColumnRings, samples: Tensor) -> Tensor:
-        """Adopt a chunk in its stream and cut out what it says."""
+    def _finish(self, call: Vocode, after: SlotRings, samples: Tensor) -> Tensor:
+        """Update a stream after its chunk and return the chunk's samples."""
         state, per_frame = call.state, self.config.hift.samples_per_frame
         held = OVERLAP_FRAMES * per_frame
         had_started, n_new = state.has_started, UPSAMPLING * call.n_codes * per_frame
@@ -378,9 +378,9 @@ class Token2Wav:
     def _batch(self, key: ProgramKey) -> ChunkBatch:
         return ChunkBatch(self.config, key.shape, key.n_rows, self._schedule, self.flow.dtype)
 
-    def _memory(self, columns: int) -> StreamMemory:
+    def _memory(self, slots: int) -> StreamMemory:
         steps, dtype = self.options.flow_steps, self.flow.dtype
-        return StreamMemory.allocate(self.config, steps, columns, device=self.device, dtype=dtype)
+        return StreamMemory.allocate(self.config, steps, slots, device=self.device, dtype=dtype)
 
 
 def _smallest(sizes: Sequence[int], needed: int) -> int:

@@ -1,7 +1,6 @@
-"""What a stream of speech remembers between chunks, and the inputs of a chunk of several.
+"""State of a stream of speech between chunks, and the inputs of a batch of chunks.
 
-What differs from chunk to chunk is a table of integers and two tensors on static memory, so a
-captured graph reads the same places every time.
+The inputs are a table of integers and two tensors in static memory, as a captured graph requires.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
     GUIDANCE_ROWS,
@@ -68,24 +67,24 @@ class VoicePrompt:
         return VoicePrompt(self.codes.to(device), self.speaker.to(device), self.mel.to(device))
 
 
-CONVOLUTIONS = 2  # causal ones in a block of the estimator
+CONVOLUTIONS = 2  # causal convolutions in a block of the estimator
 
-KNOWN_ORDERS = 4096  # a running turn repeats a few of them
+KNOWN_ORDERS = 4096  # a running turn repeats a few
 
-Columns = NDArray[np.int32]
+Slots = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class ColumnRing:
-    """Occupied columns in the order the cache's rule counts them.
+class SlotRing:
+    """Occupied slots of a cache in the order of its eviction rule.
 
-    After every chunk columns 0 ... length - 1 are occupied, so a length says what can be seen.
+    After every chunk slots 0 ... length - 1 are occupied.
 
     Attributes:
-        first: columns kept from the front of the order.
-        last: columns kept from its end.
+        first: slots retained from the front of the order.
+        last: slots retained from its end.
         newest_first: a new chunk goes to the front, as in the estimator; else to the end.
-        order: the occupied columns, 32-bit integers; bytes, because those are quickly looked up.
+        order: the occupied slots, 32-bit integers; bytes, for fast hashing.
 
     Source: docs/specification/model.md#7.2 and #7.3.
     """
@@ -96,7 +95,7 @@ class ColumnRing:
     order: bytes = b""
 
     @property
-    def columns(self) -> Columns:
+    def slots(self) -> Slots:
         return np.frombuffer(self.order, np.int32)
 
     @property
@@ -107,27 +106,27 @@ class ColumnRing:
     def capacity(self) -> int:
         return self.first + self.last
 
-    def filled(self, columns: Sequence[int]) -> Self:
-        """Return a ring of the same rule with these columns, 0 ... n - 1 in some order."""
-        return replace(self, order=np.array(columns, np.int32).tobytes())
+    def filled(self, slots: Sequence[int]) -> Self:
+        """Return a ring of the same rule with these slots, 0 ... n - 1 in some order."""
+        return replace(self, order=np.array(slots, np.int32).tobytes())
 
-    def append(self, n_new: int) -> tuple[Columns, ColumnRing]:
+    def append(self, n_new: int) -> tuple[Slots, SlotRing]:
         """Place a chunk.
 
         Returns:
-            Target of each new column, `DROPPED` where it is not kept; and the ring afterwards.
+            Slot of each new entry, `DROPPED` if it is not retained; and the ring afterwards.
         """
         return _append(self, n_new)
 
-    def ages(self) -> Columns:
-        """Distance of each column to the next new one [length], at least 1; read only."""
+    def ages(self) -> Slots:
+        """Distance of each slot's entry to the next new one [length], at least 1; read only."""
         return _ages(self.order)
 
 
 @lru_cache(maxsize=KNOWN_ORDERS)
-def _append(ring: ColumnRing, n_new: int) -> tuple[Columns, ColumnRing]:
-    new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # places are found below
-    parts = (new, ring.columns) if ring.newest_first else (ring.columns, new)
+def _append(ring: SlotRing, n_new: int) -> tuple[Slots, SlotRing]:
+    new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # slots are assigned below
+    parts = (new, ring.slots) if ring.newest_first else (ring.slots, new)
     order = np.concatenate(parts)
     if len(order) > ring.capacity:
         order = np.concatenate((order[: ring.first], order[len(order) - ring.last :]))
@@ -142,19 +141,19 @@ def _append(ring: ColumnRing, n_new: int) -> tuple[Columns, ColumnRing]:
 
 
 @lru_cache(maxsize=KNOWN_ORDERS)
-def _ages(order: bytes) -> Columns:
-    columns = np.frombuffer(order, np.int32)
-    ages = np.empty_like(columns)
-    ages[columns] = np.arange(len(columns), 0, -1)
+def _ages(order: bytes) -> Slots:
+    slots = np.frombuffer(order, np.int32)
+    ages = np.empty_like(slots)
+    ages[slots] = np.arange(len(slots), 0, -1)
     return ages
 
 
-ColumnRings = tuple[ColumnRing, ColumnRing, ColumnRing]  # estimator, token rate, mel rate
+SlotRings = tuple[SlotRing, SlotRing, SlotRing]  # estimator, token rate, mel rate
 
 
 @dataclass(frozen=True)
 class TailLayout:
-    """Where the pieces of fixed size lie in a stream's flat memory of tails."""
+    """Layout of a stream's flat tails, its state of fixed size."""
 
     shapes: dict[str, tuple[int, ...]]
 
@@ -193,12 +192,12 @@ class TailLayout:
 
 @dataclass(frozen=True)
 class StreamMemory:
-    """Tensors of one stream; written in place.
+    """State of one stream; updated in place.
 
     Attributes:
-        estimator: keys and values [steps * depth, 2, heads, columns, 2 * head_dim].
-        token_rate: of the encoder's layers at 25/s [layers, 1, heads, columns / 2, 2 * head_dim].
-        mel_rate: of its layers at 50/s [layers, 1, heads, columns, 2 * head_dim].
+        estimator: keys and values [steps * depth, 2, heads, slots, 2 * head_dim].
+        token_rate: of the encoder's layers at 25/s [layers, 1, heads, slots / 2, 2 * head_dim].
+        mel_rate: of its layers at 50/s [layers, 1, heads, slots, 2 * head_dim].
     """
 
     estimator: Tensor
@@ -211,18 +210,18 @@ class StreamMemory:
         cls,
         config: Token2WavConfig,
         n_steps: int,
-        columns: int,
+        slots: int,
         *,
         device: torch.device,
         dtype: torch.dtype,
     ) -> StreamMemory:
-        """Take memory for so many mel frames (`columns`); 0 for a row that belongs to no stream."""
+        """Allocate caches of `slots` mel frames; 0 for a row without a stream."""
         encoder, estimator = config.flow.encoder, config.flow.estimator
         of_encoder = (encoder.attention_heads, 2 * encoder.head_dim)
         shapes = (
-            (n_steps * estimator.depth, GUIDANCE_ROWS, columns),
-            (encoder.num_blocks, 1, columns // UPSAMPLING),
-            (encoder.num_up_blocks, 1, columns),
+            (n_steps * estimator.depth, GUIDANCE_ROWS, slots),
+            (encoder.num_blocks, 1, slots // UPSAMPLING),
+            (encoder.num_up_blocks, 1, slots),
         )
         widths = ((estimator.num_heads, 2 * estimator.head_dim), of_encoder, of_encoder)
         caches = [
@@ -242,33 +241,30 @@ class StreamMemory:
         return sum(tensor.nbytes for tensor in (*self.caches, self.tails))
 
     def load(self, other: StreamMemory) -> None:
-        """Copy what another one with as many or fewer columns remembers; in its places."""
+        """Copy the state of another with at most as many slots."""
         for mine, theirs in zip(self.caches, other.caches, strict=True):
             mine[:, :, :, : theirs.shape[3]] = theirs
         self.tails.copy_(other.tails)
 
 
-def rings_for(prompt_frames: int, history_frames: int) -> ColumnRings:
-    """ColumnRings of a stream that remembers nothing yet.
-
-    The frames of its prompt stay, and the newest `history_frames` beside them.
-    """
+def rings_for(prompt_frames: int, history_frames: int) -> SlotRings:
+    """Rings of a new stream, which retain the prompt's frames and the newest `history_frames`."""
     of_codes = prompt_frames // UPSAMPLING, history_frames // UPSAMPLING
     return (
-        ColumnRing(prompt_frames, history_frames, newest_first=True),
-        ColumnRing(*of_codes, newest_first=False),
-        ColumnRing(prompt_frames, history_frames, newest_first=False),
+        SlotRing(prompt_frames, history_frames, newest_first=True),
+        SlotRing(*of_codes, newest_first=False),
+        SlotRing(prompt_frames, history_frames, newest_first=False),
     )
 
 
 @dataclass(frozen=True)
 class VoiceBase:
-    """Memory right after a voice prompt; every turn of every stream starts from a copy.
+    """State after a voice prompt, from which every turn of every stream starts.
 
     Attributes:
         speaker: the estimator's speaker condition [1, bins].
         noise: starting noise of the flow [1, bins, N].
-        memory: what the prompt leaves, exactly P columns in order.
+        memory: the prompt's state, exactly P slots in order.
     """
 
     frames: int
@@ -286,32 +282,32 @@ class SpeechStream:
     """One stream of speech.
 
     Attributes:
-        has_started: whether a turn is running, so that the last samples wait for a cross-fade.
-        generator: source of the excitation's noise; None leaves the noise out.
-        chunks: how many calls have changed it.
+        has_started: whether a turn is running, whose last samples are to be cross-faded.
+        generator: source of the excitation's noise; None means no noise.
+        chunks: number of calls completed.
     """
 
     base: VoiceBase
     memory: StreamMemory
-    rings: ColumnRings
+    rings: SlotRings
     has_started: bool = False
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0
 
     @property
     def noise_offset(self) -> int:
-        """Mel frame at which the next chunk's slice of the flow noise starts."""
+        """First mel frame of the next chunk's slice of the flow noise."""
         return self.rings[0].length
 
     @property
     def nbytes(self) -> int:
-        """Memory this stream owns; the base is not counted."""
+        """Memory of this stream without its base."""
         return self.memory.nbytes
 
     def reset(self) -> None:
-        """Start a new turn with the same voice; copies the prompt's columns only.
+        """Start a new turn with the same voice; copies only the prompt's slots.
 
-        The generator continues where it is.
+        The generator is not reset.
         """
         self.memory.load(self.base.memory)
         of_estimator, of_codes, of_frames = self.rings
@@ -326,13 +322,13 @@ class SpeechStream:
 
 @dataclass(frozen=True, eq=False)
 class Vocode:
-    """Turn the next codes of a stream into waveform; the stream changes when that succeeds.
+    """Request to convert the next codes of a stream to waveform, float32 [samples] at 24 kHz.
 
-    Answer: float32 Tensor [samples] at 24 kHz.
+    The stream changes only on success.
 
     Attributes:
         codes: speech codes, the last 3 of them look-ahead unless `is_last`.
-        is_last: nothing follows in this turn.
+        is_last: whether the turn ends here.
     """
 
     state: SpeechStream
@@ -344,10 +340,7 @@ class Vocode:
         return len(self.codes) - (0 if self.is_last else SpeechTiming.lookahead_codes)
 
 
-# --- a chunk of several streams ---
-
-
-MAX_FRAMES = 1000  # prompt, history and one usual chunk; section 7.1
+MAX_FRAMES = 1000  # prompt, history and a usual chunk; section 7.1
 LARGEST_CHUNK_FRAMES = 56  # 28 codes without look-ahead
 LARGEST_VOICE_FRAMES = MAX_FRAMES - HISTORY_FRAMES - LARGEST_CHUNK_FRAMES
 LARGEST_CALL_CODES = 50  # consumed by one call
@@ -355,11 +348,11 @@ COUNTS = ("n_given", "n_codes", "n_frames")  # of a stream's codes and mel frame
 
 
 class VoiceTooLongError(ValueError):
-    """The voice prompt leaves no room for history and a chunk."""
+    """The voice prompt leaves too few frames for history and a chunk."""
 
 
 def check_voice_length(frames: int) -> None:
-    """Refuse a voice prompt that is too long to stream with.
+    """Check the length of a voice prompt.
 
     Raises:
         VoiceTooLongError: P + 100 + 56 frames are more than 1000.
@@ -375,9 +368,9 @@ def check_voice_length(frames: int) -> None:
 
 @dataclass(frozen=True)
 class FlowSchedule:
-    """The ODE's time steps and everything in the estimator that depends on them alone.
+    """The ODE's time steps and the estimator's tables that depend on them alone.
 
-    The scales have their 1 added, so that they are the weights of a layer norm.
+    The scales include the added 1, so that they are the weights of a layer norm.
 
     Attributes:
         blocks: shifts, scales and gates per step and block [N, depth, 9, C].
@@ -391,11 +384,12 @@ class FlowSchedule:
 
 @dataclass(frozen=True)
 class ChunkShape:
-    """What a batch is sized for.
+    """Size of a batch.
 
     Attributes:
-        history: mel frames the streams may remember.
-        is_exact: every row has just these codes; else smaller chunks and missing rows are padded.
+        history: most mel frames in a stream's caches.
+        is_exact: every row has exactly these codes; else smaller chunks and missing rows are
+            padded.
     """
 
     codes: int
@@ -408,7 +402,7 @@ class ChunkShape:
 
 
 class ChunkBatch:
-    """The inputs of a chunk of S streams.
+    """Inputs of a chunk of S streams.
 
     `start` [S, T, bins] are the starting points of the flow, `speaker` [S, bins] its condition, and
     `prompt` [S, T, bins] the mel given as condition; None for speech.
@@ -422,21 +416,21 @@ class ChunkBatch:
         schedule: FlowSchedule,
         dtype: torch.dtype,
     ) -> None:
-        """Allocate the inputs where the schedule is; keys and values are of `dtype`."""
+        """Allocate the inputs on the schedule's device; keys and values are of `dtype`."""
         self.shape, self.schedule = shape, schedule
         device, encoder = schedule.final.device, config.flow.encoder
         n_given = shape.codes + encoder.pre_lookahead_len
         sizes = {"tails": 1, "n_given": 1, "n_codes": 1, "n_frames": 1, "has_started": 1}
         sizes |= {"codes": n_given}
-        sizes |= ColumnCache.sizes("estimator", shape.frames)
-        sizes |= ColumnCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
-        sizes |= ColumnCache.sizes("mel rate", shape.frames, shape.history)
+        sizes |= StreamCache.sizes("estimator", shape.frames)
+        sizes |= StreamCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
+        sizes |= StreamCache.sizes("mel rate", shape.frames, shape.history)
         self.table = table = StreamTable(n_rows, sizes, device)
         heads = encoder.attention_heads
         n_heads = config.flow.estimator.num_heads
-        self.estimator = ColumnCache(table, "estimator", "n_frames", n_heads)
-        self.token_rate = ColumnCache(table, "token rate", "n_codes", heads)
-        self.mel_rate = ColumnCache(table, "mel rate", "n_frames", heads)
+        self.estimator = StreamCache(table, "estimator", "n_frames", n_heads)
+        self.token_rate = StreamCache(table, "token rate", "n_codes", heads)
+        self.mel_rate = StreamCache(table, "mel rate", "n_frames", heads)
         bins, n_steps = config.flow.output_size, len(schedule.deltas)
         self.start = torch.zeros(n_rows, shape.frames, bins, device=device)
         self.speaker = torch.zeros(n_rows, bins, device=device)
@@ -446,19 +440,19 @@ class ChunkBatch:
 
     @property
     def n_codes(self) -> Tensor | None:
-        """Codes of each stream that count, int64 [S, 1]; None if all do."""
+        """Valid codes of each stream, int64 [S, 1]; None if all are."""
         return None if self.shape.is_exact else self.table["n_codes"]
 
     @property
     def n_frames(self) -> Tensor | None:
-        """Mel frames of each stream that count, int64 [S, 1]; None if all do."""
+        """Valid mel frames of each stream, int64 [S, 1]; None if all are."""
         return None if self.shape.is_exact else self.table["n_frames"]
 
-    def load(self, calls: Sequence[Vocode]) -> list[ColumnRings]:
-        """Write a chunk's inputs, at most one per row.
+    def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
+        """Write the inputs of at most one call per row.
 
         Returns:
-            The rings of each stream after the chunk; the streams are not changed.
+            Each stream's rings after the chunk; the streams are unchanged.
 
         Raises:
             ValueError: a stream's flow noise is too short.
@@ -482,12 +476,12 @@ class ChunkBatch:
         memories = [each.state.memory for each in calls] + unused
         addresses = {"tails": [memory.tails for memory in memories]}
         for index, cache in enumerate(caches):
-            addresses[cache.column("address")] = [memory.caches[index] for memory in memories]
+            addresses[cache.field("address")] = [memory.caches[index] for memory in memories]
         self.table.upload(addresses)
         return list(zip(*after, strict=True))
 
     def release(self) -> None:
-        """Drop the streams of the last `load`, which a run needs before it."""
+        """Release the streams of the last `load` after the run."""
         self.table.release()
 
     def _noise_of(self, call: Vocode) -> Tensor:
@@ -502,17 +496,17 @@ class ChunkBatch:
         self,
         host: dict[str, NDArray[np.int64]],
         index: int,
-        cache: ColumnCache,
+        cache: StreamCache,
         calls: Sequence[Vocode],
-    ) -> list[ColumnRing]:
-        """Fill in one cache of every stream; returns its rings after the chunk."""
+    ) -> list[SlotRing]:
+        """Write the table's fields of one cache; return its rings after the chunk."""
         n = len(calls)
         rings = [each.state.rings[index] for each in calls]
-        capacity, length = host[cache.column("capacity")], host[cache.column("length")]
+        capacity, length = host[cache.field("capacity")], host[cache.field("length")]
         capacity[:n, 0] = [each.state.memory.caches[index].shape[3] for each in calls]
         length[:n, 0] = [ring.length for ring in rings]
         capacity[n:], length[n:] = 0, 0
-        places, ages = host[cache.column("targets")], host[cache.column("ages")]
+        places, ages = host[cache.field("targets")], host[cache.field("ages")]
         places[:] = DROPPED
         after = []
         for row, (each, ring) in enumerate(zip(calls, rings, strict=True)):

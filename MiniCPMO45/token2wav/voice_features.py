@@ -1,6 +1,5 @@
-"""What the models read of a reference recording: spectrograms, and the vector of its speaker.
-
-Must never read recordings or decode audio.
+"""Model inputs from a reference recording: spectrograms and the speaker vector. Must never read
+files or decode audio.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TOKENIZER_MELS = 128
 TOKENIZER_POWER_FLOOR = 1e-10
 TOKENIZER_RANGE_DECADES = 8.0
 
-VOICE_RATE_HZ = 24_000  # of everything the vocoder makes
+VOICE_RATE_HZ = 24_000  # sample rate of the vocoder
 VOICE_HOP_SAMPLES = 480
 VOICE_FFT_SAMPLES = 1_920
 VOICE_MELS = 80
@@ -35,7 +34,7 @@ VOICE_MAGNITUDE_OFFSET = 1e-9
 VOICE_MEL_FLOOR = 1e-5
 
 # Source: Kaldi, feat/feature-window.h and feat/mel-computations.h, defaults of FbankOptions,
-# with 80 bins, no dither and the waveform kept in -1 ... 1.
+# with 80 bins, no dither and the waveform in -1 ... 1.
 FBANK_WINDOW_SAMPLES = 400  # 25 ms
 FBANK_HOP_SAMPLES = 160  # 10 ms
 FBANK_FFT_SAMPLES = 512  # the window, rounded up to a power of two
@@ -86,9 +85,9 @@ def speaker_power(audio: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def kaldi_filters() -> Tensor:
-    """Triangles that are straight on the mel axis; float32 [80, 257].
+    """Triangular filters on the mel axis, float32 [80, 257].
 
-    In float32 throughout: nearly silent bins show the rounding of the filters' edges.
+    Computed in float32 like Kaldi's: nearly silent bins depend on the rounding of the edges.
     """
     low, high = (
         KALDI_MEL_SCALE * math.log(1.0 + hz / KALDI_MEL_BREAK_HZ)
@@ -100,7 +99,7 @@ def kaldi_filters() -> Tensor:
     rising = (bins - edges[:-2]) / (edges[1:-1] - edges[:-2])  # [80, 256]
     falling = (edges[2:] - bins) / (edges[2:] - edges[1:-1])
     filters = torch.minimum(rising, falling).clamp(min=0.0)
-    return F.pad(filters, (0, 1))  # Kaldi leaves half the sample rate out
+    return F.pad(filters, (0, 1))  # Kaldi omits the Nyquist bin
 
 
 def voice_log_mel(audio: Tensor) -> Tensor:
@@ -122,7 +121,7 @@ def voice_log_mel(audio: Tensor) -> Tensor:
 
 
 # Source: the defaults of torchaudio.transforms.Resample (method "sinc_interp_hann").
-HALF_WIDTH_CROSSINGS = 6  # zero crossings of the sinc kept on each side
+HALF_WIDTH_CROSSINGS = 6  # zero crossings of the sinc on each side
 ROLLOFF = 0.99  # cut-off as a share of the lower of the two half rates
 
 
@@ -132,8 +131,8 @@ def _filters(step_in: int, step_out: int) -> tuple[NDArray[np.float32], int]:
     cutoff = min(step_in, step_out) * ROLLOFF
     reach = math.ceil(HALF_WIDTH_CROSSINGS * step_in / cutoff)
     taps = np.arange(-reach, reach + step_in) / step_in  # in periods of the common rate
-    # The reference rounds the phases, and nothing else, to float32 before the filter is computed;
-    # where its pass band ends the logarithm of a spectrogram shows that.
+    # The reference rounds only the phases to float32 before computing the filter, which is
+    # visible in a log spectrogram at the end of the pass band.
     phases = (np.arange(step_out, dtype=np.float32) / np.float32(step_out))[:, None]
     crossings = np.clip(
         (taps - phases) * cutoff, -HALF_WIDTH_CROSSINGS, HALF_WIDTH_CROSSINGS
@@ -169,10 +168,10 @@ SPEAKER_SIZE = 192
 
 
 class SpeakerEncoder:
-    """Runs `campplus.onnx`; the graph is read when it is first needed."""
+    """Runs `campplus.onnx`, loaded on first use."""
 
     def __init__(self, path: Path) -> None:
-        """Remember where the `.onnx` graph is.
+        """Set the path of the `.onnx` graph.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -185,9 +184,9 @@ class SpeakerEncoder:
         """Return the embedding of one speaker, float32 [1, 192], not normalised.
 
         Raises:
-            ValueError: the graph gives another shape.
+            ValueError: the graph's output has another shape.
         """
-        # The published graph calls its input "input"; a re-exported one may call it otherwise.
+        # The published graph's input is named "input"; a re-exported one may differ.
         name = self._session.get_inputs()[0].name
         embedding = self._session.run(None, {name: filter_bank[None]})[0]
         if embedding.shape != (1, SPEAKER_SIZE):
@@ -199,7 +198,9 @@ class SpeakerEncoder:
     @cached_property
     def _session(self) -> onnxruntime.InferenceSession:
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # a short run once per voice, beside a busy model thread
+        options.intra_op_num_threads = (
+            1  # a short run once per voice, concurrent with the model thread
+        )
         return onnxruntime.InferenceSession(
             str(self.path), sess_options=options, providers=["CPUExecutionProvider"]
         )

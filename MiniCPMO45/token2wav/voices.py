@@ -1,7 +1,7 @@
-"""Voices: a recording becomes codes, speaker and mel, and is kept by content.
+"""Voices: codes, speaker and mel of a recording, cached by content.
 
-Samples come in as an array. A folder with a fixed voice needs neither speech tokenizer nor speaker
-encoder, and answers every recording with that voice.
+A folder with a fixed voice needs neither speech tokenizer nor speaker encoder; that voice replaces
+every recording's.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ SAMPLES_PER_CODE = SAMPLE_RATE_HZ // 25
 MIN_VOICE_S = 0.5
 MAX_VOICE_CODES = LARGEST_VOICE_FRAMES // UPSAMPLING
 MAX_VOICE_SAMPLES = MAX_VOICE_CODES * SAMPLES_PER_CODE
-MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # what follows in a recording is not used
+MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # the rest of a recording is ignored
 
 
 class VoiceSampleError(ValueError):
-    """A recording cannot serve as a voice; the text names the limit and the value found."""
+    """A recording is not usable as a voice; the message names the limit and the value."""
 
 
 class VoiceEncoder:
-    """Turns a recording into a voice, on the speech tokenizer's device."""
+    """Converts recordings to voices on the speech tokenizer's device."""
 
     def __init__(self, tokenizer: SpeechTokenizer, speaker: SpeakerEncoder) -> None:
         self.tokenizer = tokenizer
@@ -67,7 +67,7 @@ class VoiceEncoder:
 
     @torch.no_grad()
     def prepare_voice(self, audio: NDArray[np.float32]) -> VoicePrompt:
-        """Turn a recording into a voice.
+        """Convert a recording to a voice.
 
         Args:
             audio: float32 [n] at 16 kHz in -1 ... 1, from 0.5 s; its first 16.88 s are used.
@@ -87,7 +87,7 @@ class VoiceEncoder:
 
 
 def check_voice_sample(audio: NDArray[np.float32]) -> None:
-    """Refuse what cannot become a voice, of float32 [n] at 16 kHz.
+    """Validate a recording, float32 [n] at 16 kHz.
 
     Raises:
         VoiceSampleError: wrong shape, a value that is not finite, or too short.
@@ -104,13 +104,13 @@ def check_voice_sample(audio: NDArray[np.float32]) -> None:
 
 
 def fit_frames(mel: Tensor, n_frames: int) -> Tensor:
-    """Crop a spectrogram [80, T] to `n_frames`, or repeat its last mel frame up to there."""
+    """Crop a spectrogram [80, T] to `n_frames`, or pad it with its last frame."""
     missing = n_frames - mel.shape[1]
     return mel[:, :n_frames] if missing <= 0 else F.pad(mel, (0, missing), mode="replicate")
 
 
 def voice_key(audio: NDArray[np.float32]) -> str:
-    """Return a name for the voice a recording gives; equal recordings give equal names."""
+    """Return a cache key of the recording's content."""
     return hashlib.sha256(audio.astype("<f4").tobytes()).hexdigest()
 
 
@@ -118,7 +118,7 @@ FIXED_VOICE_FILE = "fixed_voice.safetensors"
 
 
 def read_fixed_voice(folder: Path) -> VoicePrompt | None:
-    """Read the only voice of a checkpoint; None when it takes any voice.
+    """Read a checkpoint's fixed voice; None if it accepts any voice.
 
     Raises:
         CheckpointError: the file is damaged or holds something else.
@@ -139,10 +139,10 @@ ONLY_VOICE = "the only voice"
 
 
 class VoiceLibrary:
-    """The vocoder's starting points for the voices used last; the oldest leaves first.
+    """LRU cache of the vocoder's starting points by voice.
 
-    A voice costs 0.1 to 0.28 GB at the published size on a card. A `VoicePrompt` in the place of
-    the encoder is the only voice: it answers every recording.
+    A voice takes 0.1 to 0.28 GB on a card at the published size. A `VoicePrompt` in place of the
+    encoder is used for every recording.
     """
 
     def __init__(
@@ -161,17 +161,17 @@ class VoiceLibrary:
 
     @property
     def used_s(self) -> float | None:
-        """How much of a recording becomes the voice; None if no recording is used."""
+        """Seconds of a recording that are used; None if recordings are ignored."""
         return None if self.has_one_voice else MAX_VOICE_S
 
     def base_of(self, audio: np.ndarray) -> VoiceBase:
-        """Return the starting point of a voice, preparing it only if it is not kept.
+        """Return the starting point of a voice, computed if it is not cached.
 
         Args:
             audio: float32 [n] at 16 kHz, from 0.5 s; a voice encoder uses the first 16.88 s.
 
         Raises:
-            VoiceSampleError: the recording cannot serve as a voice.
+            VoiceSampleError: the recording is not usable as a voice.
         """
         only = self._encoder if isinstance(self._encoder, VoicePrompt) else None
         key = ONLY_VOICE if only else voice_key(audio)

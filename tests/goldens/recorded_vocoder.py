@@ -13,8 +13,8 @@ from MiniCPMO45.token2wav.config import HISTORY_FRAMES, UPSAMPLING
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import (
     LARGEST_CALL_CODES,
-    ColumnRing,
-    ColumnRings,
+    SlotRing,
+    SlotRings,
     SpeechStream,
     StreamMemory,
     TailLayout,
@@ -28,11 +28,11 @@ class RecordedVocoder(Token2Wav):
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
         stream = super().new_state(base, generator)
         held, (of_estimator, of_codes, of_frames) = stream.memory.token_rate, stream.rings
-        n_columns = held.shape[3] + LARGEST_CALL_CODES
-        room = held.new_empty(*held.shape[:3], n_columns, held.shape[4])
+        n_slots = held.shape[3] + LARGEST_CALL_CODES
+        room = held.new_empty(*held.shape[:3], n_slots, held.shape[4])
         room[:, :, :, : held.shape[3]] = held
         stream.memory = replace(stream.memory, token_rate=room)
-        ring = ColumnRing(n_columns, 0, newest_first=False, order=of_codes.order)
+        ring = SlotRing(n_slots, 0, newest_first=False, order=of_codes.order)
         stream.rings = (of_estimator, ring, of_frames)
         return stream
 
@@ -70,13 +70,13 @@ class OutputLog:
         return self.outputs[-1]
 
 
-def ordered(cache: Tensor, ring: ColumnRing) -> Tensor:
-    """The occupied columns of a cache [layers, group, heads, n, 2 * d] in their order."""
-    return cache.index_select(3, torch.tensor(ring.columns.tolist(), dtype=torch.long))
+def ordered(cache: Tensor, ring: SlotRing) -> Tensor:
+    """The occupied slots of a cache [layers, group, heads, n, 2 * d] in their order."""
+    return cache.index_select(3, torch.tensor(ring.slots.tolist(), dtype=torch.long))
 
 
 def recorded_caches(
-    vocoder: Token2Wav, memory: StreamMemory, rings: ColumnRings
+    vocoder: Token2Wav, memory: StreamMemory, rings: SlotRings
 ) -> dict[str, Tensor]:
     estimator, of_codes, of_frames = (
         ordered(cache, ring) for cache, ring in zip(memory.caches, rings, strict=True)
@@ -86,7 +86,7 @@ def recorded_caches(
     of_steps = tails["convolution"]  # [N, depth, convolution, row, tap, C]
     return {
         "conformer_cnn_cache": torch.cat((tails["lookahead"], tails["upsample"])).T[None],
-        # Both rates in one array, the token-rate columns twice over.
+        # Both rates in one array, the token-rate slots twice over.
         "conformer_att_cache": torch.cat((of_codes.repeat(1, 1, 1, UPSAMPLING, 1), of_frames)),
         "estimator_cnn_cache": of_steps.permute(0, 1, 3, 2, 5, 4).flatten(3, 4),
         "estimator_att_cache": estimator.unflatten(0, (n_steps, -1)),

@@ -90,7 +90,7 @@ def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[CodeChunk]:
 def memory_of(stream: SpeechStream) -> list[Tensor]:
     """Everything a stream remembers, in an order that places do not change."""
     caches = [
-        cache.index_select(3, torch.from_numpy(ring.columns.copy()).long())
+        cache.index_select(3, torch.from_numpy(ring.slots.copy()).long())
         for cache, ring in zip(stream.memory.caches, stream.rings, strict=True)
     ]
     return [*caches, stream.memory.tails.clone()]

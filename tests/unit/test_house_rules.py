@@ -27,12 +27,11 @@ LONG_FILES: dict[str, str] = {
     "MiniCPMO45/model/audio_encoder.py": "an encoder, its cache, and the passes over both",
     "MiniCPMO45/model/vision.py": "an encoder, and the passes over it",
     "MiniCPMO45/engine/kv_cache.py": "a row of a pass is a place in the page table",
-    "MiniCPMO45/token2wav/vocoder_state.py": "a chunk writes where its streams' memory lies",
+    "MiniCPMO45/token2wav/vocoder_state.py": "a chunk's inputs hold its streams' addresses",
     "gateway_modules/queue/worker_pool.py": "a ticket from its draw to the slot it gives back",
     "gateway_modules/relay/relay.py": "a client's socket and its worker's, from queue to release",
     "minicpmo_live/events.py": "generated: a class for each message",
-    "MiniCPMO45/kernels/attention.py": "what rows mean, launching and the plain form are one thing",
-    "MiniCPMO45/kernels/stream_memory.py": "its kernels read the rows of the table by place",
+    "MiniCPMO45/kernels/attention.py": "layout, launches and plain version are one",
     "MiniCPMO45/kernels/convolutions.py": "activations are computed inside the convolutions",
 }
 LONG_FUNCTIONS: dict[str, str] = {}

@@ -1,18 +1,13 @@
-"""The kernels around caches: moved tokens and runs that go on are those of the plain twins."""
+"""Kernels that move cached tokens and advance runs agree with the plain versions."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from MiniCPMO45.kernels.attention import (
-    NO_POSITION,
-    PAGE_TOKENS,
-    advance_positions,
-    advance_runs,
-)
-from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows, move_tokens, shift_tokens
-from tests.unit.device.test_kernels import on_both
+from MiniCPMO45.kernels.attention import PAGE_TOKENS, advance_runs
+from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows, move_tokens
+from tests.unit.device.test_kernels import on_both, with_kernels
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -23,24 +18,24 @@ ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 8e-3}
 @pytest.mark.parametrize(
     ("start", "target", "count"), [(130, 60, 70), (65, 64, 63), (70, 3, 127), (5, 4, 200)]
 )
-def test_moved_tokens_are_those_of_the_twin(
+def test_moved_tokens_equal_the_plain_version(
     device: str, dtype: torch.dtype, start: int, target: int, count: int
 ) -> None:
-    """Across pages, and where what is written overlaps what is read."""
+    """Across pages, with overlapping sources and targets."""
     generator = torch.Generator(device).manual_seed(0)
     held = torch.randn(2, 8, 2, 3, PAGE_TOKENS, 16, generator=generator, device=device).to(dtype)
     pages = torch.tensor([5, 2, 7, 1, 0, 0], dtype=torch.int32, device=device)
     angles = torch.randn(8, generator=generator, device=device).repeat(2)
     span, turn = (start, target, count), (angles.cos(), angles.sin())
     moved, wanted = held.clone(), held.clone()
-    shift_tokens(moved, None, pages, *span, turn)
+    with_kernels(move_tokens, moved, None, pages, *span, turn)
     move_tokens(wanted, None, pages, *span, turn)
     torch.testing.assert_close(moved, wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
     assert not torch.equal(wanted, held)
 
     codes, scales = encode_rows(held)
     mine, theirs = (codes.clone(), scales.clone()), (codes.clone(), scales.clone())
-    shift_tokens(*mine, pages, *span, turn)
+    with_kernels(move_tokens, *mine, pages, *span, turn)
     move_tokens(*theirs, pages, *span, turn)
     assert (mine[0].int() - theirs[0].int()).abs().max() <= 1, "a tie may be rounded either way"
     torch.testing.assert_close(mine[1], theirs[1])
@@ -50,8 +45,8 @@ def test_moved_tokens_are_those_of_the_twin(
 
 @on_both
 @pytest.mark.parametrize("rows", [1, 5, 64])
-def test_runs_are_moved_on_like_the_twins(device: str, dtype: torch.dtype, rows: int) -> None:
-    del dtype  # all of it is integers
+def test_runs_advance_like_the_plain_version(device: str, dtype: torch.dtype, rows: int) -> None:
+    del dtype  # integers only
     generator = torch.Generator().manual_seed(rows)
     positions = torch.randint(-1, 9, (rows,), generator=generator).int()
     lasts = torch.randint(0, 12, (rows,), generator=generator).int()
@@ -59,13 +54,13 @@ def test_runs_are_moved_on_like_the_twins(device: str, dtype: torch.dtype, rows:
     moved, moved_tiles = positions.to(device).clone(), positions.to(device).clone()
     wanted, wanted_tiles = positions.clone(), positions.clone()
     ended = has_ended.to(device)
-    advance_positions(moved, moved_tiles, lasts.to(device), ended, NO_POSITION)
+    with_kernels(advance_runs, moved, moved_tiles, lasts.to(device), ended)
     advance_runs(wanted, wanted_tiles, lasts, has_ended)
     assert torch.equal(moved.cpu(), wanted)
     assert torch.equal(moved_tiles.cpu(), wanted_tiles)
 
 
-def test_codes_of_what_was_read_from_codes_are_the_same() -> None:
+def test_encoding_decoded_rows_gives_the_same_codes() -> None:
     rows = 9 * torch.randn(400, 16, generator=torch.Generator().manual_seed(0))
     rows[3] = 0.0
     codes, scales = encode_rows(rows)
@@ -77,6 +72,6 @@ def test_codes_of_what_was_read_from_codes_are_the_same() -> None:
     assert (error <= largest / 127 * 0.51).all()
 
 
-def test_a_row_that_is_no_number_stays_none() -> None:
+def test_rows_with_nan_or_infinity_decode_to_nan() -> None:
     rows = torch.tensor([[1.0, float("nan")], [1.0, float("inf")]])
     assert decode_rows(*encode_rows(rows), torch.float32).isnan().any(-1).all()

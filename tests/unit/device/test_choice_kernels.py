@@ -1,4 +1,4 @@
-"""The sampling kernels choose what their plain twins choose, from one table and the same numbers.
+"""The sampling kernels make the choices of the plain versions, given the same uniform numbers.
 
 Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compiled.
 """
@@ -48,7 +48,7 @@ CODE_ROWS: dict[str, dict[str, float]] = {
     "nucleus alone": {"is_filtered": 1, "top_p": 0.5, "top_k": 256},
     "strong penalty": {"penalty": 2.0},
     "may not end": {"least": 4},
-    "heard much": {"n_heard": 16},
+    "heard much": {"n_recent": 16},
 }
 
 
@@ -109,7 +109,7 @@ def _code_words(seed: int) -> Tensor:
             "top_k": 256,
             "is_filtered": 0,
             "least": 0,
-            "n_heard": 3,
+            "n_recent": 3,
             "step": 0,
             "has_ended": 0,
             "divisor": 0.8,
@@ -120,15 +120,15 @@ def _code_words(seed: int) -> Tensor:
         row[: code_choice.N_WORDS] = np.frombuffer(packed, np.int32)
         ring = row[code_choice.N_WORDS : code_choice.UNIFORM]
         ring[:] = code_choice.NO_CODE
-        n_heard = int(values["n_heard"])
-        ring[:n_heard] = random.integers(0, 6, n_heard)
+        n_recent = int(values["n_recent"])
+        ring[:n_recent] = random.integers(0, 6, n_recent)
         row[code_choice.UNIFORM :].view(np.float32)[:] = random.random(MOST)
     return torch.from_numpy(words)
 
 
 @on_both
 @pytest.mark.parametrize("seed", range(2))
-def test_tokens_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype) -> None:
+def test_tokens_equal_the_plain_version(seed: int, device: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(TEXT_ROWS), VOCABULARY, generator=generator) * 2
     logits[:, CHUNK_EOS] = logits.logsumexp(-1) - 1.0
@@ -186,7 +186,7 @@ def test_logits_that_are_not_numbers_are_marked(device: str, dtype: torch.dtype)
 
 @on_both
 @pytest.mark.parametrize("seed", range(2))
-def test_runs_of_codes_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype) -> None:
+def test_runs_of_codes_equal_the_plain_version(seed: int, device: str, dtype: torch.dtype) -> None:
     """And so is everything a run leaves in its table."""
     generator = torch.Generator().manual_seed(seed)
     words, drawn = _code_words(seed), torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64)

@@ -1,8 +1,8 @@
-"""The kernels of products and of attention compile for cards that are not there.
+"""The kernels of products and of attention compile for other cards.
 
-Two choices that have nothing to do with each other take turns over the combinations of the others:
-what goes on around a product, and into how many parts a sequence is split. Every pair of a card,
-a kind of weights or size of heads, and one of these is compiled, but not every triple.
+Two independent parameters alternate over the combinations of the others: the operations fused with
+a product, and the number of splits of a sequence. So every pair of parameter values is compiled,
+but not every triple.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ for card, capability in enumerate((80, 90, 120)):
 """
 
 
-# The cuts that take the most, with the tiles in flight that a card has shared memory for: KiB of a
-# program by compute capability, from NVIDIA's CUDA programming guide, "compute capabilities".
+# The largest tile sizes, with the stages that fit into a card's shared memory: KiB per program by
+# compute capability, from NVIDIA's CUDA programming guide, "compute capabilities".
 SHARED_MEMORY = """
 from MiniCPMO45.kernels import attention_kernels, row_products
 from MiniCPMO45.kernels.attention import AttentionPlan

@@ -1,4 +1,4 @@
-"""Each kernel computes what its plain twin computes.
+"""Each kernel agrees with its plain version.
 
 Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compiled.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import pytest
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.kernels import attention, products, quantised, scaled_products
+from MiniCPMO45.kernels import attention, cached_rows, products, quantised, scaled_products
 from MiniCPMO45.kernels.attention import (
     NO_POSITION,
     PAGE_TOKENS,
@@ -45,6 +45,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 
 from triton import knobs  # noqa: E402  (only where it is installed)
 
+T = TypeVar("T")
 EPS = 1e-6
 FLOAT32, BFLOAT16 = 2e-6, 8e-3  # relative distance that rounding explains
 SOME_TOKENS = 4 * PAGE_TOKENS  # longest sequence of a case is shorter
@@ -99,7 +100,7 @@ class TestProductOfOneRow:
         gate, up = norm_linear(x.float(), scale, EPS, weight.float()).chunk(2, dim=-1)
         assert_near(answer, (F.silu(gate) * up).to(dtype))
 
-    def test_residual_is_added_and_kept(
+    def test_residual_is_added_out_of_place(
         self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan
     ) -> None:
         x = torch.randn(1, INPUTS, device=device).to(dtype)
@@ -130,7 +131,9 @@ class TestProductOfFewRows:
         gate, up = F.linear(x, weight).chunk(2, dim=-1)
         assert_near(answer, F.silu(gate) * up)
 
-    def test_residual_is_added_and_kept(self, device: str, dtype: torch.dtype, rows: int) -> None:
+    def test_residual_is_added_out_of_place(
+        self, device: str, dtype: torch.dtype, rows: int
+    ) -> None:
         x = torch.randn(rows, INPUTS, device=device).to(dtype)
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
         residual = torch.randn(rows, COLUMNS, device=device).to(dtype)
@@ -140,9 +143,9 @@ class TestProductOfFewRows:
         assert torch.equal(residual, before)
 
 
-def with_kernels(run: Callable[..., Tensor], *arguments: Any) -> Tensor:
+def with_kernels(run: Callable[..., T], *arguments: Any) -> T:
     with ExitStack() as patches:
-        for module in (attention, products, quantised, scaled_products):
+        for module in (attention, cached_rows, products, quantised, scaled_products):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))
         return run(*arguments)
 
@@ -235,23 +238,23 @@ def assert_attends(
     angles = 7 * torch.rand(SOME_TOKENS, d, device=device)
     layer, scales = pool(rows, kv_heads, d, held, dtype), None
     if is_coded:
-        layer, scales = encode_rows(layer)  # what is not held has no number for a scale
-    twin_layer, twin_scales = layer.clone(), None if scales is None else scales.clone()
+        layer, scales = encode_rows(layer)  # entries not held have a scale of NaN
+    plain_layer, plain_scales = layer.clone(), None if scales is None else scales.clone()
     tables = angles.cos(), angles.sin()
     plan = AttentionPlan(splits, warps=4, stages=3, early_pages=splits)
     pages = layer, scales
     answer = Attention(qkv, q_norm, k_norm, EPS, *tables, rows, *pages, d**-0.5, plan).run()
-    wanted = attend(qkv, both, EPS, tables, rows, twin_layer, twin_scales)
+    wanted = attend(qkv, both, EPS, tables, rows, plain_layer, plain_scales)
     assert_near(answer, wanted)
     padding = rows.positions == NO_POSITION
     assert torch.equal(answer[padding], torch.zeros_like(answer[padding]))
     if scales is not None:
-        assert twin_scales is not None
+        assert plain_scales is not None
         layer = decode_rows(layer, scales, dtype)
-        twin_layer = decode_rows(twin_layer, twin_scales, dtype)
-    written = ~twin_layer.isnan()
+        plain_layer = decode_rows(plain_layer, plain_scales, dtype)
+    written = ~plain_layer.isnan()
     assert torch.equal(written, ~layer.isnan())
-    assert_near(layer[written], twin_layer[written])
+    assert_near(layer[written], plain_layer[written])
 
 
 @on_both

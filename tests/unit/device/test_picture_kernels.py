@@ -96,7 +96,7 @@ def test_patches_are_those_of_the_cpu(device: str, part: PixelSlice) -> None:
     [expected] = patches_of([part])
     out = torch.full((len(expected.values) + 1, PATCH_VALUES), 7.0, device=device)
     write_patches(torch.from_numpy(part.pixels.copy()).to(device), part, out)
-    assert bool((out[-1] == 7).all()), "what is behind the slice was written to"
+    assert bool((out[-1] == 7).all()), "rows beyond the slice were written"
     np.testing.assert_array_equal(out[:-1].cpu().numpy(), expected.values)
 
 

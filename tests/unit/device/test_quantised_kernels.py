@@ -1,4 +1,4 @@
-"""What a quantised weight loses, and that its kernels compute what the plain operations do."""
+"""Error of quantised weights, and agreement of their kernels with the plain versions."""
 
 from __future__ import annotations
 
@@ -226,9 +226,7 @@ class TestScaledRows:
         torch.testing.assert_close(scales, wanted[1])
         assert_same_e4m3(values, wanted[0])
 
-    def test_a_row_does_not_depend_on_those_beside_it(
-        self, device: str, dtype: torch.dtype
-    ) -> None:
+    def test_a_row_does_not_depend_on_the_other_rows(self, device: str, dtype: torch.dtype) -> None:
         x = torch.randn(4, 300, device=device).to(dtype)
         alone, together = (scaled(rows, None, by_kernel=True) for rows in (x[2:3], x))
         assert torch.equal(alone[0].float(), together[0][2:3].float())

@@ -1,4 +1,4 @@
-"""Each kernel of the vocoder does what its plain twin does, at sizes that leave blocks unfilled."""
+"""The vocoder's kernels agree with the plain versions, at sizes that leave blocks partly empty."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from MiniCPMO45.kernels.convolutions import (
     convolve,
     upsample,
 )
-from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import HiFTConfig
 
 STREAMS, FRAMES, HEADS, WIDTH, LAYERS = 3, 6, 2, 16, 2
@@ -46,7 +46,7 @@ def assert_near(answer: Tensor, wanted: Tensor) -> None:
 
 @torch.no_grad()
 def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
-    """What an operation gives by its kernel, and in its plain form."""
+    """Return the results of the kernel and of the plain version."""
     answers = []
     for is_kernel in (True, False):
         for module in (convolutions, stream_memory, stream_norms, wave_transforms):
@@ -57,9 +57,9 @@ def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
 
 @dataclass
 class Scene:
-    """Three streams of different ages, and a generator."""
+    """State of three streams of different ages."""
 
-    cache: ColumnCache
+    cache: StreamCache
     memory: list[Tensor]
     tails: list[Tensor]
 
@@ -71,7 +71,7 @@ class Scene:
 def scene(device: str, dtype: torch.dtype, *, group: int) -> Scene:
     torch.manual_seed(0)
     random = np.random.default_rng(0)
-    sizes = {"n_new": 1, "tails": 1} | ColumnCache.sizes("kv", FRAMES, HISTORY)
+    sizes = {"n_new": 1, "tails": 1} | StreamCache.sizes("kv", FRAMES, HISTORY)
     table = StreamTable(STREAMS, sizes, torch.device(device))
     host, memory = table.on_host(), []
     for row, (length, capacity, n_new) in enumerate(LENGTHS):
@@ -87,7 +87,7 @@ def scene(device: str, dtype: torch.dtype, *, group: int) -> Scene:
         memory.append(torch.randn(shape).to(device, dtype))
     tails = [torch.randn(TAILS, device=device) for _ in range(STREAMS)]
     table.upload({"kv address": memory, "tails": tails})
-    return Scene(ColumnCache(table, "kv", "n_new", HEADS), memory, tails)
+    return Scene(StreamCache(table, "kv", "n_new", HEADS), memory, tails)
 
 
 LAYOUTS = pytest.mark.parametrize("group, has_bias", [(2, False), (1, True), (1, False)])
@@ -96,7 +96,7 @@ LAYOUTS = pytest.mark.parametrize("group, has_bias", [(2, False), (1, True), (1,
 @DEVICES
 @DTYPES
 @LAYOUTS
-def test_attention_sees_the_past_and_the_chunk(
+def test_attention_covers_the_cache_and_the_chunk(
     device: str,
     dtype: torch.dtype,
     group: int,
@@ -114,7 +114,7 @@ def test_attention_sees_the_past_and_the_chunk(
 @DEVICES
 @DTYPES
 @LAYOUTS
-def test_columns_go_where_the_table_says(
+def test_new_entries_are_written_to_the_table_s_targets(
     device: str,
     dtype: torch.dtype,
     group: int,
@@ -125,7 +125,7 @@ def test_columns_go_where_the_table_says(
         stage = scene(device, dtype, group=group)
         new = torch.randn(LAYERS, STREAMS * group, FRAMES, 3 * HEADS * WIDTH)
         before = [memory.clone() for memory in stage.memory]
-        stream_memory.store_columns(new.to(device, dtype), stage.cache, 0)
+        stream_memory.store_entries(new.to(device, dtype), stage.cache, 0)
         assert not any(torch.equal(a, b) for a, b in zip(before, stage.memory, strict=True))
         return stage.memory
 
@@ -134,8 +134,8 @@ def test_columns_go_where_the_table_says(
 
 
 @DEVICES
-def test_tails_are_fetched_and_put_back(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch_and_put() -> Tensor:
+def test_tails_are_loaded_and_stored(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_and_store() -> Tensor:
         stage = scene(device, torch.float32, group=1)
         tails = stream_memory.load_tails(stage.table, TAILS)
         assert torch.equal(tails, torch.stack(stage.tails))
@@ -143,7 +143,7 @@ def test_tails_are_fetched_and_put_back(device: str, monkeypatch: pytest.MonkeyP
         assert torch.equal(torch.stack(stage.tails), tails + 1)
         return tails
 
-    assert torch.equal(*both(monkeypatch, fetch_and_put))
+    assert torch.equal(*both(monkeypatch, load_and_store))
 
 
 @DEVICES
@@ -238,7 +238,7 @@ def test_convolutions(
     layer = Convolution(n_in, n_out, taps, dilation).to(device)
     layer.pack(torch.float32)
     x = torch.randn(2, 37, n_in, device=device)
-    beside = tuple(torch.randn(2, 2, 37, n_out, device=device))
+    others = tuple(torch.randn(3, 2, 37, n_out, device=device))
     lengths = torch.tensor([[37, 0], [20, 0]], device=device)[:, 0]
     activation = {
         "sum": None,
@@ -251,7 +251,7 @@ def test_convolutions(
             x,
             layer,
             lengths,
-            added={"sum": (), "snake": beside, "leaky": beside[:1]}[kind],
+            added={"sum": (), "snake": others, "leaky": others[:1]}[kind],
             factor=0.5 if kind == "snake" else 1.0,
             activation=activation,
             wants_sum=kind != "leaky",

@@ -1,4 +1,4 @@
-"""A crowd of paced sessions over real sockets: what it sends and sees, and what is required."""
+"""Load of concurrent paced sessions over real sockets: input, measurements, conditions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from benchmarks.paced_client import (
 from benchmarks.summary import BYTES_PER_MIB, Spread, Verdict, format_table, percentile
 
 INPUT_RATE_HZ = 16_000
-NOISE_LEVEL = 0.2  # of the sound that is sent, full scale 1: what a tiny model takes for speech
-HEARD_UNITS, PATTERN_UNITS = 2, 5  # so many of so many have sound; the others are silent
+NOISE_LEVEL = 0.2  # of full scale 1; the tiny model takes it for speech
+HEARD_UNITS, PATTERN_UNITS = 2, 5  # units with noise, of a pattern that ends in silence
 PICTURE_SIZE = (1280, 720)
 JPEG_QUALITY = 75  # about what a browser's canvas takes
 SAMPLE_S = 1.0
@@ -39,13 +39,13 @@ BYTES_PER_MB = 1e6
 
 @dataclass(frozen=True)
 class Crowd:
-    """Sessions that talk at once.
+    """Concurrent sessions.
 
     Attributes:
-        sessions: how many.
-        units: of each.
+        sessions: number of sessions.
+        units: per session.
         has_pictures: whether each unit has a picture.
-        patience_s: longest wait of each for a place with a worker.
+        patience_s: longest wait of each for a worker's slot.
     """
 
     sessions: int
@@ -72,13 +72,13 @@ class Crowd:
 
 @dataclass
 class Usage:
-    """The most that the system took while it was looked at.
+    """Peak usage of the system, sampled.
 
     Attributes:
         resident_bytes: memory of each program.
         card_bytes: memory in use on each worker's card; empty without one.
-        slots: sessions each worker was made ready for.
-        capacity: sessions each worker believed to serve in time, when last asked.
+        slots: slots of each worker.
+        capacity: last reported capacity of each worker.
     """
 
     resident_bytes: dict[str, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Usage:
     capacity: dict[str, int] = field(default_factory=dict)
 
     def look(self, system: LaunchedSystem) -> None:
-        """Take the system's present state in."""
+        """Take a sample."""
         _raise_to(self.resident_bytes, system.resident_bytes())
         for index in range(system.plan.workers):
             name, health = f"worker_{index}", system.worker_health(index)
@@ -100,14 +100,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of a crowd.
+    """Measurements of one load.
 
     Attributes:
-        crowd: the crowd.
-        sessions: what each client saw.
-        before: the system's memory, before anybody came.
-        usage: while they talked.
-        after: the system's memory, when all had left.
+        sessions: measurements of each client.
+        before: memory of each program before the first session.
+        usage: during the sessions.
+        after: memory of each program after the last session.
     """
 
     crowd: Crowd
@@ -118,15 +117,15 @@ class Seen:
 
     @property
     def latencies_ms(self) -> list[float]:
-        """Of all units that were answered."""
+        """Latencies of all answered units."""
         return [one_s * MS_PER_S for session in self.sessions for one_s in session.latencies_s]
 
     def verdicts(self) -> list[Verdict]:
-        """Compare what was seen with what is required."""
+        """Check the conditions."""
         return judge_crowd(self.sessions, self.crowd)
 
     def record(self) -> dict[str, object]:
-        """Return everything measured."""
+        """Return all measurements."""
         return {
             "crowd": asdict(self.crowd),
             "latency_ms": asdict(Spread.of(self.latencies_ms)) if self.latencies_ms else None,
@@ -178,7 +177,7 @@ def a_picture() -> str:
 
 
 def scripts(crowd: Crowd) -> list[Script]:
-    """Return what each client sends: spread over the second, and over the pattern of sound."""
+    """Return the input of each client, evenly spread over the second and the pattern of sound."""
     noise, silence = a_second_of_noise(), audio_chunk(np.zeros(INPUT_RATE_HZ))
     pattern = [noise if place < HEARD_UNITS else silence for place in range(PATTERN_UNITS)]
     picture = a_picture() if crowd.has_pictures else ""
@@ -194,10 +193,10 @@ def scripts(crowd: Crowd) -> list[Script]:
 
 
 def hold(system: LaunchedSystem, crowd: Crowd) -> Seen:
-    """Let a crowd come, talk and leave.
+    """Run one load and wait until the system is idle.
 
     Raises:
-        NotReachedError: the system does not come to rest afterwards.
+        NotReachedError: the system does not become idle.
     """
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_talk_at_once(system, crowd, usage))
@@ -223,13 +222,13 @@ async def _watch(system: LaunchedSystem, usage: Usage) -> None:
     while True:
         try:
             await asyncio.to_thread(usage.look, system)
-        except httpx.HTTPError as error:  # too busy to say
+        except httpx.HTTPError as error:  # too busy to answer
             print(f"no health: {error!r}")
         await asyncio.sleep(SAMPLE_S)
 
 
 def judge_crowd(sessions: list[Session], crowd: Crowd) -> list[Verdict]:
-    """Compare what clients saw with what is required."""
+    """Check the conditions on the clients' measurements."""
     latencies_s = [latency_s for session in sessions for latency_s in session.latencies_s]
     late = sum(latency_s > UNIT_S for latency_s in latencies_s)
     began = sum(not session.problem or session.settled > 0 for session in sessions)
@@ -249,7 +248,7 @@ def judge_crowd(sessions: list[Session], crowd: Crowd) -> list[Verdict]:
 
 
 def print_memory(samples: dict[str, dict[str, int]]) -> None:
-    """Print the memory of each program at some moments."""
+    """Print the memory of each program at several times."""
     names = list(next(iter(samples.values())))
     rows = [
         [when, *(f"{sample[name] / BYTES_PER_MIB:.1f}" for name in names if name in sample)]

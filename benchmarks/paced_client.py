@@ -1,4 +1,4 @@
-"""Duplex clients that send a second of audio per second."""
+"""Duplex clients that send one second of audio per second, like a microphone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from websockets.exceptions import WebSocketException
 
 UNIT_S = 1.0
 PICTURE_AHEAD_S = 0.5  # before its unit's sound is complete
-OPEN_LIMIT_S = 60.0  # of the handshake; a crowd comes in at once
-PLACE_LIMIT_S = 120.0  # from the handshake until a worker has a place; a client may say less
+OPEN_LIMIT_S = 60.0  # of the handshake; many clients connect at once
+PLACE_LIMIT_S = 120.0  # from the handshake until a worker has a slot, by default
 PREPARE_LIMIT_S = 60.0  # from then until the session is prepared
-LAST_LIMIT_S = 30.0  # for the answers that are still to come
+LAST_LIMIT_S = 30.0  # for the last answers
 MS_PER_S = 1_000.0
 OUTPUT_RATE_HZ = 24_000
 BASE64_CHARS_PER_SAMPLE = 16 / 3  # float32
@@ -38,10 +38,10 @@ class Script:
     """Input of one client.
 
     Attributes:
-        sounds: `audio_chunk` messages of the units.
-        picture: `video_frame` message sent before every unit; none if empty.
-        begin_s: time within a second at which units are complete.
-        patience_s: longest wait for a worker.
+        sounds: text of each unit's `audio_chunk`.
+        picture: text of a `video_frame` sent ahead of every unit; none if empty.
+        begin_s: phase within a second at which units are complete, 0 to 1.
+        patience_s: longest wait for a worker's slot.
     """
 
     sounds: Sequence[str]
@@ -52,28 +52,20 @@ class Script:
 
 @dataclass
 class Session:
-    """Results of one client.
+    """Measurements of one client.
 
-        Attributes:
-            latencies_s: from sending a unit to its complete answer, in order.
-            dropped: units that the server skipped.
-            sent_late_s: largest delay of the client itself.
-            waited_s: from connecting to the assignment of a worker.
-            prepared_s: from there until the session was prepared.
-    <<<<<<< HEAD
-            speaking_s: those of the units in which the model spoke.
-            stages_ms: durations of each unit by stage, in the order of `latencies_s`.
-            heard_s: sound that came back.
-            slices: of pictures that the model saw.
-            warnings: codes, as they came.
-            problem: why it ended early; empty if it did not.
-    =======
-            speaking_s: latencies of units with speech.
-            heard_s: seconds of received audio.
-            slices: encoded picture slices.
-            warnings: codes, in order.
-            problem: reason of an early end; empty if there was none.
-    >>>>>>> part-model
+    Attributes:
+        latencies_s: from sending a unit to its whole answer, in order.
+        dropped: units that the server dropped because of a backlog.
+        sent_late_s: largest delay of the client itself in sending a unit.
+        waited_s: from connecting to getting a worker's slot.
+        prepared_s: from then until the session was prepared.
+        speaking_s: latencies of the units in which the model spoke.
+        stages_ms: durations of each unit by stage, in the order of `latencies_s`.
+        heard_s: duration of the received audio.
+        slices: picture slices that the model encoded.
+        warnings: codes, in order.
+        problem: error that ended the session; empty if none.
     """
 
     latencies_s: list[float] = field(default_factory=list)
@@ -98,8 +90,8 @@ class Session:
 
         Args:
             result: the message. Any: its fields are of several types.
-            at_s: time of arrival.
-            sent_s: sending times of the units.
+            at_s: time of its arrival.
+            sent_s: time at which each unit was sent.
         """
         arrived_s = at_s - result["wall_clock_ms"] / MS_PER_S
         waiting = range(self.settled, len(sent_s))
@@ -114,22 +106,22 @@ class Session:
 
 
 class ProtocolError(Exception):
-    """An unexpected message of the server."""
+    """The server sent an unexpected message."""
 
 
 @asynccontextmanager
 async def prepared(
     url: str, session: Session | None = None, patience_s: float = PLACE_LIMIT_S
 ) -> AsyncIterator[ClientConnection]:
-    """Open a prepared session.
+    """Open a prepared session for the block.
 
     Args:
         url: of the session.
-        session: receives the times.
-        patience_s: longest wait for a worker.
+        session: receives the durations.
+        patience_s: longest wait for a worker's slot.
 
     Raises:
-        ProtocolError: the server refuses, or assigns no worker in time.
+        ProtocolError: the server refuses, or has no slot in time.
     """
     session = session or Session()
     loop = asyncio.get_running_loop()
@@ -152,10 +144,10 @@ async def prepared(
 
 
 async def until(socket: ClientConnection, kind: str) -> None:
-    """Read up to a message of one type.
+    """Read until a message of one type.
 
     Raises:
-        ProtocolError: an error was received instead.
+        ProtocolError: an error arrived instead.
     """
     while True:
         message = json.loads(await socket.recv())
@@ -166,13 +158,14 @@ async def until(socket: ClientConnection, kind: str) -> None:
 
 
 async def leave(socket: ClientConnection) -> None:
+    """End a session in order."""
     await socket.send(json.dumps({"type": "stop"}))
     async with asyncio.timeout(LAST_LIMIT_S):
         await until(socket, "stopped")
 
 
 async def talk(url: str, script: Script) -> Session:
-    """Run one paced session."""
+    """Run one paced session and return its measurements."""
     session = Session()
     try:
         async with prepared(url, session, script.patience_s) as socket:
@@ -225,7 +218,7 @@ async def _read(
 
 
 async def visit(url: str, chunk: str) -> None:
-    """Open a session, run one unit and leave.
+    """Open a session, send one unit and close it.
 
     Raises:
         ProtocolError: the server refuses.

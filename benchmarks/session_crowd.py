@@ -1,4 +1,4 @@
-"""Paced sessions over real sockets: their input, results and requirements."""
+"""Load of concurrent paced sessions over real sockets: input, measurements, conditions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from benchmarks.paced_client import (
 from benchmarks.summary import BYTES_PER_MIB, Spread, Verdict, format_table, percentile
 
 INPUT_RATE_HZ = 16_000
-NOISE_LEVEL = 0.2  # of the sound that is sent, full scale 1: what a tiny model takes for speech
-HEARD_UNITS, PATTERN_UNITS = 2, 5  # so many of so many have sound; the others are silent
+NOISE_LEVEL = 0.2  # of full scale 1; the tiny model takes it for speech
+HEARD_UNITS, PATTERN_UNITS = 2, 5  # units with noise, of a pattern that ends in silence
 PICTURE_SIZE = (1280, 720)
 JPEG_QUALITY = 75  # about what a browser's canvas takes
 SAMPLE_S = 1.0
@@ -42,9 +42,10 @@ class Crowd:
     """Concurrent sessions.
 
     Attributes:
-        units: of each session.
-        has_pictures: each unit has a picture.
-        patience_s: longest wait of each for a worker.
+        sessions: number of sessions.
+        units: per session.
+        has_pictures: whether each unit has a picture.
+        patience_s: longest wait of each for a worker's slot.
     """
 
     sessions: int
@@ -54,10 +55,10 @@ class Crowd:
 
     @classmethod
     def parse(cls, text: str, patience_s: float) -> Self:
-        """Parse `audio:64:60` or `omni:64:60`.
+        """Read `audio:64:60` or `omni:64:60`.
 
         Raises:
-            ValueError: the text has another form.
+            ValueError: it is neither.
         """
         kind, sessions, units = text.split(":")
         if kind not in ("audio", "omni") or min(int(sessions), int(units)) < 1:
@@ -71,13 +72,13 @@ class Crowd:
 
 @dataclass
 class Usage:
-    """Largest resource usage that was observed.
+    """Peak usage of the system, sampled.
 
     Attributes:
-        resident_bytes: of each program.
-        card_bytes: in use on each worker's GPU; empty without one.
-        slots: of each worker.
-        capacity: latest estimate of each worker.
+        resident_bytes: memory of each program.
+        card_bytes: memory in use on each worker's card; empty without one.
+        slots: slots of each worker.
+        capacity: last reported capacity of each worker.
     """
 
     resident_bytes: dict[str, int] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Usage:
     capacity: dict[str, int] = field(default_factory=dict)
 
     def look(self, system: LaunchedSystem) -> None:
-        """Update with the current state of the system."""
+        """Take a sample."""
         _raise_to(self.resident_bytes, system.resident_bytes())
         for index in range(system.plan.workers):
             name, health = f"worker_{index}", system.worker_health(index)
@@ -99,13 +100,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class Seen:
-    """Results of a crowd.
+    """Measurements of one load.
 
     Attributes:
-        sessions: results of the clients.
-        before: memory of the system before.
-        usage: during the run.
-        after: memory of the system after all sessions.
+        sessions: measurements of each client.
+        before: memory of each program before the first session.
+        usage: during the sessions.
+        after: memory of each program after the last session.
     """
 
     crowd: Crowd
@@ -120,9 +121,11 @@ class Seen:
         return [one_s * MS_PER_S for session in self.sessions for one_s in session.latencies_s]
 
     def verdicts(self) -> list[Verdict]:
+        """Check the conditions."""
         return judge_crowd(self.sessions, self.crowd)
 
     def record(self) -> dict[str, object]:
+        """Return all measurements."""
         return {
             "crowd": asdict(self.crowd),
             "latency_ms": asdict(Spread.of(self.latencies_ms)) if self.latencies_ms else None,
@@ -133,6 +136,7 @@ class Seen:
         }
 
     def print(self) -> None:
+        """Print tables."""
         print(f"\n{self.crowd}")
         if self.latencies_ms:
             print(format_table(*_times(self)))
@@ -148,18 +152,23 @@ class Seen:
 
 
 def audio_chunk(sound: np.ndarray) -> str:
-    """Return an `audio_chunk` message of samples, float [n] at 16 kHz."""
+    """Return the text of an `audio_chunk`.
+
+    Args:
+        sound: float [n] at 16 kHz.
+    """
     audio = base64.b64encode(sound.astype("<f4").tobytes()).decode()
     return json.dumps({"type": "audio_chunk", "audio": audio})
 
 
 def a_second_of_noise() -> str:
+    """Return the text of an `audio_chunk` with sound."""
     noise = np.random.default_rng(0).standard_normal(INPUT_RATE_HZ)
     return audio_chunk(noise * NOISE_LEVEL)
 
 
 def a_picture() -> str:
-    """Return a `video_frame` message with a JPEG."""
+    """Return the text of a `video_frame`, a JPEG."""
     buffer = io.BytesIO()
     Inputs(PICTURE_SIZE, 0).pictures()[0].save(buffer, "JPEG", quality=JPEG_QUALITY)
     return json.dumps(
@@ -168,7 +177,7 @@ def a_picture() -> str:
 
 
 def scripts(crowd: Crowd) -> list[Script]:
-    """Return the scripts of the clients, spread over the second and the pattern of speech."""
+    """Return the input of each client, evenly spread over the second and the pattern of sound."""
     noise, silence = a_second_of_noise(), audio_chunk(np.zeros(INPUT_RATE_HZ))
     pattern = [noise if place < HEARD_UNITS else silence for place in range(PATTERN_UNITS)]
     picture = a_picture() if crowd.has_pictures else ""
@@ -184,10 +193,10 @@ def scripts(crowd: Crowd) -> list[Script]:
 
 
 def hold(system: LaunchedSystem, crowd: Crowd) -> Seen:
-    """Run the sessions of a crowd.
+    """Run one load and wait until the system is idle.
 
     Raises:
-        NotReachedError: the system does not become idle afterwards.
+        NotReachedError: the system does not become idle.
     """
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_talk_at_once(system, crowd, usage))
@@ -213,13 +222,13 @@ async def _watch(system: LaunchedSystem, usage: Usage) -> None:
     while True:
         try:
             await asyncio.to_thread(usage.look, system)
-        except httpx.HTTPError as error:  # too busy to say
+        except httpx.HTTPError as error:  # too busy to answer
             print(f"no health: {error!r}")
         await asyncio.sleep(SAMPLE_S)
 
 
 def judge_crowd(sessions: list[Session], crowd: Crowd) -> list[Verdict]:
-    """Compare the results with the requirements."""
+    """Check the conditions on the clients' measurements."""
     latencies_s = [latency_s for session in sessions for latency_s in session.latencies_s]
     late = sum(latency_s > UNIT_S for latency_s in latencies_s)
     began = sum(not session.problem or session.settled > 0 for session in sessions)
@@ -239,6 +248,7 @@ def judge_crowd(sessions: list[Session], crowd: Crowd) -> list[Verdict]:
 
 
 def print_memory(samples: dict[str, dict[str, int]]) -> None:
+    """Print the memory of each program at several times."""
     names = list(next(iter(samples.values())))
     rows = [
         [when, *(f"{sample[name] / BYTES_PER_MIB:.1f}" for name in names if name in sample)]

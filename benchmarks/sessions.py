@@ -1,8 +1,8 @@
-"""Many conversations at once, or one after another: `python -m benchmarks.sessions`.
+"""Load test of concurrent or consecutive conversations: `python -m benchmarks.sessions`.
 
 Paced duplex clients over real sockets against gateway and workers, with the fake backend or a
-checkpoint. Without `--churn`: so many at once, how long each unit takes and how many are late. With
-it: so many opened and closed, and what stays behind in memory.
+checkpoint. Measures the latency of concurrent sessions' units and counts late ones; with
+`--churn`, the memory that remains after many sessions were opened and closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.session_crowd import (
 from benchmarks.summary import BYTES_PER_MIB, Verdict
 from core.schemas.limits import SLOTS_MAX
 
-MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # what an allocator may add without it being a leak
+MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # growth of an allocator that is not a leak
 SAMPLES = 20  # of memory during a churn
 NO_LIMIT = 1_000_000
 MODEL_START_LIMIT_S = 300.0  # weights are read, kernels compiled and graphs captured
@@ -39,19 +39,19 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked for.
+    """Options of a run.
 
     Attributes:
-        crowds: one after the other; unused by a churn.
+        crowds: loads, one after the other; unused with `churn`.
         churn: sessions opened and closed instead, if not 0.
-        at_once: of a churn.
-        workers: how many.
+        at_once: concurrent sessions of a churn.
+        workers: number of workers.
         is_recorded: sessions are recorded.
-        checkpoint: what the workers load; None is the fake backend.
+        checkpoint: model of the workers; None for the fake backend.
         device: of the checkpoint.
-        cache: how the checkpoint's keys and values are held.
-        weights: how its language model's weights are kept.
-        slots: of each worker; None is what its card or the largest crowd asks for.
+        cache: format of the KV cache.
+        weights: format of the language model's weights.
+        slots: per worker; None for what its card or the largest load needs.
     """
 
     crowds: tuple[Crowd, ...]
@@ -67,12 +67,12 @@ class Load:
 
     @property
     def most_sessions(self) -> int:
-        """At once."""
+        """Most concurrent sessions."""
         return self.at_once if self.churn else max(crowd.sessions for crowd in self.crowds)
 
 
 def plan_of(load: Load) -> Plan:
-    """Return the system that such a load needs; a card's worker chooses its slots by itself."""
+    """Return the system for the load; a worker with a card chooses its number of slots."""
     service: dict[str, object] = {"max_queue_size": 100_000}
     if load.slots is not None:
         service["worker_slots"] = load.slots
@@ -107,7 +107,7 @@ def plan_of(load: Load) -> Plan:
 
 
 def measure_crowds(system: LaunchedSystem, load: Load) -> dict[str, object]:
-    """Let the crowds come and print what was seen; return everything measured."""
+    """Run the loads and print their measurements; return all of them."""
     records, verdicts = [], []
     for crowd in load.crowds:
         seen = hold(system, crowd)
@@ -146,7 +146,7 @@ async def one_after_another(system: LaunchedSystem, load: Load) -> list[dict[str
 
 
 def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
-    """Compare the later half of the memory samples with the earlier, program by program."""
+    """Compare the later half of each program's memory samples with the earlier."""
     half = len(samples) // 2
     verdicts = []
     for name in samples[0]:
@@ -158,7 +158,7 @@ def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
 
 
 def measure_churn(system: LaunchedSystem, load: Load) -> dict[str, object]:
-    """Run a churn and print it; return everything measured."""
+    """Run a churn and print its measurements; return all of them."""
     samples = asyncio.run(one_after_another(system, load))
     share = load.churn // len(samples)
     print_memory({f"{(i + 1) * share}": sample for i, sample in enumerate(samples)})
@@ -195,7 +195,7 @@ def main(
     folder: Annotated[Path | None, typer.Option(help="Keep logs and the like here.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
 ) -> None:
-    """Measure a crowd of sessions; exits with 1 if a condition is not met."""
+    """Load the system with sessions; exits with 1 if a condition is not met."""
     try:
         crowds = tuple(Crowd.parse(text, patience) for text in crowd or ())
     except ValueError as error:
@@ -220,7 +220,7 @@ def main(
 
 
 def measure(load: Load, folder: Path | None, json_path: Path | None) -> list[Verdict]:
-    """Start a system, measure it and write everything down; return the conditions."""
+    """Start a system, measure it and write the record; return the conditions."""
     with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as place:
         Path(place).mkdir(parents=True, exist_ok=True)
         with LaunchedSystem(Path(place), plan_of(load)) as system:

@@ -1,7 +1,7 @@
 """Answers requests with weights and caches; the only caller of any module's `forward`.
 
-Requests of one kind are answered in as few passes as fit them. On a card the passes have fixed
-sizes and are captured in graphs; elsewhere they are the same passes in exact sizes.
+Requests of one kind are answered in as few passes as possible. On a card passes have fixed sizes
+and are captured as graphs; elsewhere the same passes have exact sizes.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ NO_VOICE = "this checkpoint was loaded without its Token2wav assets"
 
 
 class MissingVoiceError(RuntimeError):
-    """Speech was asked for and the checkpoint has no vocoder."""
+    """Speech was requested and the checkpoint has no vocoder."""
 
 
 Handlers = dict[type, Callable[[Sequence[Any]], list[Any]]]
 
 
 class Executor:
-    """Weights, the stores their caches live in, and `answer`, which takes requests of one kind.
+    """Weights, cache stores, and `answer`, which takes requests of one kind.
 
-    It is used by the thread that makes it, whose current device becomes that of the weights.
-    Without Token2wav assets there is neither vocoder nor voices. `memory_at_start` is the card's,
-    right after all graphs are captured; None without graphs.
+    Used by the thread that creates it, whose current device becomes that of the weights. Without
+    Token2wav assets there are no vocoder and voices. `memory_at_start` is the card's memory after
+    all graphs are captured; None without graphs.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Executor:
         self.vocoder = vocoder
         self.voices = voices
         self.options = options or LoadOptions()
-        model.llm.model.fuse()  # first, since it takes memory beside the weights for a moment
+        model.llm.model.fuse()  # first, since it temporarily needs memory besides the weights
         model.tts.model.fuse()
         free_bytes = use_device(self.device)
         shapes = model.config.decoder, model.config.tts_config.decoder
@@ -137,7 +137,7 @@ class Executor:
     def answer(self) -> Callable[[Sequence[Request]], list[Any]]:
         """Answer requests of one kind, in their order; each request type documents its answer.
 
-        There is at most one per conversation, beside pictures that are encoded ahead.
+        At most one per conversation, besides pictures encoded ahead.
         """
         return partial(_answer, self._handlers)
 
@@ -151,9 +151,9 @@ class Executor:
 
     @property
     def free_share(self) -> float:
-        """Free share of the memory for conversations, 0 to 1; asks the device.
+        """Free share of the memory for conversations, 0 to 1; queries the device.
 
-        It counts the caches, and what voices and streams of speech take beside them.
+        Covers the caches, voices and speech streams.
         """
         shares = [self.llm_store.free_share, self.tts_store.free_share]
         if self.memory_at_start is not None:
@@ -214,7 +214,7 @@ class Executor:
     def _capture(self) -> CardMemory:
         start = time.perf_counter()
         rows = buckets_up_to(self.options.conversations, DECODE_BUCKETS)
-        families = (  # what needs the most memory first, for the others to use again
+        families = (  # largest memory first, for the others to reuse
             [*self._vision.pieces(), *self._audio.pieces(rows)],
             self._text.prefills.captured,
             self._text.decode_pieces,
@@ -222,7 +222,7 @@ class Executor:
             [] if self.vocoder is None else self.vocoder.pieces(rows),
         )
         for part in (self.llm_store, self.tts_store, self._vision):
-            part.warm_up()  # before there are threads, and so alone with what compiles kernels
+            part.warm_up()  # before there are threads that compile kernels concurrently
         capture_all(families, show_progress=self.options.show_progress)
         logger.info("captured the graphs in %.1f s", time.perf_counter() - start)
         torch.cuda.empty_cache()
@@ -232,7 +232,7 @@ class Executor:
         return [self._audio.embed_clips(each.mels, each.block_frames) for each in requests]
 
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """Do what is done on the CPU before slices are encoded; any thread may call this."""
+        """Prepare slices on the CPU before they are encoded; any thread may call this."""
         return self._vision.prepare(slices)
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
@@ -241,7 +241,7 @@ class Executor:
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
-        """Answer with samples on the host: one copy for all, where each would wait by itself."""
+        """Answer with samples on the host, in one copy, since each copy waits for the device."""
         waves = self._vocoder().stream_many(requests)
         return list(read_back(torch.cat(waves)).split([len(wave) for wave in waves]))
 

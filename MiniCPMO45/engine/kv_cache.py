@@ -1,8 +1,8 @@
-"""Keys and values of past tokens in pages of one pool, and the packed rows of a pass over them.
+"""Paged KV cache, and the packed rows of a pass over it.
 
-A handle is the language-model memory of one conversation: it takes pages as it grows, and a pass
-finds them in its row of the page table. A page never moves. Positions are dense: the next token's
-is the handle's length. A pass that is captured in a graph has a fixed size and is padded.
+A handle is the cache of one conversation: it takes pages of a shared pool as it grows, listed in
+its row of the page table. Pages never move. Positions are dense: the next token's is the handle's
+length. A pass captured as a graph has a fixed size and is padded.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from MiniCPMO45.kernels.device import upload
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.transformer import Norms
 
-SLOTS = 512  # caches open at a time: conversations and forks of theirs
+SLOTS = 512  # open caches: conversations and their forks
 
 
 class CacheRangeError(ValueError):
-    """A cache range is empty, reversed or outside the cache."""
+    """A cache range is empty, reversed or out of bounds."""
 
 
 class CacheFullError(RuntimeError):
-    """A conversation would grow past the context length of the model, or past the memory."""
+    """A conversation would exceed the model's context length or the memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class KvRows:
-    """Cached rows taken out of a handle.
+    """Rows copied out of a cache.
 
-    Keys and values are [layers, kv heads, n, d], rotated for positions from `start` on; scales
-    float32 [2, layers, kv heads, n] of keys and of values that are codes.
+    Keys and values are [layers, kv heads, n, d], rotated for positions from `start` on; scales,
+    float32 [2, layers, kv heads, n], are those of 8-bit keys and values.
     """
 
     keys: Tensor
@@ -56,14 +56,14 @@ class KvRows:
 
 
 class KvStore:
-    """One pool of pages and the table of which conversation holds which.
+    """Pool of pages and page table of all conversations.
 
     Attributes:
-        handles: the handles that were neither closed nor dropped.
+        handles: handles that are neither closed nor garbage-collected.
         pool: [layers, pages, 2, kv heads, page tokens, d]: keys, then values.
         scales: float32 [layers, pages, 2, kv heads, page tokens] if the pool holds 8-bit codes.
         page_table: int32 [slots, most pages of a conversation] on the device.
-        tables: cos and sin, float32 [positions, d] each, that new rows are rotated with.
+        tables: cos and sin of the rotary embedding, float32 [positions, d] each.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class KvStore:
     ) -> None:
         """Allocate the pool.
 
-        `dtype` is that of keys and values as they are computed; with `has_codes` they are held as
-        8-bit codes, see `cached_rows`. A full pool that `can_grow` is doubled, which captured
-        graphs forbid, since they keep addresses. `slots` caches may hold tokens at a time.
+        `dtype` is that of computed keys and values; with `has_codes` they are stored as 8-bit
+        codes, see `cached_rows`. A full pool that `can_grow` is doubled, which captured graphs
+        forbid, since they contain addresses. At most `slots` caches hold tokens at a time.
         """
         self.shape = shape
         self.rope = rope
@@ -101,7 +101,7 @@ class KvStore:
         everywhere = torch.arange(shape.max_position_embeddings, device=device)
         cos, sin = rope.tables(everywhere, dtype)
         self.tables = cos.float(), sin.float()
-        self._free_pages = list(range(pages))  # a heap: a lone conversation's pages lie in order
+        self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
         self._free_slots = list(reversed(range(slots)))
 
     @property
@@ -127,7 +127,7 @@ class KvStore:
         return handle
 
     def take_pages(self, count: int) -> list[int]:
-        """Raises `CacheFullError` if fewer pages are free."""
+        """Take free pages; raises `CacheFullError` if there are fewer."""
         if count > len(self._free_pages) and self.can_grow:
             self._grow(count)
         if count > len(self._free_pages):
@@ -154,7 +154,7 @@ class KvStore:
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """Do once what caches do between passes, so that the first time compiles nothing."""
+        """Run the operations between passes once, so that their kernels are compiled."""
         kv = self.open()
         kv.reserve(3 * self.page_tokens)
         kv.advance(3 * self.page_tokens)
@@ -178,7 +178,7 @@ class KvStore:
             heapq.heappush(self._free_pages, page)
 
     def _allocate(self, pages: int, dtype: torch.dtype) -> Tensor:
-        """Make an empty pool; pages in order of one that grows can be viewed as one."""
+        """Allocate an empty pool; if it grows, pages in order form a contiguous view."""
         shape = self.shape
         layers, heads = shape.num_hidden_layers, shape.num_key_value_heads
         rest = (self.page_tokens, shape.head_dim)
@@ -194,9 +194,9 @@ class KvStore:
 
 
 class KvHandle:
-    """The cache of one conversation: a row of the page table and the pages named there.
+    """Cache of one conversation: a row of the page table and its pages.
 
-    A handle that is dropped without `close` returns its pages, too.
+    A handle that is garbage-collected without `close` returns its pages, too.
     """
 
     def __init__(self, store: KvStore) -> None:
@@ -219,10 +219,10 @@ class KvHandle:
         return self.capacity * self.store.bytes_per_token
 
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` in all.
+        """Allocate pages for `tokens` in total.
 
         Raises:
-            CacheFullError: more than the model's context length, or than the pool has left.
+            CacheFullError: more than the model's context length or than the free pages.
         """
         store, limit = self.store, self.store.shape.max_position_embeddings
         if tokens > limit:
@@ -241,7 +241,7 @@ class KvHandle:
         self.length += tokens
 
     def truncate(self, length: int) -> None:
-        """Drop everything from position `length` on; whole pages behind it become free.
+        """Drop everything from position `length` on and free whole pages behind it.
 
         Raises:
             CacheRangeError: `length` is negative or beyond the cache.
@@ -274,7 +274,7 @@ class KvHandle:
         return KvRows(keys, values, start, scales)
 
     def put(self, rows: KvRows) -> None:
-        """Append rows taken earlier, rotated to the positions they get now."""
+        """Append rows copied earlier, rotated to their new positions."""
         count = rows.keys.shape[2]
         if count == 0:
             return
@@ -289,7 +289,7 @@ class KvHandle:
         self.length += count
 
     def _moved(self, rows: KvRows) -> KvRows:
-        """Rotate rows to the positions behind the last, unless they are there."""
+        """Rotate rows to the positions behind the last, if they differ."""
         target, rope = self.length, self.store.rope
         if target == rows.start:
             return rows
@@ -317,13 +317,13 @@ class KvHandle:
         self.truncate(start + count)
 
     def close(self) -> None:
-        """Return the pages; the handle is empty afterwards."""
+        """Free the pages; the handle is empty afterwards."""
         self.length = 0
         self.store.release(self._slots, self._pages)
         self.store.handles.discard(self)
 
     def _places(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Page, and row inside it, of each position: int64 [n] each."""
+        """Return page and row inside it of each position: int64 [n] each."""
         store = self.store
         positions = torch.arange(start, stop, device=store.device)
         pages = store.page_table[self.slot].index_select(0, positions // store.page_tokens)
@@ -331,17 +331,17 @@ class KvHandle:
 
 
 def cached_bytes(shape: DecoderConfig, dtype: torch.dtype) -> int:
-    """Return the bytes of one token's keys and values in all layers; codes have scales."""
+    """Return the bytes of one token's keys and values in all layers, scales included."""
     rows = 2 * shape.num_hidden_layers * shape.num_key_value_heads
     scale = torch.float32.itemsize if dtype is torch.int8 else 0
     return rows * (shape.head_dim * dtype.itemsize + scale)
 
 
 def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
-    """Make room for so many more tokens in every cache before any of them takes a row.
+    """Allocate pages for the growth of every cache before any of them takes a row.
 
     Raises:
-        CacheFullError: a conversation would exceed the context length, or the memory.
+        CacheFullError: a conversation would exceed the context length or the memory.
         ValueError: one conversation appears twice.
     """
     if len({id(kv) for kv, _ in growth}) != len(growth):
@@ -367,9 +367,9 @@ class FedRows:
     """Consecutive new rows of one conversation.
 
     Attributes:
-        ids: id of each row; 0 where only a vector is fed.
-        vectors: (index of its first row, [n, width]) of each run of rows that bring vectors.
-        offset: rows of the conversation that precede these and are not counted as held yet.
+        ids: id of each row; 0 for a vector.
+        vectors: (index of the first row, [n, width]) of each run of vectors.
+        offset: preceding rows of the conversation that are not in the cache yet.
     """
 
     kv: KvHandle
@@ -397,7 +397,7 @@ def passes(
 ) -> Iterator[list[FedRows]]:
     """Divide conversations into passes of at most `most_rows` rows of `most_sequences`.
 
-    What does not fit is cut; the rows of one conversation stay in order.
+    Conversations are split where necessary; their rows stay in order.
     """
     group: list[FedRows] = []
     room = most_rows
@@ -422,7 +422,7 @@ P = TypeVar("P")
 
 
 class PassSizes(Generic[P]):
-    """Passes by size: in buckets where graphs are captured beforehand, else made as needed."""
+    """Passes by size: in buckets if graphs are captured, else created on demand."""
 
     def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
         self.most = buckets[-1]
@@ -436,13 +436,13 @@ class PassSizes(Generic[P]):
 
     @property
     def captured(self) -> list[P]:
-        """All passes to capture, largest first; none where sizes are exact."""
+        """All passes to capture, largest first; none if sizes are exact."""
         return list(reversed(self._passes.values()))
 
 
 @dataclass(frozen=True)
 class PassLimits:
-    """How much goes into one pass, which has the size of a bucket unless it is exact."""
+    """Largest passes; sizes are those of buckets unless exact."""
 
     conversations: int
     rows: int
@@ -450,7 +450,7 @@ class PassLimits:
 
     @property
     def prefill_tile_rows(self) -> int:
-        """Rows attention works on at once; a plain pass takes all rows of a conversation."""
+        """Rows of an attention tile; an exact pass takes all rows of a conversation."""
         return self.rows if self.is_exact else PREFILL_TILE_ROWS
 
     def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
@@ -471,17 +471,17 @@ def buckets_up_to(most: int, buckets: Sequence[int]) -> list[int]:
 
 
 class PackedRows:
-    """Device tensors that say what each row of a pass is; their addresses never change.
+    """Device tensors that describe the rows of a pass; their addresses never change.
 
     Attributes:
         ids: int32 [rows] id of each row, 0 for padding.
-        vector_of_row: int32 [rows], which of the pass's vectors a row brings; NO_VECTOR for none.
+        vector_of_row: int32 [rows] index of a row's vector; NO_VECTOR for none.
         last_rows: int32 [sequences] last row of each conversation, 0 for padding.
-        map: where rows belong, as attention reads it.
+        map: positions and pages of rows, as attention reads them.
     """
 
     def __init__(self, store: KvStore, rows: int, *, rows_per_tile: int) -> None:
-        """Allocate; `rows_per_tile` is 1 where every conversation brings exactly one row."""
+        """Allocate; `rows_per_tile` is 1 if every conversation has exactly one row."""
         self.n_rows = rows
         self.n_sequences = min(rows, MOST_SEQUENCES)
         self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
@@ -496,9 +496,9 @@ class PackedRows:
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:
-        """Describe a pass: one upload, in the order of the current stream.
+        """Describe a pass with one upload, in the order of the current stream.
 
-        `parts` are of different conversations; none leaves nothing but padding.
+        `parts` are of different conversations; without any, all rows are padding.
         """
         ids: list[int] = []
         vector_of_row = [NO_VECTOR] * self.n_rows
@@ -535,7 +535,7 @@ class PackedRows:
 
 
 def gather_vectors(parts: Sequence[FedRows], into: Tensor) -> None:
-    """Copy the vectors of a pass one after the other to the front of `into` [rows, width]."""
+    """Concatenate the vectors of a pass at the front of `into` [rows, width]."""
     vectors = [rows.to(into.dtype) for part in parts for _, rows in part.vectors]
     if vectors:
         torch.cat(vectors, out=into[: sum(len(rows) for rows in vectors)])
@@ -548,7 +548,7 @@ def _padded(values: list[int], size: int, padding: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class PagedBatch:
-    """Rows whose past is in the pages of a store, which also take the new keys and values."""
+    """Rows over the pages of a store, which also take their keys and values."""
 
     store: KvStore
     rows: RowMap

@@ -1,7 +1,7 @@
 """Pure decisions: the next token of a unit or a reply, and the next speech code, from logits.
 
-Functions on one row of logits return new tensors and leave their input alone; each policy composes
-them in its own order. Source: docs/specification/model.md#5.1, #5.4, #6.5 and #6.7.
+Functions on one row of logits return new tensors and do not change their input; each policy
+composes them in its own order. Source: docs/specification/model.md#5.1, #5.4, #6.5 and #6.7.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def add_bias(logits: Tensor, token: int, bias: float) -> Tensor:
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    """Mask everything below the k-th largest logit; ties at the border stay. k <= 0 keeps all."""
+    """Mask logits below the k-th largest; ties with it stay. k <= 0 keeps all."""
     if k <= 0 or k >= logits.shape[-1]:
         return logits
     border = logits.topk(k).values[-1]
@@ -60,7 +60,7 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(logits: Tensor, p: float, *, keep: int = 1) -> Tensor:
-    """Mask the tail once the probability before an id exceeds `p`; at least `keep` ids stay."""
+    """Mask ids whose preceding cumulative probability exceeds `p`; at least `keep` ids stay."""
     if p >= 1.0:
         return logits
     ordered, index = logits.sort(descending=True)
@@ -72,7 +72,7 @@ def keep_top_p(logits: Tensor, p: float, *, keep: int = 1) -> Tensor:
 
 
 def keep_top_p_ascending(logits: Tensor, p: float, *, keep: int = 3) -> Tensor:
-    """Nucleus filter counted from the unlikely end: mask ids whose cumulative mass is <= 1-p."""
+    """Nucleus filter from the least likely id: mask ids with cumulative probability <= 1-p."""
     if p >= 1.0:
         return logits
     ordered, index = logits.sort(descending=False)
@@ -95,10 +95,10 @@ STATE = struct.Struct("<QQ")
 
 
 def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
-    """Take numbers in [0, 1), each of them a float32, from a generator and advance it.
+    """Draw float32 numbers in [0, 1) from a generator.
 
     A CUDA generator is a seed and an offset on the host: its numbers are a hash of these, so that a
-    generator that is set back yields them again.
+    restored generator yields them again.
     """
     if generator.device.type == "cpu":
         return torch.rand(count, generator=generator).tolist()
@@ -109,7 +109,7 @@ def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
     return [(word >> (WORD_BITS - FLOAT_BITS)) * 2.0**-FLOAT_BITS for word in words]
 
 
-KEEPS_ALL = 2.0  # a top-p no sum of probabilities reaches
+KEEPS_ALL = 2.0  # a top-p that no sum of probabilities reaches
 MAX_UNIT_CHARACTERS = 28  # characters at which a unit is cut; docs/specification/model.md#6.4
 MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
 
@@ -151,7 +151,7 @@ class UnitPolicy:
         return self.settle(draw(logits, source), history)
 
     def settle(self, token: int, history: list[int]) -> int:
-        """Record a token in `history`, wherever it was drawn, and return it."""
+        """Record a drawn token in `history` and return it."""
         if token == self.tokens.chunk_eos:
             return token
         if token not in self._non_text:
@@ -165,7 +165,7 @@ class UnitPolicy:
         return penalise_repetition(logits, (self.tokens.turn_eos,), settings.length_penalty)
 
 
-REPLY_PENALTY_WINDOW = 128  # ids the penalty sees; docs/specification/model.md#5.4
+REPLY_PENALTY_WINDOW = 128  # ids that are penalised; docs/specification/model.md#5.4
 
 
 class ReplyPolicy:
@@ -229,9 +229,9 @@ class ReplyPolicy:
 
 @dataclass(frozen=True)
 class CodeRule:
-    """How speech codes are drawn.
+    """Sampling of speech codes.
 
-    The logits are divided by `temperature`, even if `is_greedy`. `repetition_penalty` counts per
+    Logits are divided by `temperature`, even if `is_greedy`. `repetition_penalty` applies per
     occurrence among the last 16 codes; a `top_p` of 1 and a `top_k` of 0 keep all.
     """
 
@@ -243,7 +243,7 @@ class CodeRule:
 
     @property
     def fewest_kept(self) -> int:
-        """Codes the top-k filter leaves; 0 keeps all."""
+        """Number of codes that the top-k filter keeps; 0 keeps all."""
         return max(self.top_k, MIN_KEPT) if self.top_k else 0
 
     @property

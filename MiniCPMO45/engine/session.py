@@ -1,8 +1,8 @@
-"""Everything one conversation needs, and which part of its past leaves the cache.
+"""State of one conversation, and the sliding window over its cache.
 
-Nothing in a session is shared; closing it frees it. The plans of windows are pure; `maintain_units`
-and `maintain_rounds` carry them out on one cache. Positions stay dense: what is behind a hole
-moves up and its keys are rotated.
+Nothing in a session is shared; closing it frees it. Window plans are pure functions that
+`maintain_units` and `maintain_rounds` apply to a cache. Positions stay dense: tokens behind a
+dropped range move up and their keys are rotated.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Round:
 
 @dataclass
 class WindowState:
-    """What a cache consists of.
+    """Segments of a cache.
 
     Attributes:
-        preserved: leading tokens that never leave (system prompt and carried text).
+        preserved: leading tokens that are never dropped (system prompt and carried text).
         prefix: leading tokens before the carried text.
         suffix_ids: ids that follow the carried text.
-        marker_ids: ids put before the carried text.
+        marker_ids: ids that precede the carried text.
         carried_ids: text of dropped units, without the marker.
-        evictions: how often something was dropped.
+        evictions: number of times that units or rounds were dropped.
     """
 
     preserved: int = 0
@@ -74,20 +74,20 @@ class WindowState:
         self.next_unit += 1
 
 
-# Conversations share a pool of pages and hold what they have written. While less than
+# Conversations share a pool of pages and occupy what they have written. While less than
 # `SHRINK_BELOW` of it is free, those longer than an equal share drop their oldest units or rounds;
-# below 0.15 new callers wait (`core/serving/runtime.py`); below `LAST_FREE` they shrink as far as
-# they must, so that running conversations continue.
-SHRINK_BELOW = 0.3  # ours: of the pool, free
-SHARED = 0.8  # ours: of the pool, by equal shares
-LEAST_TOKENS = 2_048  # ours: a window this long stays as long as there is another way
-LAST_FREE = 0.1  # ours: of the pool
-LAST_SHARED = 0.95  # ours: so much that new callers keep waiting
-LOW, HIGH = 15, 16  # ours: a window that is too long becomes so much shorter, to drop seldom
+# below 0.15 new clients wait (`core/serving/runtime.py`); below `LAST_FREE` windows shrink as far
+# as necessary, so that running conversations continue.
+SHRINK_BELOW = 0.3  # ours: free share of the pool
+SHARED = 0.8  # ours: share of the pool that is divided equally
+LEAST_TOKENS = 2_048  # ours: shorter windows are not shrunk before `LAST_FREE`
+LAST_FREE = 0.1  # ours: free share of the pool
+LAST_SHARED = 0.95  # ours: share divided equally then; new clients keep waiting
+LOW, HIGH = 15, 16  # ours: ratio of low to high mark, so that windows are seldom cut
 
 
 def tokens_allowed(free: int, total: int, holders: int) -> int | None:
-    """Return how many tokens a conversation may hold; None as long as there is no pressure."""
+    """Return the tokens a conversation may hold, or None without memory pressure."""
     if free >= SHRINK_BELOW * total:
         return None
     share = int(SHARED * total) // max(holders, 1)
@@ -97,7 +97,7 @@ def tokens_allowed(free: int, total: int, holders: int) -> int | None:
 
 
 def narrowed(settings: WindowSettings, allowed: int | None) -> WindowSettings:
-    """Return a window that is no longer than allowed; one of whole units is short already."""
+    """Return settings of a window no longer than allowed; windows of whole units are short."""
     if allowed is None:
         return settings
     low = allowed * LOW // HIGH
@@ -171,9 +171,9 @@ def _carry_and_drop(
 def rounds_to_drop(
     window: WindowState, length: int, settings: WindowSettings
 ) -> list[tuple[int, int]]:
-    """Return which messages leave: ranges [first, last) of `window.rounds`, oldest first.
+    """Return the messages to drop: ranges [first, last) of `window.rounds`, oldest first.
 
-    Whole rounds only. Those that contain a system message stay, and so does the newest round.
+    Whole rounds only. Rounds with a system message stay, and so does the newest round.
     """
     rounds = window.rounds
     if length <= settings.text_high_tokens or not rounds:
@@ -193,7 +193,7 @@ def rounds_to_drop(
 
 
 def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings) -> int:
-    """Drop old rounds; return how many tokens. Source: docs/specification/model.md#5.8."""
+    """Drop old rounds and return the tokens dropped. Source: docs/specification/model.md#5.8."""
     before = kv.length
     ranges = rounds_to_drop(window, kv.length, settings)
     for first, last in reversed(ranges):  # from the end, so that earlier ranges stay valid
@@ -206,12 +206,12 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 
 @dataclass
 class AudioInputState:
-    """The input audio that is not in the language model's cache yet.
+    """Input audio that is not in the language model's cache yet.
 
     Attributes:
-        pending: float32 [n] samples received and not yet consumed.
-        units: duplex units so far.
-        audio_units: pieces of streamed audio encoded so far.
+        pending: float32 [n] samples not yet consumed.
+        units: number of duplex units so far.
+        audio_units: number of units of audio encoded so far.
     """
 
     mel: MelState
@@ -236,8 +236,8 @@ class SpeechState:
 
     Attributes:
         kv: the speech decoder's cache; its length is the position of the next row.
-        buffer: codes that wait for their look-ahead.
-        vocoder: the voice and the vocoder's streaming caches; None gives text only.
+        buffer: codes whose look-ahead is not there yet.
+        vocoder: the voice and the vocoder's streaming caches; None for text output only.
     """
 
     kv: KvHandle
@@ -248,11 +248,11 @@ class SpeechState:
 
 @dataclass
 class UnitDraft:
-    """The text of a unit while it is decoded, and until its terminators are in the cache.
+    """Text of a unit until its terminators are in the cache.
 
     Attributes:
-        ids: spoken ids; the unit's first decision is not among them.
-        hidden: hidden state [hidden] of each of them.
+        ids: spoken ids, without the unit's first decision.
+        hidden: hidden state [hidden] of each id.
         terminator: id to feed when the unit is finalized.
     """
 
@@ -266,16 +266,16 @@ class UnitDraft:
 
 @dataclass
 class TurnState:
-    """Where the conversation stands.
+    """Progress of the conversation.
 
     Attributes:
-        logits: [vocabulary] after the last prefill, waiting for a decision.
-        unit_start: cache length at which the open unit began; None between units.
-        closing: ids that end the last unit and wait for the next prefill.
-        decisions: generate calls of this conversation.
+        logits: [vocabulary] after the last prefill, until the decision.
+        unit_start: cache length at the start of the open unit; None between units.
+        closing: ids that end the last unit, fed with the next prefill.
+        decisions: number of generate calls.
         force_next_listen: set by a break; the next unit listens.
         vision_slices: slices encoded in the open unit.
-        opening: turn-based: what the cache ends with, as the next user piece sees it.
+        opening: turn-based: how the next user piece continues the cache.
     """
 
     has_ended: bool = True
@@ -298,9 +298,9 @@ class SamplerState:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A point a turn-based conversation can return to once.
+    """Rollback point of a turn-based conversation, for one use.
 
-    Lengths of what can be cut, copies of the little that cannot.
+    Lengths of what can be truncated, copies of the rest.
     """
 
     kv_length: int
@@ -313,9 +313,9 @@ class Snapshot:
 
 @dataclass
 class Session:
-    """One conversation.
+    """State of one conversation.
 
-    `settings` are those of duplex, set by `prepare`. `stop` is set from outside; the work ends at
+    `settings` are those of duplex, set by `prepare`. `stop` may be set by any thread; work ends at
     the next forward pass.
     """
 
@@ -332,14 +332,14 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all caches; the voice is shared and not counted."""
+        """Bytes of all caches, without the shared voice."""
         vocoder = self.speech.vocoder
         voiced = vocoder.nbytes if vocoder is not None else 0
         return self.kv.nbytes + self.speech.kv.nbytes + self.audio_input.nbytes + voiced
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the conversation, those that wait for the next prefill included."""
+        """Tokens of the conversation, including those fed with the next prefill."""
         return self.kv.length + len(self.turn.closing)
 
     def take_snapshot(self) -> None:
@@ -354,15 +354,15 @@ class Session:
 
     @property
     def can_rollback(self) -> bool:
-        """Whether a snapshot exists and no window dropped tokens since."""
+        """Whether a snapshot exists and no tokens were dropped since."""
         point = self.snapshot
         return point is not None and point.window.evictions == self.window.evictions
 
     def rollback(self) -> int:
-        """Return to the snapshot, which is used up; return the cache length then, in tokens.
+        """Restore and discard the snapshot; return the cache length in tokens.
 
         Raises:
-            SnapshotError: there is no snapshot, or a window has dropped tokens since.
+            SnapshotError: there is no snapshot, or tokens were dropped since.
         """
         if self.snapshot is None or not self.can_rollback:
             raise SnapshotError("no valid rollback point: none taken, used up or evicted since")
@@ -375,12 +375,12 @@ class Session:
         return self.kv.length
 
     def reset_speech(self) -> None:
-        """Forget the running turn's speech; the voice stays."""
+        """Discard the speech of the running turn, except the voice."""
         self.speech.kv.truncate(0)
         self.speech.codes = []
         self.speech.buffer.reset()
         if self.speech.vocoder is not None:
-            with torch.inference_mode():  # its caches were made there and are written in place
+            with torch.inference_mode():  # its caches are inference tensors, written in place
                 self.speech.vocoder.reset()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import Vocode
 
 CODES_PER_UNIT = SpeechTiming().codes_per_second
-CODES_PER_REQUEST = CODES_PER_UNIT + 1  # at most, so that a stop is noticed within a second
+CODES_PER_REQUEST = CODES_PER_UNIT + 1  # at most, so that a stop takes effect within a second
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Embeddings:
 
 @dataclass(frozen=True, eq=False)
 class TextDecision:
-    """How the next token of a duplex unit is decided; `history`, oldest first, is extended."""
+    """Parameters of the next decision in a duplex unit; `history`, oldest first, is extended."""
 
     policy: UnitPolicy
     history: list[int]
@@ -50,7 +50,7 @@ class TextDecision:
 class LlmForward:
     """Feed rows to the language model, extending `kv`.
 
-    Answer: `LlmOutput`, with the logits after the last row if asked for, and the decided token.
+    Answer: `LlmOutput`, with the logits after the last row if requested, and the decided token.
     """
 
     kv: KvHandle
@@ -61,7 +61,7 @@ class LlmForward:
 
 @dataclass(frozen=True, eq=False)
 class LlmOutput:
-    """Answer to `LlmForward`; what was not asked for is None.
+    """Answer to `LlmForward`; None for what was not requested.
 
     `logits` [vocabulary] are in the model's dtype; `hidden` [n, hidden] is after the final norm.
     """
@@ -73,7 +73,7 @@ class LlmOutput:
 
 @dataclass(frozen=True, eq=False)
 class ChooseToken:
-    """Decide a token from logits [vocabulary] answered earlier. Answer: int."""
+    """Decide a token from logits [vocabulary] of an earlier answer. Answer: int."""
 
     logits: Tensor
     decision: TextDecision
@@ -129,10 +129,10 @@ class DrawCodes:
     Attributes:
         kv: the turn's cache; grows by the rows and by every code but the last.
         pieces: rows that start the run, or the last code of an earlier call.
-        recent: codes the penalty sees, oldest first; at least the last 16 if there are as many.
+        recent: codes that are penalised, oldest first; at least the last 16 if there are as many.
         eos: the code that ends speech.
-        count: codes to draw at most.
-        least: codes of this call before `eos` may be drawn.
+        count: most codes to draw.
+        least: number of codes of this call before `eos` may be drawn.
     """
 
     kv: KvHandle
@@ -155,7 +155,7 @@ class DrawnCodes:
 
 @dataclass(frozen=True, eq=False)
 class OpenVoice:
-    """Prepare a voice, or take it from the cache, and open a vocoder stream with it.
+    """Prepare a voice or take it from the cache, and open a vocoder stream with it.
 
     `audio` is float32 [n] at 16 kHz. Without a generator the excitation has no noise.
     Answer: `SpeechStream` at the start of a turn.
@@ -189,5 +189,5 @@ class Answers(Protocol):
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer requests of one kind, in order.
 
-        An answer may be an exception: what failed for one conversation alone.
+        The answer to a request that failed alone is its exception.
         """

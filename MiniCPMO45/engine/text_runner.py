@@ -1,7 +1,7 @@
-"""Feeds the language model and chooses its next tokens in fixed passes: decode, prefill, head.
+"""Forward passes of the language model and choice of tokens: decode, prefill and head passes.
 
-A decode pass is for rounds in which each conversation feeds one token; every other mix is a
-prefill pass, followed by the head on the last rows.
+A decode pass feeds one token of each conversation; every other mix is a prefill pass, followed by
+the head on the last rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GREEDY
 
-# What a policy may raise over logits or settings that are wrong.
+# Errors of a policy on invalid logits or settings.
 UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
 UNIT_FORMAT = f"={len(unit_choice.INTEGERS)}i{len(unit_choice.REALS)}f"  # recent ids follow
 UNIT_WORDS = struct.Struct(UNIT_FORMAT)
@@ -65,9 +65,9 @@ class UnitSampler:
         )
 
     def load(self, decisions: Sequence[TextDecision | None]) -> None:
-        """Set what the rows of the next `choose` are decided by, without waiting for the device.
+        """Set the decisions for the rows of the next `choose`, without waiting for the device.
 
-        All decisions are covered; None leaves a row unused. Each that is not greedy takes two
+        All decisions are covered; None leaves a row unused. Each that is not greedy draws two
         numbers from its generator.
         """
         words = self._staging.begin()
@@ -122,10 +122,10 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
 
 @dataclass(eq=False)
 class TextRows:
-    """The new rows of one request, and the results of its passes.
+    """New rows of one request and the results of its passes.
 
-    `wants_logits` also where the policy takes the decision itself, which is None then; `hidden`
-    [n, width] of the rows fed, pass by pass; `token` is not settled by the policy yet.
+    `wants_logits` also if the policy decides on the host; `decision` is None then. `hidden`
+    [n, width] holds the states of each pass; `token` is not settled by the policy yet.
     """
 
     request: LlmForward
@@ -210,7 +210,7 @@ class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
     """Any mix of rows up to a bucket: embedding and layers.
 
     Attributes:
-        vectors: [rows, width] input of the rows that are no tokens, one after the other.
+        vectors: [rows, width] input embeddings of the rows that are not tokens, concatenated.
     """
 
     def __init__(self, llm: CausalLM, store: KvStore, rows: int, rows_per_tile: int) -> None:
@@ -251,10 +251,10 @@ class TextRunner:
         return [*self.decodes.captured, *heads]
 
     def feed(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
-        """Feed rows of different conversations; their caches grow at the end, or not at all.
+        """Feed rows of different conversations; either all caches grow, at the end, or none.
 
         Raises:
-            CacheFullError: a conversation would exceed the context length, or the memory.
+            CacheFullError: a conversation would exceed the context length or the memory.
         """
         texts = [TextRows.of(request) for request in requests]
         reserve_all([(text.rows.kv, len(text.rows.ids)) for text in texts])
@@ -271,7 +271,7 @@ class TextRunner:
         """Choose a token from logits [vocabulary] of each conversation.
 
         Raises:
-            ValueError: logits are not of the vocabulary's size; no generator was drawn from.
+            ValueError: logits do not have the vocabulary's size; no generator has advanced.
         """
         usual = [request for request in requests if UnitSampler.covers(request.decision)]
         most, shape = self.heads.most, (self._n_tokens,)

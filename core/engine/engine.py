@@ -1,7 +1,6 @@
-"""Runs the steps of conversations: on the one thread that touches the model, or on the calling one.
+"""Engines that run the steps of conversations, on the model's own thread or on the calling one.
 
-No work can end the thread unnoticed, and every future it returns is settled. Imports no tensor
-library.
+If the thread ends, it reports so, and every future is settled. Imports no tensor library.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ import structlog
 
 from core.errors import GenerationFailedError, ShuttingDownError
 
-if TYPE_CHECKING:  # it imports the tensor library, which a worker without a model does not need
+if TYPE_CHECKING:  # imports the tensor library, which a worker without a model does not need
     from core.engine.passes import Task
 
 T = TypeVar("T")
 RunPass = Callable[[Sequence["Task[Any]"]], None]
 """Runs one pass of tasks; see `core.engine.passes.run_pass`."""
 
-# A session has one task under way and a few small calls; this is never reached.
+# Far above one task and a few small calls per session.
 WAITING_MAX: Final = 1_024
-JOIN_LIMIT_S: Final = 5.0  # a model that hangs must not keep the program from ending
-GAUGE_S: Final = 0.25  # ours: the longest time between two readings of the gauge under load
+JOIN_LIMIT_S: Final = 5.0  # a hanging model must not keep the program from ending
+GAUGE_S: Final = 0.25  # ours: interval between two readings of the gauge under load
 
 
 class InlineEngine:
     """Runs calls and tasks on the calling thread, one at a time.
 
-    `run_pass` answers the tasks' requests; an `Engine` has it once a model is loaded.
+    `run_pass` answers the tasks' requests; an `Engine` gets it when a model is loaded.
     """
 
     run_pass: RunPass
@@ -45,22 +44,23 @@ class InlineEngine:
         self.run_pass = run_pass
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Run `work` between two passes; it runs even if the caller is cancelled.
+        """Run `work` between two passes, even if the caller is cancelled.
 
         Raises:
-            GenerationFailedError: Too much is waiting.
-            ShuttingDownError: The engine was closed; and whatever `work` raises.
+            GenerationFailedError: The engine is overloaded.
+            ShuttingDownError: The engine was closed.
+            Exception: whatever `work` raises.
         """
         return work()
 
     async def free(self, work: Callable[[], object]) -> None:
-        """Run `work` that frees something, however much is waiting; else as `call`."""
+        """Run `work` that releases resources, also if the engine is overloaded; else as `call`."""
         work()
 
     def resume(self, task: Task[Any]) -> Future[None]:
-        """Let a task take part in passes until it pauses; raises as `call`.
+        """Run a task in passes until it pauses; raises as `call`.
 
-        On the engine's own thread that happens at once, while everything else waits.
+        On the engine's own thread it runs immediately, before everything else.
         """
         self.run_pass([task])
         while not task.is_paused:
@@ -71,10 +71,11 @@ class InlineEngine:
 
 
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but an engine whose thread this is.
+    """Run a coroutine that awaits nothing but an engine of the calling thread.
 
     Raises:
-        RuntimeError: it waits for something else; and whatever it raises.
+        RuntimeError: it awaits something else.
+        Exception: whatever it raises.
     """
     try:
         coroutine.send(None)
@@ -82,11 +83,11 @@ def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
         result: T = end.value
         return result
     coroutine.close()
-    raise RuntimeError("The coroutine waits for something that needs an event loop.")
+    raise RuntimeError("The coroutine awaits something that needs an event loop.")
 
 
 class Heartbeat:
-    """When one thread works and for how long, `worked_s` in all. Read by any thread."""
+    """Busy time of one thread, `worked_s` in total; readable from any thread."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self.worked_s = 0.0
@@ -95,7 +96,7 @@ class Heartbeat:
 
     @property
     def silent_s(self) -> float:
-        """Duration of the work under way, or 0."""
+        """Duration of the current work, or 0."""
         began_s = self._began_s
         return 0.0 if began_s is None else self._now_s() - began_s
 
@@ -111,7 +112,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    work: Callable[[], Any]  # Any: of whatever type the caller waits for
+    work: Callable[[], Any]  # Any: its result has the type that the caller expects
     done: Future[Any]
 
 
@@ -129,13 +130,13 @@ class Gauge:
 
 
 class Engine(InlineEngine):
-    """Runs calls in order of arrival, and tasks side by side, on its own thread.
+    """Runs calls in order of arrival, and tasks concurrently, on its own thread.
 
-    Overflow: when `WAITING_MAX` calls and tasks wait to begin, one more is refused. Calls that
-    free something are never refused; there is one for each conversation that exists.
+    Overflow: with `WAITING_MAX` calls and tasks waiting to begin, one more is refused. Calls of
+    `free` are never refused; there is at most one per conversation.
 
     Attributes:
-        heartbeat: when the thread works; each call and each pass is one piece of work.
+        heartbeat: busy time of the thread; each call and each pass is one piece of work.
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger | None = None) -> None:
@@ -145,7 +146,7 @@ class Engine(InlineEngine):
         self._arriving: deque[Task[Any]] = deque()
         self._running: list[Task[Any]] = []
         self._is_closed = False
-        self._failure: str | None = None  # what ended the thread, if anything did
+        self._failure: str | None = None  # error that ended the thread
         self.gauge = Gauge()
         self._current: _Call | None = None
         self.heartbeat = Heartbeat()
@@ -157,11 +158,11 @@ class Engine(InlineEngine):
         return threading.current_thread() is self._thread
 
     def watch(self, read: Callable[[], float]) -> None:
-        """Read `gauge` on the thread, between passes and whenever no more work waits."""
+        """Read `gauge` on the thread, between passes and whenever it becomes idle."""
         self.gauge = Gauge(read)
 
     def problem(self, limit_s: float) -> str | None:
-        """Describe what is wrong: the thread has ended, or one pass takes more than `limit_s`."""
+        """Return an error text if the thread has ended or a pass takes more than `limit_s`."""
         if self._failure is not None:
             return f"The engine has ended: {self._failure}"
         if self.heartbeat.silent_s > limit_s:
@@ -187,31 +188,31 @@ class Engine(InlineEngine):
         if self.is_here:
             return super().resume(task)
         with self._changed:
-            self._check_room(is_bounded=True)
+            self._check_capacity(is_bounded=True)
             task.paused = Future()
             self._arriving.append(task)
             self._changed.notify()
         return task.paused
 
     def close(self) -> None:
-        """End the thread after its current work; refuse what waits. Blocks up to `JOIN_LIMIT_S`."""
+        """End the thread after its current work, refuse the rest; blocks up to `JOIN_LIMIT_S`."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(JOIN_LIMIT_S)
-        if self._thread.is_alive():  # callers must not wait for ever
+        if self._thread.is_alive():  # callers must not wait forever
             self._log.error("engine_hangs_at_its_end")
             self._refuse_rest()
 
     def submit(self, work: Callable[[], T], *, is_bounded: bool = True) -> Future[T]:
         done: Future[T] = Future()
         with self._changed:
-            self._check_room(is_bounded=is_bounded)
+            self._check_capacity(is_bounded=is_bounded)
             self._calls.append(_Call(work, done))
             self._changed.notify()
         return done
 
-    def _check_room(self, *, is_bounded: bool) -> None:
+    def _check_capacity(self, *, is_bounded: bool) -> None:
         if self._is_closed:
             raise ShuttingDownError()
         if is_bounded and len(self._calls) + len(self._arriving) >= WAITING_MAX:
@@ -243,7 +244,7 @@ class Engine(InlineEngine):
         self._read_gauge()
 
     def _wait_for_work(self) -> int:
-        """Wait for something to do and return how many calls wait; arriving tasks join."""
+        """Wait for work and return the number of calls; arriving tasks start running."""
         with self._changed:
             while not (self._calls or self._arriving or self._running or self._is_closed):
                 self._changed.wait()
@@ -283,13 +284,13 @@ def _carry_out(call: _Call) -> None:
         if not call.done.set_running_or_notify_cancel():
             return
         result = call.work()
-    except BaseException as error:  # even an exit is meant for the caller, not for this thread
+    except BaseException as error:  # also an exit, which is the caller's, not this thread's
         _fail(call.done, error)
         return
     _settle(call.done, result)
 
 
-# What `close` has refused meanwhile, because it took too long, stays refused.
+# Futures that `close` has refused meanwhile stay refused.
 
 
 def _settle(done: Future[Any], result: object = None) -> None:

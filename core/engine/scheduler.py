@@ -49,7 +49,7 @@ class BatchRule:
 BATCH_RULES: Final[dict[type, BatchRule]] = {
     EncodeStream: BatchRule(8, 0.03),
     EncodeImages: BatchRule(4, 0.2),  # most are encoded ahead of their unit
-    DrawCodes: BatchRule(8, 0.15),  # a batch of one costs nearly as much as one of sixteen
+    DrawCodes: BatchRule(12, 0.15),  # a batch of one costs nearly as much as one of sixteen
 }
 UNDELAYED_TASKS: Final = 4  # with this many tasks or fewer, no request is delayed
 DELAY_PER_TASK_S: Final = 0.02  # the longest delay, for each task beyond

@@ -24,7 +24,8 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.slots import Capacity, Conversation, Lease, SessionStore, Slots
+from core.serving.capacity import Capacity
+from core.serving.slots import Conversation, Lease, SessionStore, Slots
 from core.serving.threads import ThreadPools
 from core.transcription import Transcriber
 from core.vad import SileroVad

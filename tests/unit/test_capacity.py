@@ -14,11 +14,12 @@ from core.protocols.effects import Effect, Send
 from core.protocols.events import Opened
 from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
-from core.serving import observers, slots
+from core.serving import capacity, observers, slots
+from core.serving.capacity import Capacity, UnitCosts
 from core.serving.fake_backend import FakeBackend
 from core.serving.observers import CapacityObserver
 from core.serving.runtime import WorkerRuntime
-from core.serving.slots import Capacity, Owner, Slots, UnitCosts
+from core.serving.slots import Owner, Slots
 
 LONG_S = 60.0
 
@@ -26,7 +27,7 @@ LONG_S = 60.0
 @pytest.fixture(autouse=True)
 def aged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The factor found on a card is not what is tested."""
-    monkeypatch.setattr(slots, "AGED", 1.7)
+    monkeypatch.setattr(capacity, "AGED", 1.7)
 
 
 class Clock:
@@ -63,8 +64,8 @@ def allowed(made: Capacity, sessions: int) -> int:
 
 def test_before_anything_is_known_a_few_may_begin_and_then_as_many_again() -> None:
     made, _ = worker()
-    assert made.sessions([]) == slots.FIRST
-    assert made.sessions([0.0] * 8) == slots.FIRST, "those that have just begun show nothing yet"
+    assert made.sessions([]) == capacity.FIRST
+    assert made.sessions([0.0] * 8) == capacity.FIRST, "those that have just begun show nothing yet"
     assert made.sessions([LONG_S] * 8) == 16
     assert made.sessions([LONG_S] * 16 + [0.0] * 4) == 32
 
@@ -104,8 +105,8 @@ def test_as_many_as_are_expected_are_served_in_time(alone_s: float, each_s: floa
         now_s += alone_s + each_s * len(served)
         waits += [now_s - each for each in served]
         due = due[len(served) :]
-    late = sorted(waits)[int((1 - slots.SLOW_SHARE) * len(waits))]
-    assert slots.CALM / 2 < late < slots.HEADROOM
+    late = sorted(waits)[int((1 - capacity.SLOW_SHARE) * len(waits))]
+    assert capacity.CALM / 2 < late < capacity.HEADROOM
 
 
 def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() -> None:
@@ -119,7 +120,7 @@ def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() 
     talk(made, clock, 15, share=0.15, seconds=40)
     assert made.sessions([5.0] * 15) == 15, "their costs are not known yet"
     assert allowed(made, 15) == 23, "and then there may be more"
-    clock.now_s += 2 * slots.PROOF_S
+    clock.now_s += 2 * capacity.PROOF_S
     assert made.sessions([]) == 16
 
 
@@ -146,7 +147,7 @@ def test_sessions_that_follow_others_are_not_counted_with_them() -> None:
 def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
     made, _ = worker()
     made.expect({1: 0.25, 3: 0.65})
-    assert made.sessions([]) == 2 < slots.FIRST
+    assert made.sessions([]) == 2 < capacity.FIRST
 
 
 def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
@@ -154,7 +155,7 @@ def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
         backend = FakeBackend()
         backend.unit_s_by_sessions = {1: 0.0625, 33: 1.0625}
         runtime = WorkerRuntime(lambda: backend, 64)
-        assert runtime.slots.capacity == slots.FIRST
+        assert runtime.slots.capacity == capacity.FIRST
         try:
             await runtime.load()
             assert runtime.slots.capacity == 16
@@ -202,10 +203,10 @@ def test_what_was_proven_is_remembered_for_a_while() -> None:
     made, clock = worker()
     talk(made, clock, 20, share=0.3)
     assert allowed(made, 20) == 40
-    clock.now_s += slots.PROOF_S / 2
+    clock.now_s += capacity.PROOF_S / 2
     assert made.sessions([]) == 20
-    clock.now_s += slots.PROOF_S
-    assert made.sessions([]) == slots.FIRST
+    clock.now_s += capacity.PROOF_S
+    assert made.sessions([]) == capacity.FIRST
 
 
 def test_a_worker_that_is_always_late_still_takes_one() -> None:
@@ -225,7 +226,7 @@ def test_units_are_learnt_from_their_results() -> None:
     made, clock = worker()
     observer = CapacityObserver(made.units, "s")
     effects: list[Effect] = [Send(Result(is_listen=True, cost_all_ms=400.0))]
-    for _ in range(slots.UNITS_MIN):
+    for _ in range(capacity.UNITS_MIN):
         clock.now_s += 1.0
         observer.observe(Opened(at_s=0.0), effects)
     assert allowed(made, 1) == 2
@@ -317,13 +318,13 @@ def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPat
     clock = Clock()
 
     async def scenario() -> None:
-        capacity = Capacity(lambda: clock.now_s)
-        capacity.expect({1: 0.0625, 33: 1.0625})
-        made = Slots(64, lambda: clock.now_s, capacity)
+        measured = Capacity(lambda: clock.now_s)
+        measured.expect({1: 0.0625, 33: 1.0625})
+        made = Slots(64, lambda: clock.now_s, measured)
         owner = Owner("s", RequestType.AUDIO_DUPLEX)
         for _ in range(8):
             await made.take(owner, 1.0)
-        clock.now_s += slots.SETTLE_S
+        clock.now_s += capacity.SETTLE_S
         await made.take(owner, 1.0)
         waiting = [asyncio.create_task(made.take(owner, 60.0)) for _ in range(2)]
         for served in range(3):

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -14,8 +15,9 @@ import pytest
 from core.engine import WorkCancelledError
 from core.engine import engine as engine_module
 from core.engine.engine import Engine, Heartbeat
-from core.engine.passes import Task
+from core.engine.passes import Task, run_pass
 from core.errors import GenerationFailedError, ShuttingDownError
+from MiniCPMO45.engine.steps import Emit, Steps, Vocode
 from tests.fakes.serving import QUIET
 
 LIMIT_S = 30.0
@@ -362,3 +364,37 @@ def test_the_time_of_the_work_at_hand_is_its_silence() -> None:
         times_s.append(13.0)
         assert heartbeat.silent_s == 3.0
     assert (heartbeat.silent_s, heartbeat.worked_s) == (0.0, 3.0)
+
+
+def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: Engine) -> None:
+    begins, may_answer = threading.Event(), threading.Event()
+
+    class Slow:
+        def answer(self, requests: Sequence[Any]) -> list[Any]:
+            may_answer.wait(LIMIT_S)
+            return [None for _ in requests]
+
+    def emitting() -> Steps[str]:
+        yield Emit("early")
+        return "end"
+
+    def requesting() -> Steps[str]:
+        yield cast(Any, object.__new__(Vocode))
+        return "answered"
+
+    async def scenario() -> None:
+        engine.run_pass = partial(run_pass, cast(Any, Slow()))
+        engine.submit(lambda: begins.wait(LIMIT_S))  # so that both are in one pass
+        quick, slow = Task(emitting(), engine=engine), Task(requesting(), engine=engine)
+        waiting = asyncio.create_task(anext(slow, None))
+        first = asyncio.create_task(anext(quick))
+        await asyncio.sleep(0)
+        begins.set()
+        assert await first == "early", "while the pass waits for the other's answer"
+        last = asyncio.create_task(anext(quick, None))
+        await asyncio.sleep(0)
+        may_answer.set()
+        await asyncio.gather(last, waiting)
+        assert (quick.result, slow.result) == ("end", "answered")
+
+    asyncio.run(scenario())

@@ -1,0 +1,134 @@
+"""Admission: how many sessions a worker can serve in time, from the durations of their units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from core.serving.observers import UnitTime, UnitTimes
+
+HEADROOM: Final = 0.8  # ours: largest share of its own length that nearly every unit may take
+CALM: Final = 0.6  # ours: that share while new sessions may still begin
+SLOW_SHARE: Final = 0.05  # ours: units that may be slower, for example at a turn's end
+PROOF_S: Final = 600.0  # ours: for how long a number of sessions served in time counts as proven
+SETTLE_S: Final = 3.0  # ours: a session's first seconds, in which it costs more, without a model
+TURNS_S: Final = 10.0  # ours: within this time a session has both listened and spoken
+GROWTH: Final = 3  # ours: per so many sessions older than that, one more may begin
+FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
+UNITS_MIN: Final = 20  # ours: with fewer measured units, one slow unit would decide
+LEAST_S: Final = 1e-3  # ours: least cost of a unit, against division by zero
+# Ours: cost of a unit in service relative to the measurement at the start.
+AGED: Final = 1.35
+
+
+class Capacity:
+    """How many sessions the worker can serve in time, from measured durations of units."""
+
+    def __init__(
+        self, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`has_memory` returns whether there is memory for the cache of another session."""
+        self.units = UnitTimes(now_s)
+        self._now_s = now_s
+        self._has_memory = has_memory
+        self._costs: UnitCosts | None = None  # measured at the start
+        self._proven = 0  # sessions that were served in time, or the bound found under overload
+        self._proven_s = -PROOF_S
+
+    def expect(self, unit_s_by_sessions: Mapping[int, float]) -> None:
+        """Set the measurement made before the first session; see `UnitCosts.of`."""
+        self._costs = UnitCosts.of(unit_s_by_sessions)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the costs of units were measured at the start."""
+        return self._costs is not None
+
+    def sessions(self, ages_s: Sequence[float]) -> int:
+        """Return the capacity now, at least 1, given the ages of the running sessions."""
+        most = self._in_time(ages_s)
+        return most if self._has_memory() else max(1, min(most, len(ages_s)))
+
+    def _in_time(self, ages_s: Sequence[float]) -> int:
+        growth = self._growth(ages_s)
+        units = self.units.recent()
+        if len(units) < UNITS_MIN:
+            return max(1, self._proof(), growth)
+        bounds = sorted(self._sessions_at(unit) for unit in units)
+        bound = int(bounds[int(SLOW_SHARE * len(bounds))])
+        slow = sum(unit.share > HEADROOM for unit in units)
+        if slow > SLOW_SHARE * len(units):
+            self._proven, self._proven_s = min(self._proof(), bound), self._now_s()
+            return max(1, bound)
+        # The expectation is for units with pictures, so units without prove nothing beyond it.
+        costly = [u.active for u in units if u.has_picture or self._costs is None]
+        most_active = max(costly, default=0)
+        if most_active >= self._proof():
+            self._proven, self._proven_s = most_active, self._now_s()
+        return max(1, self._proof(), min(bound, growth))
+
+    def _growth(self, ages_s: Sequence[float]) -> int:
+        """Return how many sessions there may be before more of them have shown their costs."""
+        if self._costs is None:
+            settled = sum(age_s >= SETTLE_S for age_s in ages_s)
+            return settled + max(FIRST, settled)
+        settled = sum(age_s >= TURNS_S for age_s in ages_s)
+        return settled + max(min(FIRST, self._costs.sessions), settled // GROWTH)
+
+    def _proof(self) -> int:
+        is_recent = self._now_s() < self._proven_s + PROOF_S
+        if is_recent:
+            return self._proven
+        return 0 if self._costs is None else self._costs.sessions
+
+    def _sessions_at(self, unit: UnitTime) -> float:
+        """Return the capacity if all units took as long as this one."""
+        share = max(unit.share, LEAST_S)
+        if self._costs is None:
+            return unit.active * HEADROOM / share
+        each_s = max(1.0 - self._costs.idle_s / share, LEAST_S) / max(unit.active, 1)
+        return self._costs.available_s / each_s
+
+
+@dataclass(frozen=True)
+class UnitCosts:
+    """Costs of units in an engine that serves all pending ones in one batch after another.
+
+    A batch of n units takes a + b n seconds, and n units arrive during one: with N sessions of one
+    unit a second a batch takes a / (1 - b N). A unit waits for up to one batch and takes one, so
+    the last session costs far more than the first.
+
+    Attributes:
+        alone_s: a, the fixed time of a batch.
+        each_s: b, the time per unit.
+        measured: units of the largest measured batch; no more are expected without measurement.
+    """
+
+    alone_s: float
+    each_s: float
+    measured: int
+
+    @classmethod
+    def of(cls, unit_s_by_sessions: Mapping[int, float]) -> UnitCosts | None:
+        """Return the costs from the durations of two batches or more, else None."""
+        if len(unit_s_by_sessions) < 2:
+            return None
+        (few, few_s), *_, (many, many_s) = sorted(unit_s_by_sessions.items())
+        each_s = max((many_s - few_s) / (many - few), LEAST_S)
+        return cls(max(0.0, few_s - few * each_s), AGED * each_s, many)
+
+    @property
+    def idle_s(self) -> float:
+        """Longest duration of a unit in an otherwise idle engine."""
+        return 2 * self.alone_s
+
+    @property
+    def available_s(self) -> float:
+        """Seconds of each second that units may take so that nearly all of them stay calm."""
+        return max(0.0, 1.0 - self.idle_s / CALM)
+
+    @property
+    def sessions(self) -> int:
+        """Expected capacity, at least 1."""
+        return max(1, min(self.measured, int(self.available_s / self.each_s)))

@@ -36,6 +36,7 @@ from worker import create_app
 
 TIMES = FakeTimes(prefill_ms=1, piece_ms=150, unit_ms=20)
 SLOTS = 12
+MAX_WAIT_S = 60.0
 SEEN = "I see a picture."
 CALL = '<tool_call> {"name": "look_up", "arguments": {"city": "Paris"}} </tool_call>'
 
@@ -84,8 +85,9 @@ class RealStage(Stage):
     """A gateway with one worker."""
 
     def __init__(self, folder: Path) -> None:
-        slots = {"worker_slots": SLOTS}
-        settings = settings_for(folder, recording={"enabled": False}, service=slots)
+        # On a busy machine the worker admits fewer sessions; clients then wait instead of failing.
+        wait = {"max_wait_s": MAX_WAIT_S}
+        settings = settings_for(folder, recording={"enabled": False}, openai=wait)
         super().__init__(settings, 1, HURRY)
         app = create_app(settings, lambda: CallingBackend(TIMES))
         self.workers[0].app = app  # type: ignore[assignment]

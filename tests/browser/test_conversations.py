@@ -63,7 +63,7 @@ def test_a_question_in_voice_turns_is_answered_aloud(visit: Visits) -> None:
     half_call.expect_activity(page, "ended")
     assert held_tracks(page, "microphone") == 0
     stopped = wire.first("stopped")["recording_session_id"]
-    expect(page.get_by_role("link", name="Replay it")).to_have_attribute("href", f"/s/{stopped}")
+    expect(page.get_by_role("link", name="Replay")).to_have_attribute("href", f"/s/{stopped}")
 
 
 def test_a_question_in_a_voice_call_is_answered_aloud(visit: Visits) -> None:

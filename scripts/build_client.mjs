@@ -3,7 +3,7 @@
  * Builds the client as an npm package, `build/client`: `npm run client`.
  *
  * One module without dependencies, its types as TypeScript's compiler reads them from JSDoc, and
- * what `packages/javascript` says of it. Its version is that of the pages.
+ * the metadata of `packages/javascript`. Its version is that of the pages.
  */
 
 import { execFileSync } from "node:child_process";
@@ -16,7 +16,7 @@ import { build } from "esbuild";
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const SOURCE = join(ROOT, "packages", "javascript");
 const BUILT = process.argv[2] ? resolve(process.argv[2]) : join(ROOT, "build", "client");
-// The answers over HTTP are declared globally, which no module says of itself.
+// The HTTP types are global, which no module refers to by itself.
 const TYPES = '/// <reference path="./types/http.d.ts" />\nexport * from "./types/client/index.js";\n';
 
 /** @param {string} path */

@@ -1,10 +1,10 @@
 // @ts-check
 /**
- * Builds what browsers get from `static/`: `node scripts/build_pages.mjs`. Set-up runs it.
+ * Builds the files of `static/` for browsers: `node scripts/build_pages.mjs`. Set-up runs it.
  *
- * One script and one style sheet a page, the libraries, and everything else as it is, in
- * `build/pages/VERSION`. The version is that of the sources and stands in every address, so that
- * browsers may keep the files for good. Does nothing where that is there already.
+ * One script and one style sheet a page, the libraries, and all other files unchanged, in
+ * `build/pages/v-VERSION`. The version is the hash of the sources and part of every URL, so that
+ * browsers may cache the files forever. Does nothing if that build exists.
  */
 
 import { createHash } from "node:crypto";
@@ -19,15 +19,15 @@ const STATIC = join(ROOT, "static");
 const BUILT = process.argv[2] ? resolve(process.argv[2]) : join(ROOT, "build", "pages");
 const OTHER_SOURCES = ["package-lock.json", "scripts/build_pages.mjs"];
 const VERSION_CHARS = 12;
-const KEPT_VERSIONS = 2; // a gateway that still runs serves the one before
+const KEPT_VERSIONS = 2; // a running gateway may still serve the previous one
 
-/** What starts beside a page, and what must run before its first paint: names without ending. */
+/** Worklets, and scripts that run before the first paint; names without extension. */
 const SEPARATE = ["duplex/lib/capture-processor", "shared/early-theme"];
 
-/** What programs import, as one file; node and other servers' pages have no use for addresses of a version. */
+/** The client for other programs, as one file; its URL has no version. */
 const CLIENT = "client/index";
 
-/** Library -> module or style sheet of its package; what the pages load is `vendor/LIBRARY/index.…`. */
+/** Library -> module or style sheet of its package; the pages load `vendor/LIBRARY/index.…`. */
 const LIBRARIES = {
   marked: ["marked"],
   msgpack: ["@msgpack/msgpack"],
@@ -36,7 +36,7 @@ const LIBRARIES = {
   wavesurfer: ["wavesurfer.js"],
 };
 
-/** Library -> file of its package -> name; these load one another and stay as they came. */
+/** Library -> file of its package -> name; these load one another and are copied unchanged. */
 const COPIED = {
   "lit-html": Object.fromEntries(
     [
@@ -70,7 +70,7 @@ function staticFiles() {
   return names.filter((name) => statSync(join(STATIC, name)).isFile()).map((name) => name.replaceAll("\\", "/"));
 }
 
-/** Which sources there are, and what is in them. @returns {Record<string, string>} */
+/** Hashes of the sources by name. @returns {Record<string, string>} */
 function fingerprint() {
   const names = [...OTHER_SOURCES, ...staticFiles().map((name) => `static/${name}`)].sort();
   return Object.fromEntries(names.map((name) => [name, sha256(readFileSync(join(ROOT, name)))]));
@@ -85,10 +85,10 @@ function readPage(name) {
   return { name: name.replace(/\.html$/, ""), html, script, styles };
 }
 
-/** @param {string} text @param {string} version @returns {string} with the version in every address */
+/** @param {string} text @param {string} version @returns {string} with the version in every URL */
 const versioned = (text, version) => text.replace(/(?<=["'`])\/static\//g, `/static/v-${version}/`);
 
-/** Views need it from the start, so it is part of each page. @type {import("esbuild").Plugin} */
+/** Views need it from the start, so it is bundled into each page. @type {import("esbuild").Plugin} */
 const litHtml = {
   name: "lit-html",
   setup({ onResolve, resolve }) {
@@ -98,7 +98,7 @@ const litHtml = {
   },
 };
 
-/** Addresses with the version, and templates without the indentation that esbuild leaves in them. @param {string} version @returns {import("esbuild").Plugin} */
+/** Adds the version to URLs, and strips the indentation of templates, which esbuild keeps. @param {string} version @returns {import("esbuild").Plugin} */
 const addresses = (version) => ({
   name: "addresses",
   setup({ onLoad }) {
@@ -110,8 +110,8 @@ const addresses = (version) => ({
 });
 
 /**
- * Makes one file of all that a page imports late: which part is asked for first is not known, and many
- * small files cost more than they spare.
+ * Bundles all lazy imports of a page into one file: the order of their use is unknown, and many
+ * small files cost more than they save.
  *
  * @param {readonly string[]} modules
  * @returns {import("esbuild").Plugin}
@@ -129,7 +129,7 @@ const oneLatePart = (modules) => ({
 
 /**
  * @param {Page} page
- * @returns {Promise<string[]>} the modules it imports late
+ * @returns {Promise<string[]>} its lazily imported modules
  * @throws {Error} two of them export the same name
  */
 async function lateModules({ script }) {
@@ -156,7 +156,7 @@ async function buildPage(page, folder, version) {
     entryPoints: { [`pages/${page.name}`]: join(STATIC, page.script) },
     ...{ absWorkingDir: ROOT, bundle: true, format: "esm", metafile: true, minify: true, outdir: folder, splitting: true },
     chunkNames: `pages/${page.name}-[hash]`,
-    legalComments: "linked", // licences beside the scripts, so that pages open with less
+    legalComments: "linked", // licences in files of their own, to keep the scripts small
     plugins: [litHtml, addresses(version), oneLatePart(late)],
     target: "es2022",
   });
@@ -229,7 +229,7 @@ if (!existsSync(folder)) {
     renameSync(partial, folder);
   } catch (error) {
     if (!existsSync(folder)) throw error;
-    rmSync(partial, { recursive: true }); // another process was faster
+    rmSync(partial, { recursive: true }); // another process has built it meanwhile
   }
 }
 const all = readdirSync(BUILT).filter((name) => name.startsWith("v-"));

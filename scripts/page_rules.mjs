@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Rules of ESLint for what is particular to the pages: a module's first comment says what it is for and of which kind it
- * is. Pure modules run anywhere, device modules leave the document to views, and neither imports upwards.
+ * ESLint rules of the pages: a module's first comment states its purpose and kind. Pure modules run anywhere, device
+ * modules must not use the document, and neither may import a module of a higher kind.
  */
 
 import { existsSync, readFileSync } from "node:fs";
@@ -60,7 +60,7 @@ const kind = {
     /** @param {any} node `any`: ESTree's types of the three declarations share no name */
     const onImport = (node) => {
       const path = node.source && ownModule(filename, node.source.value);
-      if (!path || !existsSync(path)) return; // of a missing module tsc tells
+      if (!path || !existsSync(path)) return; // tsc reports missing modules
       const theirs = kindOf(path, readFileSync(path, "utf8"));
       if (ABOVE[own].test(theirs)) report({ node, message: `A ${own} module imports none that is ${theirs}.` });
     };
@@ -78,7 +78,7 @@ const kind = {
   },
 };
 
-/** @param {import("eslint").Scope.Scope} scope @returns {import("eslint").Scope.Reference[]} to what the browser has */
+/** @param {import("eslint").Scope.Scope} scope @returns {import("eslint").Scope.Reference[]} to browser globals */
 const globals = (scope) => scope.variables.filter(({ defs }) => defs.length === 0).flatMap(({ references }) => references);
 
 export default { rules: { header, kind } };

@@ -7,7 +7,7 @@ import { html, nothing, render } from "./shared/lit.js";
 const DESCRIPTION = "/api/openapi.json";
 
 /**
- * A part of an OpenAPI document, as far as it is shown.
+ * The parts of an OpenAPI document that are shown.
  *
  * @typedef {{$ref?: string, items?: Schema, anyOf?: Schema[], oneOf?: Schema[], type?: string,
  *   description?: string, required?: string[], properties?: Record<string, Schema>}} Schema
@@ -20,7 +20,7 @@ const DESCRIPTION = "/api/openapi.json";
  *   components: {schemas: Record<string, Schema>}}} Description
  */
 
-/** The name of a schema, or its type in words. @param {Schema | undefined} schema @returns {string} */
+/** Name of a schema, or its type. @param {Schema | undefined} schema @returns {string} */
 function schemaWords(schema) {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").at(-1) ?? "";
@@ -45,7 +45,7 @@ function fieldTable({ required = [], properties = {} }) {
   </table>`;
 }
 
-/** Its fields included if it has a name. @param {Content | undefined} content @param {Record<string, Schema>} schemas */
+/** A schema, with its fields if it has a name. @param {Content | undefined} content @param {Record<string, Schema>} schemas */
 const contentParts = (content, schemas) =>
   Object.entries(content ?? {}).map(([mediaType, { schema }]) => {
     const known = schemas[schemaWords(schema)];

@@ -92,8 +92,9 @@ export type SoundFileOptions = {
   hasMicrophone: boolean;
   microphone: MicrophoneOptions;
   paddingBeforeS: number;
-  paddingAfterS: number;
-  onProgress: (progress: {elapsedS: number, totalS: number}) => void;
+  paddingAfterS: number; // Infinity: it never ends by itself
+  chunkSamples?: number; // 16 000
+  onProgress?: (progress: {elapsedS: number, totalS: number}) => void;
 };
 
 export type VideoFile = {

@@ -1,5 +1,5 @@
 // @ts-check
-/** Asks the server for what administration shows, and asks again. Device. */
+/** Requests of the administration pages, and periodic refresh. Device. */
 
 import { ApiError, getJson, sendJson } from "../shared/api.js";
 
@@ -15,7 +15,7 @@ const FORBIDDEN = 403;
  * @property {<T>(method: "POST" | "PUT" | "DELETE", path: string, body?: unknown) => Promise<T>} send
  */
 
-/** @param {() => void} onRefused called when the server wants a token @returns {AdminApi} */
+/** @param {() => void} onRefused called when the server requires a token @returns {AdminApi} */
 export function adminApi(onRefused) {
   /** @template T @param {Promise<T>} answer @returns {Promise<T>} */
   const watched = async (answer) => {
@@ -34,22 +34,22 @@ export function isRefusal(error) {
   return error instanceof ApiError && (error.status === UNAUTHORIZED || error.status === FORBIDDEN);
 }
 
-// Repeats some work: never twice at once, never while the page is hidden.
+// Repeats an operation, never concurrently and never while the page is hidden.
 
 /**
  * @typedef {Object} RefresherOptions
  * @property {() => Promise<void>} work handles its own failures
- * @property {() => number} pauseMs between the end of one time and the next
+ * @property {() => number} pauseMs between the end of one run and the next
  * @property {VisibilitySource} visibility
  * @property {(run: () => void, afterMs: number) => unknown} [setTimer]
  * @property {(timer: unknown) => void} [clearTimer]
  *
  * @typedef {Object} Refresher
- * @property {() => Promise<void>} now at once; if it is being done, once more after that
+ * @property {() => Promise<void>} now runs at once; if it is already running, once more afterwards
  * @property {() => void} close
  */
 
-/** Starts with a first time at once, if the page is seen. @param {RefresherOptions} options @returns {Refresher} */
+/** Starts immediately if the page is visible. @param {RefresherOptions} options @returns {Refresher} */
 export function startRefreshing({
   work,
   pauseMs,

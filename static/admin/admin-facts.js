@@ -1,5 +1,5 @@
 // @ts-check
-/** What administration shows, worked out of the answers of the server. Pure. */
+/** Facts for administration, derived from the server's responses. Pure. */
 
 /**
  * @typedef {"good" | "caution" | "bad" | ""} Tone
@@ -16,13 +16,13 @@ export function overviewOf(status, workers) {
     idle: status.idle_workers,
     busy: status.busy_workers,
     loading: status.loading_workers,
-    broken: status.error_workers + status.offline_workers, // failed or out of reach
+    broken: status.error_workers + status.offline_workers, // failed or unreachable
     waiting: status.queue_length,
     mostWaiting: status.max_queue_size,
     sessions: status.running_tasks.length,
-    places: sum(({ slots }) => slots), // for conversations on all workers
+    places: sum(({ slots }) => slots), // slots of all workers
     freePlaces: sum(({ free_slots }) => free_slots),
-    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null, // where no worker tells
+    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null, // if no worker reports it
     memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, known) : null,
   };
 }
@@ -68,15 +68,15 @@ export function restartBlock(worker) {
 /**
  * @typedef {Object} SessionRow
  * @property {string} key
- * @property {string | null} sessionId null for a request without one, which cannot be stopped
+ * @property {string | null} sessionId null for requests without a session, which cannot be stopped
  * @property {Http.RequestType | null} kind
  * @property {string | null} workerId
- * @property {boolean} isServed a worker serves it; otherwise it is connected and between two turns
+ * @property {boolean} isServed whether a worker serves it; otherwise it is connected between two turns
  * @property {number | null} elapsedS
  * @property {number | null} remainingS
  */
 
-/** Without those who wait. @param {readonly Http.SessionInfo[]} live @param {Http.QueueStatus} queue @param {number} nowMs */
+/** All sessions except queued ones. @param {readonly Http.SessionInfo[]} live @param {Http.QueueStatus} queue @param {number} nowMs */
 export function sessionRows(live, queue, nowMs) {
   const running = queue.running_tasks.map((task) => ({
     key: task.session_id ?? `${task.worker_id} ${task.started_at}`,
@@ -103,7 +103,7 @@ export function sessionRows(live, queue, nowMs) {
 }
 
 /**
- * Of the sessions of one name, only those somebody connected has can be stopped.
+ * Only sessions with a connected client can be stopped.
  * @param {SessionRow} row
  * @param {readonly Http.SessionInfo[]} live
  */
@@ -111,7 +111,7 @@ export function canStop(row, live) {
   return row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
 }
 
-/** What administrators do, by the server's name for it. @type {Record<string, string>} */
+/** Administrators' actions by the server's names. @type {Record<string, string>} */
 const ACTIONS = {
   "POST /api/admin/login": "login",
   "POST /api/admin/logout": "logout",
@@ -130,12 +130,12 @@ const ACTIONS = {
   "POST /api/streaming/stop": "stop_all",
 };
 
-/** @param {string} action @returns {string | null} null for one the page does not know */
+/** @param {string} action @returns {string | null} null for unknown ones */
 export function auditAction(action) {
   return ACTIONS[action] ?? null;
 }
 
-// What the form of expected durations means: its fields, what is wrong, what has changed.
+// The form of expected durations: fields, validation, changes.
 
 /** @typedef {{name: string, kind: string, isOptional?: boolean, most?: number}} EtaField */
 
@@ -155,7 +155,7 @@ export function savedValue(status, name) {
   return name === "ema_alpha" ? status.ema_alpha : (status.config[/** @type {keyof Http.EtaConfig} */ (name)] ?? null);
 }
 
-/** Null if nothing is wrong. @param {EtaField} field @param {string} text */
+/** Null if valid. @param {EtaField} field @param {string} text */
 export function fieldProblem(field, text) {
   if (text.trim() === "") return field.isOptional ? null : "missing";
   const value = Number(text);
@@ -163,7 +163,7 @@ export function fieldProblem(field, text) {
   return field.most !== undefined && value > field.most ? "too_large" : null;
 }
 
-/** @param {Http.EtaStatus} status @param {Record<string, string>} texts by field; each without a problem */
+/** @param {Http.EtaStatus} status @param {Record<string, string>} texts valid texts by field */
 export function changesOf(status, texts) {
   /** @type {Record<string, number | null>} */
   const changes = {};
@@ -174,7 +174,7 @@ export function changesOf(status, texts) {
   return changes;
 }
 
-// The lines of a log that are kept: at most so many, the oldest go first.
+// Log lines, up to a maximum; the oldest are dropped first.
 
 /** @typedef {"debug" | "info" | "warning" | "error"} Severity */
 /** @typedef {Http.LogLine & {id: number, severity: Severity}} KeptLine */
@@ -191,7 +191,7 @@ const SEVERITIES = {
   exception: "error",
   fatal: "error",
 };
-/** That the log was looked at is no news to who looks at it. */
+/** Requests for the log itself are not shown. */
 const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/;
 const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception): )/;
 

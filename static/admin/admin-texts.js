@@ -1,5 +1,5 @@
 // @ts-check
-/** What administration says: kinds, sizes, times, states and failures in words. Pure. */
+/** Texts of administration: kinds, sizes, times, states, errors. Pure. */
 
 import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { hasText, problemText, t, tn } from "../shared/texts.js";
@@ -13,7 +13,7 @@ const S_PER_DAY = 86_400;
 const MS_PER_S = 1_000;
 export const UNKNOWN = "–";
 
-/** Kinds of conversation are called as the apps they belong to. @type {Record<Http.RequestType, string>} */
+/** Kinds of conversation are named after their apps. @type {Record<Http.RequestType, string>} */
 const KIND_KEYS = {
   chat: "admin.kind_chat",
   streaming: "app.turnbased.title",
@@ -33,7 +33,7 @@ export function memory(megabytes) {
   return megabytes === null || megabytes === undefined ? UNKNOWN : formatBytes(megabytes * BYTES_PER_MB);
 }
 
-/** A length of time: 3:07, or 5 h 12 min, or 3 d 4 h. @param {number | null | undefined} seconds */
+/** A duration: 3:07, or 5 h 12 min, or 3 d 4 h. @param {number | null | undefined} seconds */
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return UNKNOWN;
   if (seconds < S_PER_HOUR) return formatClock(seconds);
@@ -52,10 +52,10 @@ export function milliseconds(ms) {
   return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
 }
 
-/** @param {unknown} error @param {string} about what was tried or asked for: "worker", "voice" and so on */
+/** @param {unknown} error @param {string} about subject of the failed operation: "worker", "voice" and so on */
 export function failureText(error, about) {
   const problem = /** @type {{code?: string, message?: string, status?: number}} */ (error instanceof Error ? error : {});
-  // One code may stand for two things: bad sound, and with HTTP 413 too much of it.
+  // A code may have two meanings: bad audio, and with HTTP 413 too much of it.
   const own = [`admin.fail_${about}_${problem.code}_${problem.status}`, `admin.fail_${about}_${problem.code ?? "internal"}`].find(
     hasText,
   );
@@ -164,14 +164,14 @@ export function sizeOf({ sessions }) {
 
 /** @typedef {Http.AuditEntry & {key: string}} AuditRow */
 
-/** @param {string} time as the program wrote it */
+/** @param {string} time as written in the log */
 export function clock(time) {
   const read = new Date(time);
   if (Number.isNaN(read.getTime())) return time;
   return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "medium", hourCycle: "h23" }).format(read);
 }
 
-/** Equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
+/** Adds keys; equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
 export function withKeys(entries) {
   /** @type {Map<string, number>} */
   const seen = new Map();

@@ -1,5 +1,5 @@
 // @ts-check
-/** Makes charts and a table of numbers out of the server's last hour. Pure. */
+/** Charts and a table of the server's last hour. Pure. */
 
 import { t } from "../shared/texts.js";
 import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js";
@@ -12,8 +12,8 @@ import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js"
  * @typedef {Object} Line
  * @property {string} name of the server's series
  * @property {string} tone token of its colour
- * @property {boolean} isDashed distinguishable without colour
- * @property {"left" | "right"} side whose axis it has
+ * @property {boolean} isDashed so that lines differ not only in colour
+ * @property {"left" | "right"} side of its axis
  * @property {Column} values
  *
  * @typedef {"sessions" | "queue" | "units" | "memory"} ChartId
@@ -21,18 +21,18 @@ import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js"
  *
  * @typedef {Object} Span a piece of the hour in figures; null where nothing is known
  * @property {number} startS Unix seconds
- * @property {number | null} sessions most at once
- * @property {number | null} queue most at once
+ * @property {number | null} sessions maximum
+ * @property {number | null} queue maximum
  * @property {number | null} waitS longest
- * @property {number | null} p50Ms of the units: the middle of the points
- * @property {number | null} p99Ms the largest of the points
- * @property {number | null} memoryMb of all workers, the most
+ * @property {number | null} p50Ms of the units, median of the points
+ * @property {number | null} p99Ms maximum of the points
+ * @property {number | null} memoryMb of all workers, maximum
  */
 
 const SESSIONS = "sessions.";
 const OLDER_KIND = "sessions.duplex";
 const MEMORY = "vram_used_mb.";
-const GAP_PERIODS = 2.5; // further apart than this, points are not joined
+const GAP_PERIODS = 2.5; // points further apart are not joined
 const TONES = ["listen", "speak", "wait", "interrupt", "good"];
 
 /** @type {Record<string, [tone: string, isDashed: boolean]>} */
@@ -91,10 +91,10 @@ function lookOf(name, index) {
 }
 
 /**
- * Puts an empty point where the server did not look for a while, so that no line is drawn across.
+ * Inserts empty points where measurements are missing, so that no line is drawn across.
  * @param {readonly number[]} times Unix seconds
  * @param {readonly Column[]} columns
- * @param {number} longestS between two points that are joined
+ * @param {number} longestS largest distance of two joined points
  */
 export function withGaps(times, columns, longestS) {
   /** @type {number[]} */
@@ -112,7 +112,7 @@ export function withGaps(times, columns, longestS) {
   return { times: all, columns: filled };
 }
 
-/** Sums the hour up in pieces, newest first. @param {Http.History} history @param {number} spanS @returns {Span[]} */
+/** Summary of the hour in spans, newest first. @param {Http.History} history @param {number} spanS @returns {Span[]} */
 export function spansOf(history, spanS) {
   /** @type {Map<number, number[]>} */
   const places = new Map();
@@ -165,24 +165,24 @@ function middle(values) {
   return sorted.length > 0 ? sorted[Math.floor((sorted.length - 1) / 2)] : null;
 }
 
-/** @param {Column} values @returns {number | null} as it is now; null if that is not known */
+/** @param {Column} values @returns {number | null} the current value; null if unknown */
 export function latest(values) {
   return values.at(-1) ?? null;
 }
 
-// Charts and table in words, and what the library draws of them.
+// Texts of charts and table, and options of the chart library.
 
 const DASH_PX = [6, 4];
 const LINE_PX = 2;
 const FILL_ALPHA = 0.08;
-const LEAST_TOP = 4; // so that a line at zero does not fill the chart
+const LEAST_TOP = 4; // minimum scale of an empty chart
 const LEAST_AXIS_PX = 34;
-const TICK_PX = 16; // with the gap to the words
+const TICK_PX = 16; // including the gap to the labels
 const TICK_SPACE_PX = 36;
 const TIME_AXIS_PX = 32;
 const TIME_SPACE_PX = 84;
 const S_PER_MINUTE = 60;
-const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis, when little was measured yet
+const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few measurements
 
 /** @type {TableColumn<Span>[]} */
 export const SPAN_COLUMNS = [
@@ -297,7 +297,7 @@ function clockTicks(_, splits) {
   return splits.map((seconds) => format.format(new Date(seconds * 1_000)));
 }
 
-/** @param {Plot} plot @param {string[] | null} words none before there are values @param {number} axis */
+/** @param {Plot} plot @param {string[] | null} words none without values @param {number} axis */
 function widthOf({ axes, ctx }, words, axis) {
   const [font] = /** @type {string[]} */ (/** @type {unknown} */ (axes[axis].font)); // scaled, as uPlot keeps it
   ctx.font = font;

@@ -19,7 +19,7 @@ const SPAN_S = 300; // of a row of the table
 const CHARTS = /** @type {const} */ (["sessions", "queue", "units", "memory"]);
 const STYLES = "/static/vendor/uplot/index.css";
 
-/** @param {HTMLElement} el what the view is rendered in @param {() => void} draw */
+/** @param {HTMLElement} el container of the view @param {() => void} draw */
 export function makeCharts(el, draw) {
   /** @type {Http.History | null} */
   let history = null;
@@ -49,7 +49,7 @@ export function makeCharts(el, draw) {
     if (!Plot || !history) return;
     for (const chart of chartsOf(history)) plotOne(Plot, chart, isRebuilt);
   };
-  /** @param {Library} Plot @param {Chart} chart @param {boolean} isRebuilt colours or words are others now */
+  /** @param {Library} Plot @param {Chart} chart @param {boolean} isRebuilt theme or language changed */
   const plotOne = (Plot, chart, isRebuilt) => {
     if (chart.isEmpty) return;
     const names = chart.lines.map(({ name }) => name).join();
@@ -112,7 +112,7 @@ export function makeCharts(el, draw) {
   };
 }
 
-/** Its style sheet; without it charts are drawn all the same, if less well. @returns {Promise<void>} */
+/** Loads the library's style sheet; if it fails, charts are drawn without it. @returns {Promise<void>} */
 function addStyles() {
   const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: STYLES });
   const loaded = new Promise((/** @type {(value: void) => void} */ resolve) => {
@@ -130,7 +130,7 @@ const legendEntry = (line, value) =>
     ><span>${lineName(line)}</span><span class="number admin-legend-value">${figure(line, value)}</span>
   </li>`;
 
-// One chart, drawn by uPlot in the colours of the theme; follows the size of its place.
+// A chart, drawn by uPlot in the theme's colours; follows the size of its container.
 
 /** @typedef {import("uplot")} Plot */
 
@@ -142,7 +142,7 @@ const MAX_HEIGHT_PX = 300;
  * @typedef {Object} PlotOptions
  * @property {Chart} chart
  * @property {(token: string, alpha?: number) => string} css colours of the theme
- * @property {(line: Line, value: number | null) => string} tick words of a value
+ * @property {(line: Line, value: number | null) => string} tick formatted value
  * @property {(values: (number | null)[]) => void} onPoint values at the pointer, else the latest ones
  *
  * @typedef {{update: (chart: Chart) => void, close: () => void}} Plotted

@@ -1,5 +1,5 @@
 // @ts-check
-/** What happened: the lines of the logs, and what administrators did. */
+/** Logs and audit log. */
 
 import { ApiError } from "../shared/api.js";
 import { formatNumber } from "../shared/formats.js";
@@ -16,9 +16,9 @@ import { html, live, nothing, repeat } from "../shared/lit.js";
 
 const PAUSE_MS = 2_000;
 const MAX_LINES = 2_000;
-const END_SLACK_PX = 24; // this near to the end counts as being there
+const END_SLACK_PX = 24; // distance that counts as the end
 const NOT_FOUND = 404;
-const PADDING = /(?<=\S) {3,}/g; // programs line their words up; here that only takes room
+const PADDING = /(?<=\S) {3,}/g; // alignment padding of the log lines
 const LEVELS = ["debug", "info", "warning", "error"];
 
 /** @param {Context} context @returns {Section} */
@@ -31,7 +31,7 @@ export function makeLogs({ api, draw: drawSection, el }) {
   const linesEl = () => el.querySelector(".admin-log-lines");
 
   const draw = () => {
-    // What is being read stays where it is while older lines go.
+    // The lines in view stay in place while older ones are dropped.
     const lines = linesEl();
     const before = lines?.scrollTop ?? 0;
     const read = [...(lines?.children ?? [])].find((node) => top(node) + /** @type {HTMLElement} */ (node).offsetHeight > before);
@@ -64,7 +64,7 @@ export function makeLogs({ api, draw: drawSection, el }) {
         const asked = at.source;
         const after = at.cursor && `&after=${encodeURIComponent(at.cursor)}`;
         const part = /** @type {Http.LogPart} */ (await api.get(`/api/admin/logs?source=${encodeURIComponent(asked)}${after}`));
-        if (asked !== at.source) return; // another log was chosen meanwhile
+        if (asked !== at.source) return; // another log was selected meanwhile
         take(part);
         hasMore = part.has_more && after !== "";
       }
@@ -75,7 +75,7 @@ export function makeLogs({ api, draw: drawSection, el }) {
     }
     draw();
   };
-  const soon = () => void refresh().catch(() => {}); // the next look tells
+  const soon = () => void refresh().catch(() => {}); // the next refresh reports it
   const onSource = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
     at.source = target.value;
     begin();
@@ -175,7 +175,7 @@ const lineView = ({ time, severity, level, text }) =>
     ><span class="admin-log-text">${level ? text.replace(PADDING, "  ") : text}</span>
   </div>`;
 
-// Audit: what administrators did, newest first.
+// Audit log: administrators' actions, newest first.
 
 const LIMIT = 200;
 const FIRST_FAILURE = 400;

@@ -1,10 +1,10 @@
 // @ts-check
-/** Overview: how the service is now, whether it takes new conversations, and the last hour. */
+/** Overview (current state, intake, the last hour), apps and expected durations. */
 
 import { t, tn } from "../shared/texts.js";
 import { icon, html, live, nothing, repeat, textButton } from "../shared/lit.js";
 import { fetchNote, toast } from "../shared/notice.js";
-import { appTitle } from "../shared/page.js";
+import { appTitle } from "../shared/apps.js";
 import { changesOf, ETA_FIELDS, fieldProblem, overviewOf, savedValue } from "./admin-facts.js";
 import { makeCharts } from "./charts.js";
 import { act, reportFailure } from "./words.js";
@@ -18,7 +18,7 @@ import { FIGURES, UNKNOWN, hintOf } from "./admin-texts.js";
 export function makeOverview({ api, draw, page, el }) {
   /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */
   let latest = null;
-  /** What was asked for and is not answered yet. @type {boolean | null} */
+  /** Requested state, until the server responds. @type {boolean | null} */
   let askedPause = null;
   const charts = makeCharts(el, draw);
 
@@ -103,7 +103,7 @@ function figureCard(id, { labelKey, value, note, tone, share }, facts) {
 export function makeApps({ api, draw, after }) {
   /** @type {Http.AppState[]} */
   let apps = [];
-  /** What was asked for and is not answered yet. @type {Map<string, boolean>} */
+  /** Requested state, until the server responds. @type {Map<string, boolean>} */
   const asked = new Map();
   const refresh = async () => {
     ({ apps } = await api.get("/api/admin/apps"));

@@ -1,5 +1,5 @@
 // @ts-check
-/** Recordings: what is kept, how large and how old; open, download, delete, clean up. */
+/** Recordings: list, open, download, delete, clean up. */
 
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
@@ -15,8 +15,8 @@ import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 const PAGE_SIZE = 25;
 const ORDERS = ["newest", "oldest", "largest", "longest"];
 const CLEANUP = "/api/admin/cleanup";
-const SHOWN = 50; // of what a clean-up would delete
-const BYTES_PER_MB = 1_000_000; // of the report of a clean-up
+const SHOWN = 50; // entries of the preview
+const BYTES_PER_MB = 1_000_000; // unit of the report
 
 /** @param {Context} context @returns {Section} */
 export function makeRecordings({ api, draw, page }) {
@@ -33,7 +33,7 @@ export function makeRecordings({ api, draw, page }) {
     at.found = found;
     draw();
   };
-  const quietly = () => refresh().catch(() => {}); // the next look tells
+  const quietly = () => refresh().catch(() => {}); // the next refresh reports it
   const cleanup = makeCleanup({ api, draw }, quietly);
   const sort = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
     Object.assign(at, { offset: 0, order: target.value });
@@ -140,7 +140,7 @@ export function makeRecordings({ api, draw, page }) {
   };
 }
 
-/** First what would go, then doing it. @param {Pick<Context, "api" | "draw">} context @param {() => Promise<unknown>} after */
+/** Clean-up: preview, then delete. @param {Pick<Context, "api" | "draw">} context @param {() => Promise<unknown>} after */
 function makeCleanup({ api, draw }, after) {
   /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
   let looked = null;

@@ -1,5 +1,5 @@
 // @ts-check
-/** Voices and presets: listen to them, add and remove voices, look at presets. */
+/** Voices (listen, add, remove) and presets (listen, inspect). */
 
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
 import { t, getLang } from "../shared/texts.js";
@@ -17,7 +17,7 @@ import { toast } from "../shared/notice.js";
 /** @import { TableColumn } from "./words.js" */
 
 const PATH = "/api/assets/ref_audio";
-const NAME_MAX_CHARS = 80; // of the server
+const NAME_MAX_CHARS = 80; // the server's limit
 const MS_PER_S = 1_000;
 
 /** @param {Context} context @returns {Section} */
@@ -139,7 +139,7 @@ function makeUploadForm({ api, draw, limits, after }) {
     </form>`;
 }
 
-// Presets: what visitors may choose from in each app; to be read and heard, not changed.
+// Presets of each app, read-only.
 
 const PAUSE_MS = 30_000;
 
@@ -230,7 +230,7 @@ function soundUrl(sound) {
   return URL.createObjectURL(new Blob([file], { type: "audio/wav" }));
 }
 
-// Buttons that play a sound, one at a time.
+// Play buttons, one sound at a time.
 
 /** @param {() => void} draw */
 function makeSamplePlayer(draw) {
@@ -258,7 +258,7 @@ function makeSamplePlayer(draw) {
       audio.src = source;
       await audio.play();
     } catch (error) {
-      if (playing !== key) return; // another one was chosen meanwhile
+      if (playing !== key) return; // another one was started meanwhile
       stop();
       toast(failureText(error, "listen"));
     }
@@ -268,7 +268,7 @@ function makeSamplePlayer(draw) {
     /**
      * @param {string} key of the sound
      * @param {string} name
-     * @param {() => Promise<string>} address of the sound, asked for when it is to be played
+     * @param {() => Promise<string>} address resolves to the URL of the sound, on demand
      */
     button(key, name, address) {
       const label = t(playing === key ? "admin.listen_stop" : "admin.listen");

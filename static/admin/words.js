@@ -1,5 +1,5 @@
 // @ts-check
-/** What the sections share: tables, buttons that act on the server, the way in. */
+/** Shared views of the sections: tables, action buttons, login, navigation. */
 
 import { find, on } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
@@ -13,7 +13,7 @@ import { ago, failureText } from "./admin-texts.js";
 export const when = (time) =>
   html`<div class="admin-when"><span>${formatDateTime(time)}</span><span class="small soft">${ago(time)}</span></div>`;
 
-// A table whose rows keep their place in the document while their figures change.
+// A table whose rows keep their elements while values change.
 
 /**
  * @template T
@@ -23,7 +23,7 @@ export const when = (time) =>
 /**
  * @template T
  * @param {{captionKey: string, emptyKey: string, keyOf: (row: T) => string, columns: TableColumn<T>[],
- *   rows: readonly T[] | null}} options rows are null until they are known
+ *   rows: readonly T[] | null}} options rows are null until loaded
  */
 export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
   if (rows === null) return nothing;
@@ -52,21 +52,21 @@ export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
   </table>`;
 }
 
-// Buttons that do something on the server: they ask first if they have to, act once at a time, and report.
+// Buttons that act on the server: they confirm if necessary, run once at a time, and report the result.
 
 /** @typedef {{text: string, action?: {label: string, run: () => void}} | string} Report */
 /** @typedef {{title: string, text: string, confirm: string}} Question `text` says what becomes of it */
 
 /**
  * @typedef {Object} Operation
- * @property {string} about what it is done to, for the words when it fails
- * @property {() => Question} [question] asked first
+ * @property {string} about subject, for error texts
+ * @property {() => Question} [question] confirmation
  * @property {() => Promise<unknown>} run
- * @property {() => Report} done the report afterwards
- * @property {() => Promise<unknown>} [after] bring the figures up to date
+ * @property {() => Report} done message on success
+ * @property {() => Promise<unknown>} [after] refreshes the section
  */
 
-/** @param {Operation} operation @returns {Promise<boolean>} whether it was done */
+/** @param {Operation} operation @returns {Promise<boolean>} whether it succeeded */
 export async function act({ about, question, run, done, after }) {
   if (question && !(await ask(question()))) return false;
   try {
@@ -90,7 +90,7 @@ export function reportFailure(error, about) {
 
 /**
  * @param {{icon: string, label: string, name: string, kind?: "danger", isIconOnly?: boolean, isPossible?: boolean, operation: Operation}} look
- *   `name` tells screen readers what it is done to
+ *   `name` is the subject, for screen readers
  */
 export function actionButton({ icon: picture, label, name, kind, isIconOnly = false, isPossible = true, operation }) {
   /** @param {MouseEvent & {currentTarget: HTMLButtonElement}} event */
@@ -113,7 +113,7 @@ export function actionButton({ icon: picture, label, name, kind, isIconOnly = fa
   </button>`;
 }
 
-/** Asks before something is done that cannot be taken back. @param {Question} question @returns {Promise<boolean>} */
+/** Asks for confirmation of an irreversible action. @param {Question} question @returns {Promise<boolean>} */
 function ask({ title, text, confirm }) {
   const place = document.createElement("div");
   document.body.append(place);
@@ -134,19 +134,19 @@ function ask({ title, text, confirm }) {
   dialog.showModal();
   return new Promise((resolve) => {
     on(dialog, "close", () => {
-      // A message that was shown above the dialog moves out of it first.
+      // A toast inside the dialog is moved out first.
       queueMicrotask(() => place.remove());
       resolve(dialog.returnValue === "yes");
     });
   });
 }
 
-// What stands around the sections: asking for the administrator's token, and the list of sections.
+// Login form and section navigation.
 
 /** @typedef {{id: string, icon: string, titleKey: string}} SectionEntry */
 /** @typedef {{count: number, kind: "caution" | "bad", label: string} | null} Badge */
 
-/** Either the token is asked for, or the server did not say who may administrate. */
+/** Asks for the token, or shows that the server could not be reached. */
 /** @typedef {{kind: "token", isSignedOut: boolean} | {kind: "failure", error: unknown} | null} LoginState */
 
 /** @param {HTMLElement} el @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options */
@@ -232,8 +232,8 @@ export function mountLogin(el, { signIn, retry }) {
  * @param {HTMLElement} el
  * @param {readonly SectionEntry[]} sections
  * @param {(id: string) => void} onShow
- * @returns {{draw: () => void, reveal: () => void, setBadge: (id: string, badge: Badge) => void}} `reveal` brings the
- *   chosen one into view once the list can be seen
+ * @returns {{draw: () => void, reveal: () => void, setBadge: (id: string, badge: Badge) => void}} `reveal` scrolls the
+ *   current section into view once the list is visible
  */
 export function mountSectionNav(el, sections, onShow) {
   /** @type {Map<string, Badge>} */
@@ -260,7 +260,7 @@ export function mountSectionNav(el, sections, onShow) {
       el,
     );
   };
-  /** On a telephone the list scrolls sideways; the page itself stays where it is. */
+  /** On phones the list scrolls sideways; the page itself must not scroll. */
   const reveal = () => {
     const list = el.querySelector("ul");
     const chosen = /** @type {HTMLElement | null} */ (el.querySelector("[aria-current]"));

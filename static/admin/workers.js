@@ -1,5 +1,5 @@
 // @ts-check
-/** Workers: what each does and holds, and how to take one out of service or start it again. */
+/** Workers (state, drain, restart), queue and conversations. */
 
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
@@ -13,7 +13,7 @@ import { html, nothing, repeat } from "../shared/lit.js";
 /** @import { TableColumn } from "./words.js" */
 
 const SHOWN_SESSIONS = 12;
-const ALMOST_FULL = 0.92; // of the memory: the bar changes its colour
+const ALMOST_FULL = 0.92; // share of the memory from which the bar changes colour
 
 /** @param {Context} context @returns {Section} */
 export function makeWorkers({ api, draw, after }) {
@@ -89,7 +89,7 @@ function card(worker, buttons) {
   </article>`;
 }
 
-/** How far starting or starting again has come. @param {Http.WorkerInfo} worker */
+/** Progress of a start or restart. @param {Http.WorkerInfo} worker */
 function progress(worker) {
   const is = workerState(worker);
   if (is !== "restart_waits" && is !== "restart_stops" && is !== "starting" && is !== "loading") return nothing;
@@ -147,7 +147,7 @@ function sessionList({ sessions }) {
   </div>`;
 }
 
-// Who waits and who is being served or connected, and how to end it.
+// Queue and conversations, with cancel and stop.
 
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 

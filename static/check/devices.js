@@ -1,9 +1,9 @@
 // @ts-check
-/** What the checks measure with: an open microphone, a melody, the way to the server. Device. */
+/** Measurements of the device check: microphone, melody, network. Device. */
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
-import { codeOf, reasonOf } from "../shared/coded-error.js";
+import { codeOf, reasonOf } from "../shared/texts.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/median.js";
@@ -15,7 +15,7 @@ import { createLevelJudge, microphoneResult, problemResult } from "./results.js"
 /** @import { LevelView, Results } from "./results.js" */
 
 const CHUNK_S = 0.1;
-const QUIETEST_DB = -99; // shown in place of minus infinity
+const QUIETEST_DB = -99; // shown instead of minus infinity
 
 /** @param {Microphone} microphone */
 function factsOf(microphone) {
@@ -31,7 +31,7 @@ function factsOf(microphone) {
 
 /**
  * @param {Results} results
- * @param {{onLevel: (view: LevelView) => void, onChange: () => void}} listeners `onChange`: opened or closed
+ * @param {{onLevel: (view: LevelView) => void, onChange: () => void}} listeners `onChange`: the microphone was opened or closed
  */
 export function createMicrophoneSession(results, { onLevel, onChange }) {
   /** @type {Microphone | null} */
@@ -69,7 +69,7 @@ export function createMicrophoneSession(results, { onLevel, onChange }) {
       return microphone;
     },
     close,
-    /** @param {string} deviceId "" is the system's own choice */
+    /** @param {string} deviceId "" is the system default */
     async open(deviceId) {
       await close();
       const mine = opening;
@@ -89,7 +89,7 @@ export function createMicrophoneSession(results, { onLevel, onChange }) {
   };
 }
 
-// Three seconds of an open microphone.
+// Records three seconds of an open microphone.
 
 const CLIP_S = 3;
 
@@ -123,7 +123,7 @@ export function takeClip(microphone, signal) {
   });
 }
 
-// How far away the server is: the way there and back, and whether it takes WebSockets.
+// Network checks: round trips and WebSockets.
 
 const TRIES = 10;
 const TRY_LIMIT_MS = 5_000;
@@ -132,7 +132,7 @@ const TRY_LIMIT_MS = 5_000;
  * @typedef {Object} RoundTrips
  * @property {number} medianMs
  * @property {number} worstMs
- * @property {number} failed calls that got no answer
+ * @property {number} failed requests without a response
  */
 
 /** @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options] */
@@ -160,9 +160,9 @@ async function callHealth() {
 }
 
 /**
- * Opens the chat's socket and closes it; it sends nothing, so it takes no place in the queue.
+ * Opens and closes a chat socket; it sends nothing, so it is not queued.
  * @param {{url?: string, factory?: SocketFactory, now?: () => number}} [options]
- * @returns {Promise<number | null>} ms until it was open; null if it did not open
+ * @returns {Promise<number | null>} ms until it was open; null if it failed
  */
 export function measureSocket({ url, factory, now = () => performance.now() } = {}) {
   return new Promise((resolve) => {
@@ -193,7 +193,7 @@ const PAUSE_S = 0.25;
 const LEAD_S = 0.08;
 const ATTACK_S = 0.02;
 const PEAK_GAIN = 0.22;
-const NEARLY_NOTHING = 0.0001; // an exponential ramp cannot reach 0
+const NEARLY_NOTHING = 0.0001; // exponential ramps cannot reach 0
 
 /** @param {AudioContext} context @param {number} frequencyHz @param {number} pan -1 left, 1 right @param {number} startS */
 function playNote(context, frequencyHz, pan, startS) {

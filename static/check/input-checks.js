@@ -1,12 +1,11 @@
 // @ts-check
-/** The cards of microphone and camera: level, words for it, three seconds to hear oneself; the picture and its pace. */
+/** Cards of microphone (level, test recording) and camera (picture, frame rate). */
 
 import { cameraCode, openCamera } from "../duplex/lib/camera.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { reasonOf } from "../shared/coded-error.js";
 import { byId, find, on, setText } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/texts.js";
+import { onLangChange, reasonOf, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/median.js";
 import { encodeWav } from "../shared/pcm.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
@@ -17,9 +16,9 @@ import { problemResult } from "./results.js";
 /** @import { SoundPlayer } from "../shared/sound-player.js" */
 /** @import { LevelView, LevelWord, Result, Results } from "./results.js" */
 
-// The bar of the microphone's loudness, its lingering peak and the word for it.
+// Level meter of the microphone with peak hold and rating.
 
-const READER_INTERVAL_MS = 1_000; // how often a screen reader's number changes
+const READER_INTERVAL_MS = 1_000; // how often the value changes for screen readers
 const PERCENT = 100;
 
 /** @param {HTMLElement} el @param {HTMLElement} words @returns {{update: (view: LevelView) => void, clear: () => void}} */
@@ -84,9 +83,9 @@ export function mountMicrophoneCheck(results) {
     do {
       openedId = devices.micId;
       await session.open(openedId);
-    } while (session.microphone && devices.micId !== openedId); // another one was chosen meanwhile
-    if (hadFocus && session.microphone) stop.focus(); // the button that was pressed is gone
-    await devices.refresh(); // names are given only after permission
+    } while (session.microphone && devices.micId !== openedId); // another one was selected meanwhile
+    if (hadFocus && session.microphone) stop.focus(); // the pressed button is hidden now
+    await devices.refresh(); // device names require permission
   };
   const close = async () => {
     const hadFocus = document.activeElement === stop;
@@ -102,7 +101,7 @@ export function mountMicrophoneCheck(results) {
 
 /**
  * @param {ReturnType<typeof createMicrophoneSession>} session
- * @returns {{update: () => void}} call it when the microphone was opened or closed
+ * @returns {{update: () => void}} to be called when the microphone is opened or closed
  */
 function mountClipRecorder(session) {
   const record = byId("mic-record", HTMLButtonElement);
@@ -147,10 +146,10 @@ function mountClipRecorder(session) {
   };
 }
 
-// The camera's card: the picture, its size, and how many come in a second.
+// The camera's card: picture, size, frame rate.
 
-const SLOW_FPS = 8; // ours: below it a picture looks broken to the one who is seen
-const SETTLE_PICTURES = 20; // the first ones come as the camera wakes up
+const SLOW_FPS = 8; // our own limit, below which the picture looks broken
+const SETTLE_PICTURES = 20; // frames until the rate has settled
 
 /**
  * @param {Camera} camera
@@ -206,7 +205,7 @@ export function mountCameraCheck(results) {
   /** @param {unknown} error */
   const fail = (error) => {
     close();
-    // One can talk without a camera.
+    // A camera is optional.
     results.set("camera", problemResult(cameraCode(error), { state: "caution", detail: reasonOf(error) }));
   };
   const open = async () => {

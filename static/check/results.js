@@ -1,9 +1,9 @@
 // @ts-check
-/** What each check found, what the measured means for a conversation, and the report of it all. Pure. */
+/** Results of the checks, their assessment, and the report. Pure. */
 
 import { toDb } from "../shared/pcm.js";
 
-/** @import { Report } from "../home/readiness.js" */
+/** @import { StatusReport } from "../shared/page.js" */
 /** @import { RoundTrips } from "./devices.js" */
 
 /**
@@ -13,17 +13,17 @@ import { toDb } from "../shared/pcm.js";
  *
  * @typedef {Object} Result
  * @property {ResultState} state
- * @property {Phrase} [text] what was found
- * @property {Phrase} [next] what to do about it
- * @property {string} [detail] in the browser's own words
+ * @property {Phrase} [text] finding
+ * @property {Phrase} [next] next step
+ * @property {string} [detail] the browser's message
  * @property {Record<string, string | number | boolean>} [facts] for the report, by name
  *
  * @typedef {{kind: "todo" | "good" | "caution" | "bad", done: number, total: number, first: CheckId | null}} Verdict
- *   `first`: the check to look at next
+ *   `first`: the check to do next
  */
 
 export const CHECKS = /** @type {const} */ (["browser", "server", "microphone", "speaker", "echo", "camera"]);
-/** A conversation needs these; the others make it better. @type {readonly CheckId[]} */
+/** Required checks; the others are optional. @type {readonly CheckId[]} */
 export const NEEDED = ["browser", "server", "microphone", "speaker"];
 
 /** @type {Readonly<Result>} */
@@ -63,9 +63,9 @@ export function verdictOf(results) {
   return { kind: limited ? "caution" : "good", done, total, first: limited ?? null };
 }
 
-// What the browser can do, and what the pages miss where it cannot.
+// Browser features, and the effect of missing ones.
 
-/** What conversations cannot do without, and what makes them better. */
+/** Required and optional features. */
 export const ABILITIES = /** @type {const} */ ([
   { id: "microphone_access", isNeeded: true },
   { id: "audio_worklet", isNeeded: true },
@@ -106,11 +106,11 @@ export function browserResult({ isSecure, abilities }) {
   return { state: "good", text: { key: "check.browser_good" }, facts };
 }
 
-// What the measured echo means for a conversation.
+// Assessment of the echo.
 
 /** @typedef {{isHeard: boolean, levelDb: number, delayMs: number}} Echo */
 
-/** Softer than this an echo does not set off the model or the speech gate. Ours. */
+/** Level below which an echo triggers neither the model nor the speech gate. Our own limit. */
 const SOFT_DB = -30;
 
 /** @param {Echo} echo */
@@ -144,12 +144,12 @@ export function echoResult(plain, cancelled) {
   return { state: "good", text: { key: "check.echo_removed", params }, next: { key: "check.echo_removed_next" }, facts };
 }
 
-// What the microphone's loudness so far means for a conversation.
+// Assessment of the microphone's level.
 
 const ENOUGH_GOOD_MS = 800;
 const PATIENCE_MS = 6_000;
 const SILENT_KEY = "problem.silent_microphone.title";
-/** What is said when no good speech came. @type {Readonly<Record<string, string>>} */
+/** Time after which missing speech is reported. @type {Readonly<Record<string, string>>} */
 const TROUBLE_KEYS = Object.freeze({ loud: "check.mic_loud", quiet: "check.mic_quiet" });
 
 /**
@@ -157,7 +157,7 @@ const TROUBLE_KEYS = Object.freeze({ loud: "check.mic_loud", quiet: "check.mic_q
  * @param {LevelView} view
  * @param {number} openMs how long the microphone has been open
  * @param {Result["facts"]} facts
- * @returns {Result | null} null: as before
+ * @returns {Result | null} null: unchanged
  */
 export function microphoneResult(before, view, openMs, facts) {
   const wasSilent = before.text?.key === SILENT_KEY;
@@ -171,14 +171,14 @@ export function microphoneResult(before, view, openMs, facts) {
   return { state: "caution", text: { key }, next: { key: `${key}_next` }, facts };
 }
 
-// What the measured way to the server means for a conversation.
+// Assessment of the network.
 
-/** Above this an answer is noticeably late: a fifth of a unit. Ours. */
+/** Round trip from which answers are noticeably late: a fifth of a unit. Our own limit. */
 const FAR_MS = 200;
-/** Above this single pieces come too late for the player. Ours: twice its first delay. */
+/** Round trip from which single chunks are late for the player: twice its initial delay. Our own limit. */
 const UNEVEN_MS = 400;
 
-/** @param {RoundTrips} trips @param {number | null} socketMs @param {Report | null} report @returns {Result} */
+/** @param {RoundTrips} trips @param {number | null} socketMs @param {StatusReport | null} report @returns {Result} */
 export function serverResult(trips, socketMs, report) {
   const medianMs = Math.round(trips.medianMs);
   const worstMs = Math.round(trips.worstMs);
@@ -205,12 +205,12 @@ export function serverResult(trips, socketMs, report) {
   return { state: "good", text: { key: "check.server_good", params }, facts };
 }
 
-// Writes a plain-text report for somebody who helps.
+// Plain-text report for support.
 
 /**
  * @typedef {Object} ReportSection
  * @property {string} name
- * @property {string} state in words
+ * @property {string} state as text
  * @property {string} text
  * @property {Record<string, string | number | boolean>} facts
  */
@@ -226,31 +226,31 @@ export function reportText(title, head, sections) {
   return `${lines.join("\n")}\n`;
 }
 
-// Turns the microphone's levels into a bar, a peak that lingers, and a word.
+// Level meter: bar, peak hold and rating.
 
 /** @typedef {"waiting" | "silent" | "quiet" | "good" | "loud"} LevelWord */
 
 /**
  * @typedef {Object} LevelView
  * @property {number} bar 0 to 1
- * @property {number} hold 0 to 1, the highest of late
+ * @property {number} hold 0 to 1, recent peak
  * @property {number} peakDb dB of full scale
  * @property {LevelWord} word
- * @property {number} goodMs how long good speech was heard in all
+ * @property {number} goodMs total duration of good speech
  */
 
 export const FLOOR_DB = -60;
 const HOLD_MS = 1_200;
 const HOLD_FALL_DB_PER_S = 30;
 const BAR_FALL_DB_PER_S = 60;
-const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the word
+const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the rating
 const SILENT_AFTER_MS = 2_000;
 /** Of speech, RMS over 50 ms; ours, by ear with a laptop's microphone. */
 const HEARD_DB = -50;
 const GOOD_DB = -36;
 /** A sample this close to full scale is cut off. */
 const CLIPPED_PEAK = 0.985;
-/** So many pieces with one in the window: a single click is no loud speaker. */
+/** Number of clipped levels in the window that count as too loud; a single click does not. */
 const CLIPPED_PIECES = 6;
 
 /** @param {number} db */

@@ -1,24 +1,23 @@
 // @ts-check
-/** The cards of speaker and echo: a melody that one should hear, chirps that the microphone should not. */
+/** Cards of speaker (melody), echo (chirps), network and browser. */
 
 import { untilRunning } from "../duplex/lib/audio-context.js";
 import { createCapture } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/echo-test.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { CodedError, codeOf } from "../shared/coded-error.js";
 import { byId, find, on } from "../shared/dom.js";
-import { t } from "../shared/texts.js";
+import { CodedError, codeOf, t } from "../shared/texts.js";
 import { html, icon, mountView } from "../shared/lit.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";
 
-/** @import { Report } from "../home/readiness.js" */
+/** @import { StatusReport } from "../shared/page.js" */
 /** @import { Results } from "./results.js" */
 
-/** `setSinkId` is not in every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
+/** `setSinkId` is not supported by every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
 
-/** No sound card, or a browser that waits for a gesture. */
+/** Expires without an audio device, or if the browser waits for a gesture. */
 const START_LIMIT_MS = 3_000;
 
 /** @param {string} speakerId */
@@ -79,7 +78,7 @@ export function mountSpeakerCheck(results) {
   return { start: listen, speakerId: () => devices.speakerId };
 }
 
-// The echo's card: chirps are played without and with the browser's echo cancellation.
+// The echo's card: chirps are played with and without the browser's echo cancellation.
 
 const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
 
@@ -111,7 +110,7 @@ async function measure({ micId, speakerId, echoCancellation }) {
 /**
  * @param {Results} results
  * @param {{micId: () => string, speakerId: () => string, beforeStart: () => Promise<void>}} options
- *   `beforeStart` frees the microphone
+ *   `beforeStart` releases the microphone
  */
 export function mountEchoCheck(results, { micId, speakerId, beforeStart }) {
   const start = byId("echo-start", HTMLButtonElement);
@@ -133,9 +132,9 @@ export function mountEchoCheck(results, { micId, speakerId, beforeStart }) {
   on(start, "click", () => void run());
 }
 
-// The cards that need no permission: the way to the server, and what the browser can do.
+// Cards that need no permission: network and browser.
 
-/** @param {Results} results @param {() => Report | null} latestReport @returns {{run: () => Promise<void>}} */
+/** @param {Results} results @param {() => StatusReport | null} latestReport @returns {{run: () => Promise<void>}} */
 export function mountServerCheck(results, latestReport) {
   const again = byId("server-again", HTMLButtonElement);
   const progress = byId("server-progress", HTMLProgressElement);

@@ -1,5 +1,5 @@
 // @ts-check
-/** The sentence on top that sums it all up, a step for each check, its card, and the report. */
+/** Summary, steps, cards and report of the checks. */
 
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
@@ -12,7 +12,7 @@ import { CHECKS, reportText, verdictOf } from "./results.js";
 
 const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
-/** What the large button can lead to. @type {ReadonlySet<string>} */
+/** Checks that the main button can start. @type {ReadonlySet<string>} */
 const GUIDED = new Set(["speaker"]);
 
 /** @param {Results} results */
@@ -42,7 +42,7 @@ const steps = (results) =>
     </li>`;
   });
 
-/** What the large button leads to. @param {Results} results */
+/** Label of the main button. @param {Results} results */
 function beginWords(results) {
   const { kind, done, first } = verdictOf(results);
   const isGuiding = kind === "todo" && done > 0 && first !== null && GUIDED.has(first);
@@ -72,7 +72,7 @@ export function mountVerdict(results) {
     begin.hidden = !talk.hidden;
     drawBegin();
     drawSteps();
-    // What is marked to be copied by hand stays as it is.
+    // A selected report is not redrawn, so that it can be copied.
     const marked = getSelection();
     const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);
     if (!isMarked) setText(report, writeReport(results));
@@ -82,7 +82,7 @@ export function mountVerdict(results) {
       await navigator.clipboard.writeText(writeReport(results));
       toast(t("check.report_copied"));
     } catch {
-      // Refused, or the page is not secure: the text is shown, to be marked and copied by hand.
+      // Rejected, or the page is not secure: the text is selected for manual copying.
       byId("report-panel", HTMLDetailsElement).open = true;
       report.focus();
       getSelection()?.selectAllChildren(report);
@@ -93,7 +93,7 @@ export function mountVerdict(results) {
   onLangChange(draw);
   draw();
   return {
-    /** @param {string} route of the page to talk on; "" if there is none */
+    /** @param {string} route of the call page; "" if there is none */
     setTalkRoute(route) {
       canTalk = route !== "";
       if (canTalk) talk.href = route;
@@ -102,7 +102,7 @@ export function mountVerdict(results) {
   };
 }
 
-// What is the same on every card: the badge on top and the finding below.
+// Common parts of the cards: badge and finding.
 
 /** @param {Result} result */
 function finding({ state, text, next, detail }) {

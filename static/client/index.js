@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * The client as one module, for node and for pages of one's own: the sessions that our own pages hold. Device.
+ * The client as one module, for node and other pages: the sessions of our own pages. Device.
  *
- * `scripts/build_pages.mjs` makes one file of it, which every server has at /static/client/index.js.
+ * `scripts/build_pages.mjs` bundles it into one file, served at /static/client/index.js.
  */
 
 import { DuplexSession } from "../duplex/lib/duplex-session.js";
@@ -28,7 +28,7 @@ export { DuplexSession, HalfDuplexSession, StreamingChat, base64ToFloats, encode
 
 const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
 
-/** A session that ended before it was expected to; `reason.code` says why. */
+/** A session that ended unexpectedly; `reason.code` says why. */
 export class SessionEndedError extends Error {
   /** @param {EndReason} reason */
   constructor(reason) {
@@ -38,16 +38,16 @@ export class SessionEndedError extends Error {
   }
 }
 
-/** A server. Nothing is connected before a session is started. */
+/** A server. No connection is made before a session is started. */
 export class Client {
-  /** @param {string | URL} [url] Of the gateway; a page's own server needs none. */
+  /** @param {string | URL} [url] URL of the gateway; default: the page's own server. */
   constructor(url = globalThis.location?.href) {
     this.origin = new URL(url).origin;
   }
 
   /**
    * A call in which both may speak at once.
-   * @param {Partial<DuplexSessionOptions> & {withPictures?: boolean}} [options] `withPictures` chooses the queue.
+   * @param {Partial<DuplexSessionOptions> & {withPictures?: boolean}} [options] `withPictures` selects the queue.
    */
   duplex({ withPictures = false, ...options } = {}) {
     const idPrefix = withPictures ? "omni" : "adx";
@@ -67,11 +67,11 @@ export class Client {
 }
 
 /**
- * Play a recording to the model: each second is sent once the one before it is answered.
+ * Plays a recording to the model: each second is sent once the previous one has been answered.
  * @param {DuplexSession} session Not started; closed at the end.
  * @param {Float32Array} samples Mono, 16 kHz.
  * @param {Partial<DuplexStart> & {pictures?: readonly string[], restS?: number}} [how] Pictures as Base64, one for each
- *   second; `restS` silent seconds behind the recording, for the answer.
+ *   second; `restS` seconds of silence after the recording, for the answer.
  * @returns {AsyncGenerator<DuplexEvents["result"], void, void>}
  * @throws {SessionEndedError} the server ended it
  */
@@ -99,7 +99,7 @@ export async function* play(session, samples, { pictures = [], restS = 5, system
  * @template {"prepared" | "result"} Type
  * @param {DuplexSession} session
  * @param {Type} type
- * @returns {Promise<DuplexEvents[Type] | null>} null where the socket broke: what was sent may be lost
+ * @returns {Promise<DuplexEvents[Type] | null>} null where the socket was lost: what was sent may be lost
  */
 function next(session, type) {
   return new Promise((resolve, reject) => {
@@ -117,8 +117,8 @@ function next(session, type) {
 }
 
 /**
- * Samples of a WAV file that the server can hear: 16 bit, mono, 16 kHz.
+ * Samples of a WAV file in the server's format: 16 bit, mono, 16 kHz.
  * @param {Uint8Array} file
- * @throws {RangeError} it is of another kind
+ * @throws {RangeError} unsupported format
  */
 export const readWav = (file) => samplesOf(file, RATE_HZ);

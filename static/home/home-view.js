@@ -1,26 +1,25 @@
 // @ts-check
-/** The parts of the home page that follow the server, the devices and this browser's conversations. */
+/** Views of the home page that depend on server, devices and stored conversations. */
 
 import { formatDateTime } from "../shared/formats.js";
 import { phraseText, t } from "../shared/texts.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
-import { fetchNote } from "../shared/notice.js";
-import { appTitle } from "../shared/page.js";
-import { appLook, chooseStart, firstObstacle, isKnownApp } from "./readiness.js";
+import { modelNote } from "../shared/notice.js";
+import { appLook, appTitle, chooseStart, isKnownApp } from "../shared/apps.js";
+import { firstObstacle } from "./readiness.js";
 
-/** @import { App } from "../shared/page.js" */
+/** @import { App } from "../shared/apps.js" */
 /** @import { RecentSession } from "../shared/recent-sessions.js" */
 /** @import { BrowserFacts, Line } from "./readiness.js" */
 
 const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];
 const LINE_ICONS = { secure: "lock", microphone: "mic", camera: "camera", worker: "server", queue: "people", model: "sparkle" };
 const STATE_ICONS = { asking: "clock", good: "check", caution: "info", bad: "warning" };
-const MOST_SUGGESTIONS = 6;
-/** Tells a live page to begin without a second press. */
+/** Makes a live page start the call at once. */
 const START_QUERY = "?start=1";
 const STARTS_BY_ITSELF = new Set(["audio_duplex"]);
 
-/** @param {App[] | null} apps null: the server was not reached */
+/** @param {App[] | null} apps null: the server could not be reached */
 export function heroButtons(apps) {
   const { primary, secondary } = chooseStart(apps ?? []);
   if (primary === null) return html`<p class="soft">${t(apps === null ? "home.apps_unknown" : "home.apps_none")}</p>`;
@@ -39,7 +38,7 @@ export function heroButtons(apps) {
     >${others}`;
 }
 
-/** Says below the buttons whether it will work. @param {Line[]} lines */
+/** Summary below the buttons. @param {Line[]} lines */
 export function heroSummary(lines) {
   const obstacle = firstObstacle(lines);
   const needsLink = obstacle !== null && obstacle.state !== "asking";
@@ -47,23 +46,15 @@ export function heroSummary(lines) {
     ><a href="#works" ?hidden=${!needsLink}>${t("home.what_to_do")}</a>`;
 }
 
-/** Says that a demonstration model is loaded, what it understands, what is to follow. @param {Http.ServiceStatus} status */
-export function modelNote(status) {
-  const { kind, name, try_saying: sentences } = /** @type {NonNullable<Http.ServiceStatus["model"]>} */ (status.model);
-  const suggestions = (sentences ?? []).slice(0, MOST_SUGGESTIONS);
-  return html`${icon("info")}
-    <div class="stack-tight">
-      <p><strong>${t(`home.model_${kind}`, { name })}</strong> ${t(`home.model_${kind}_next`)}</p>
-      ${
-        suggestions.length > 0
-          ? html`<p class="label">${t("home.try_saying")}</p>
-              <ul class="suggestions">
-                ${suggestions.map((sentence) => html`<li>${t("home.quoted", { sentence })}</li>`)}
-              </ul>`
-          : nothing
-      }
-      ${fetchNote(status)}
-    </div>`;
+/** @param {Http.ServiceStatus} status @param {App[]} apps the enabled ones */
+export function demonstrationNote(status, apps) {
+  const call = apps.find(({ app_id: id }) => STARTS_BY_ITSELF.has(id));
+  /** @param {string} sentence */
+  const chip = (sentence) =>
+    call
+      ? html`<a class="pill" href="${call.route}?say=${encodeURIComponent(sentence)}">${icon("speaker")}${sentence}</a>`
+      : html`<span class="pill">${sentence}</span>`;
+  return modelNote(status, { chip, more: t("model_note.configure") });
 }
 
 /** @param {App[]} apps */
@@ -86,7 +77,7 @@ export const appCards = (apps) =>
     },
   );
 
-/** @param {App[]} apps those we know */
+/** @param {App[]} apps the known ones */
 export const comparison = (apps) =>
   html`<thead>
       <tr>
@@ -125,7 +116,7 @@ export const readiness = (lines) =>
       </li>`,
   );
 
-/** What screen readers hear of it. @param {Line[]} lines */
+/** Announcement for screen readers. @param {Line[]} lines */
 export const readinessNews = (lines) => lines.map(({ id, text }) => `${t(`home.line_${id}`)}: ${phraseText(text)}`).join(" ");
 
 /** @param {readonly RecentSession[]} sessions */
@@ -142,9 +133,9 @@ export const recentCards = (sessions) =>
       </li>`,
   );
 
-// Finds out, without asking the visitor for anything, which devices the browser has and allows.
+// Detects available and permitted devices without prompting the visitor.
 
-/** @returns {BrowserFacts} what is known at once */
+/** @returns {BrowserFacts} facts that are known at once */
 export function firstFacts() {
   const unknown = /** @type {const} */ ({ permission: "unknown", count: null });
   return {
@@ -155,7 +146,7 @@ export function firstFacts() {
   };
 }
 
-/** @param {"microphone" | "camera"} name @returns {Promise<PermissionStatus | null>} null where the browser does not tell */
+/** @param {"microphone" | "camera"} name @returns {Promise<PermissionStatus | null>} null if the browser does not tell */
 async function permissionOf(name) {
   try {
     return await navigator.permissions.query({ name: /** @type {PermissionName} */ (name) });
@@ -164,7 +155,7 @@ async function permissionOf(name) {
   }
 }
 
-/** @param {(facts: BrowserFacts) => void} listener called at once and with every change */
+/** @param {(facts: BrowserFacts) => void} listener called at once and on every change */
 export async function watchDevices(listener) {
   const first = firstFacts();
   listener(first);

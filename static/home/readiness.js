@@ -1,12 +1,12 @@
 // @ts-check
-/** What the home page works out: is everything ready, and which app to begin with. Pure. */
+/** Readiness of browser, devices and server for a conversation. Pure. */
 
-/** @import { App, StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/page.js" */
 
 /**
  * @typedef {"asking" | "good" | "caution" | "bad"} LineState
  * @typedef {{key: string, params?: Record<string, string | number>, n?: number}} Phrase
- *   `n` asks for the form of the text that fits a number
+ *   `n` selects the plural form
  * @typedef {"secure" | "microphone" | "camera" | "worker" | "queue" | "model"} LineId
  *
  * @typedef {Object} Line
@@ -20,11 +20,10 @@
  * @typedef {{permission: Permission, count: number | null}} DeviceFacts `count` null until it is known
  *
  * @typedef {Object} BrowserFacts
- * @property {boolean} isSecure the page may use microphone and camera
- * @property {boolean} isSupported the browser can use them at all
+ * @property {boolean} isSecure the page is in a secure context
+ * @property {boolean} isSupported the browser supports microphone capture
  * @property {DeviceFacts} microphone
  * @property {DeviceFacts} camera
- * @typedef {StatusReport} Report
  */
 
 const PERCENT = 100;
@@ -45,7 +44,7 @@ function secureLine({ isSecure, isSupported }) {
 function deviceLine(id, facts) {
   const { permission, count } = facts[id];
   const prefix = id === "camera" ? "camera_" : "";
-  const worst = id === "camera" ? "caution" : "bad"; // without a camera one can still talk
+  const worst = id === "camera" ? "caution" : "bad"; // voice works without a camera
   if (!facts.isSecure || !facts.isSupported) {
     return { id, state: worst, text: { key: "home.device_locked" } };
   }
@@ -56,7 +55,7 @@ function deviceLine(id, facts) {
   return { id, state: "good", text: { key: `home.${id}_found` }, next: { key: "home.will_ask" } };
 }
 
-/** @param {Report | null} report @returns {Line} */
+/** @param {StatusReport | null} report @returns {Line} */
 function workerLine(report) {
   if (report === null) return { id: "worker", state: "asking", text: { key: "home.asking" } };
   const { status, isReached } = report;
@@ -76,7 +75,7 @@ function workerLine(report) {
   return { id: "worker", state: "caution", text, next: { key: "problem.worker_loading.next" }, ...known };
 }
 
-/** @param {Report | null} report @param {number | null} waitS @param {(seconds: number) => string} clock @returns {Line} */
+/** @param {StatusReport | null} report @param {number | null} waitS @param {(seconds: number) => string} clock @returns {Line} */
 function queueLine(report, waitS, clock) {
   if (report === null) return { id: "queue", state: "asking", text: { key: "home.asking" } };
   const { status, isReached } = report;
@@ -94,26 +93,25 @@ function queueLine(report, waitS, clock) {
   return { id: "queue", state: "good", text: { key: "home.queue_empty" } };
 }
 
-/** @param {Report | null} report @returns {Line} */
+/** @param {StatusReport | null} report @returns {Line} */
 function modelLine(report) {
   if (report === null) return { id: "model", state: "asking", text: { key: "home.asking" } };
   const model = report.status?.model;
-  if (!model) return { id: "model", state: "caution", text: { key: "home.model_none" } };
+  if (!model) return { id: "model", state: "caution", text: { key: "model_note.none" } };
   const params = { name: model.name };
   if (model.kind === "unknown") {
-    const next = { key: "home.model_unknown_next" };
-    return { id: "model", state: "caution", text: { key: "home.model_unknown", params }, next };
+    return { id: "model", state: "caution", text: { key: "model_note.loaded", params }, next: { key: "model_note.unknown" } };
   }
-  if (!model.is_demonstration) return { id: "model", state: "good", text: { key: "home.model_full", params } };
-  // What to do about it stands in the note above the cards.
-  return { id: "model", state: "caution", text: { key: `home.model_${model.kind}`, params } };
+  if (!model.is_demonstration) return { id: "model", state: "good", text: { key: "model_note.loaded", params } };
+  // The note above describes its abilities.
+  return { id: "model", state: "caution", text: { key: "model_note.loaded", params } };
 }
 
 /**
  * @param {BrowserFacts} facts
- * @param {Report | null} report null until the server was asked
+ * @param {StatusReport | null} report null until the first report
  * @param {number | null} waitS
- * @param {(seconds: number) => string} clock writes a duration
+ * @param {(seconds: number) => string} clock formats a duration
  */
 export function readinessLines(facts, report, waitS, clock) {
   return [
@@ -126,10 +124,10 @@ export function readinessLines(facts, report, waitS, clock) {
   ];
 }
 
-/** What stops a conversation; the model and the camera do not. @type {ReadonlySet<LineId>} */
+/** Lines that prevent a conversation; model and camera do not. @type {ReadonlySet<LineId>} */
 const DECISIVE = new Set(["secure", "microphone", "worker", "queue"]);
 
-/** The one line worth a visitor's attention, or null if a conversation can begin. @param {Line[]} lines @returns {Line | null} */
+/** The most severe obstacle, or null if a conversation can start. @param {Line[]} lines @returns {Line | null} */
 export function firstObstacle(lines) {
   const decisive = lines.filter(({ id }) => DECISIVE.has(id));
   const worst = ["bad", "caution", "asking"].find((wanted) => decisive.some(({ state }) => state === wanted));
@@ -137,9 +135,9 @@ export function firstObstacle(lines) {
 }
 
 /**
- * How long a newcomer would wait, or null if it is not known.
+ * Estimated wait of a new conversation; null if unknown.
  * @param {Http.ServiceStatus} status
- * @param {{estimated_wait_s: number}[]} waiting those in line, first to last
+ * @param {{estimated_wait_s: number}[]} waiting queued tickets, first to last
  * @param {{estimated_remaining_s?: number | null}[]} running
  * @returns {number | null} seconds
  */
@@ -149,57 +147,4 @@ export function expectedWaitS(status, waiting, running) {
   if (last) return last.estimated_wait_s;
   const rests = running.map((task) => task.estimated_remaining_s).filter((rest) => typeof rest === "number");
   return rests.length > 0 ? Math.min(...rests) : null;
-}
-
-// What is offered on the home page, and which way to talk is offered first.
-
-/**
- * @typedef {Object} AppLook
- * @property {string} icon
- * @property {readonly string[]} needs devices, as home.need_* names them
- * @property {string} startKey what the button says that begins it
- */
-
-/** @type {Readonly<Record<string, AppLook>>} */
-const LOOKS = Object.freeze({
-  audio_duplex: { icon: "wave", needs: ["microphone", "headphones"], startKey: "home.start_talking" },
-  omni: { icon: "camera", needs: ["microphone", "camera"], startKey: "home.start_video" },
-  half_duplex_audio: { icon: "turns", needs: ["microphone"], startKey: "home.start_talking" },
-  turnbased: { icon: "chat", needs: ["nothing"], startKey: "home.start_chat" },
-});
-const UNKNOWN_LOOK = Object.freeze({ icon: "sparkle", needs: [], startKey: "home.start_other" });
-
-/** The order in which apps are offered; one we do not know comes last. */
-const ORDER = Object.keys(LOOKS);
-/** First what is a conversation without any further device. */
-const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];
-
-/** @param {string} appId @returns {AppLook} */
-export function appLook(appId) {
-  return LOOKS[appId] ?? UNKNOWN_LOOK;
-}
-
-/** @param {string} appId */
-export function isKnownApp(appId) {
-  return appId in LOOKS;
-}
-
-/** @param {string} appId */
-function rank(appId) {
-  const place = ORDER.indexOf(appId);
-  return place < 0 ? ORDER.length : place;
-}
-
-/** @param {readonly App[]} apps @returns {App[]} */
-export function inOrder(apps) {
-  return [...apps].sort((one, other) => rank(one.app_id) - rank(other.app_id));
-}
-
-/** @param {readonly App[]} apps those that are switched on @returns {{primary: App | null, secondary: App[]}} */
-export function chooseStart(apps) {
-  const byId = new Map(apps.map((app) => [app.app_id, app]));
-  const first = PRIMARY.find((id) => byId.has(id));
-  const primary = (first && byId.get(first)) || apps[0] || null;
-  const secondary = ["omni", "turnbased"].flatMap((id) => byId.get(id) ?? []).filter((app) => app !== primary);
-  return { primary, secondary };
 }

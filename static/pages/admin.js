@@ -25,12 +25,12 @@ import { failureText } from "../admin/admin-texts.js";
  * @typedef {Object} Context what a section works with
  * @property {AdminApi} api
  * @property {Page} page
- * @property {HTMLElement} el what the section's view is rendered in
- * @property {() => void} draw renders it anew
- * @property {() => Promise<void>} after brings it and the badges up to date; the next look says what failed
+ * @property {HTMLElement} el container of the section's view
+ * @property {() => void} draw redraws it
+ * @property {() => Promise<void>} after refreshes it and the badges; errors are reported by the next refresh
  *
  * @typedef {Object} Section
- * @property {() => unknown} view what is known, as a template
+ * @property {() => unknown} view template of the current data
  * @property {() => Promise<void>} refresh
  * @property {number} [pauseMs] between two refreshes
  * @property {() => void} [onHide]
@@ -95,7 +95,7 @@ async function enter() {
   await desk.refresher?.now();
 }
 
-/** Takes the token of the link that the start of the server shows, and out of the address bar. */
+/** Reads the token of the link that the server prints at start, and removes it from the address bar. */
 function takeLinkedToken() {
   const token = location.hash.startsWith(TOKEN_MARK) ? decodeURIComponent(location.hash.slice(TOKEN_MARK.length)) : "";
   if (token !== "") history.replaceState(null, "", location.pathname);
@@ -108,7 +108,7 @@ async function signIn(token) {
   await enter();
 }
 
-/** The server does not take us for an administrator any more. */
+/** Called when the server no longer accepts the login. */
 async function leave() {
   if (!desk.isIn) return;
   desk.isIn = false;
@@ -150,7 +150,7 @@ function draw(id) {
   render(view, byId(`section-${id}`, HTMLElement));
 }
 
-/** Brings the section that is shown up to date; never throws. */
+/** Refreshes the current section; never throws. */
 async function refresh() {
   if (!desk.isIn) return;
   const id = desk.current;
@@ -171,7 +171,7 @@ function report() {
   } else if (!isRefusal(desk.failure)) {
     console.info(desk.failure);
     setText(freshness, failureText(desk.failure, desk.current));
-    // Said once, not with every try.
+    // Shown once, not with every attempt.
     const problem = /** @type {Error & {code?: string}} */ (desk.failure);
     if (place.dataset.code !== (problem.code ?? "internal")) notice.show(problem, { kind: "caution" });
   }
@@ -204,7 +204,7 @@ onLangChange(() => {
   for (const id of mounted.keys()) draw(id);
   void desk.refresher?.now();
 });
-page.show(); // what is not shown cannot have the focus
+page.show(); // hidden elements cannot be focused
 if (linked === "") await enter();
 else await signIn(linked).catch(() => login.show({ kind: "token", isSignedOut: false }));
 page.ready();

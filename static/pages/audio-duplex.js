@@ -1,16 +1,16 @@
 // @ts-check
-/** Voice call: talk with the model as on the telephone. */
+/** Voice call: full duplex with audio. */
 
-import { byId, on } from "../shared/dom.js";
+import { byId } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { late, loadInSpareTime } from "../shared/late.js";
+import { loadInSpareTime } from "../shared/late.js";
 import { startPage } from "../shared/page.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.js";
+import { duplexParts, loadCall, loadSoundFiles, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { mountCallRecorder } from "../duplex/ui/after-call.js";
-import { mountDuplexSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
+import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
 import { DUPLEX_FIELDS, duplexConfigOf, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
@@ -18,7 +18,6 @@ import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js"
 
 /** @import { LiveSource } from "../../types/duplex.js" */
 
-const loadSoundFile = late(() => import("../duplex/lib/file-source.js"));
 const CHUNK_SAMPLES = 16_000; // one second
 const LENGTH_PENALTY = 1.05;
 
@@ -35,7 +34,7 @@ const store = new SettingsStore(
   localStorage,
 );
 const source = mountSourceChoice(byId("source", HTMLElement), store);
-const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store });
+const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store, say });
 
 const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
   prefix: "audio_duplex",
@@ -49,8 +48,8 @@ async function openSource() {
   const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
   const sound = source.sound();
   fileProgress.hidden = store.get("source") === "mic";
-  if (store.get("source") === "mic" || !sound) return (await loadCallSound()).openMicrophone(microphone);
-  const { openSoundFile } = await loadSoundFile();
+  if (store.get("source") === "mic" || !sound) return suggestions.openMicrophone(microphone);
+  const { openSoundFile } = await loadSoundFiles();
   return openSoundFile({
     sound,
     microphone,
@@ -70,7 +69,7 @@ const call = duplexCall({
   openSource,
 });
 
-/** Not in the middle of a file: that would begin anew. */
+/** Not during a file, which would restart. */
 function reopenMicrophone() {
   if (store.get("source") === "mic") void call.reopenSource();
 }
@@ -79,9 +78,8 @@ async function start() {
   if (store.get("source") !== "mic" && !source.sound()) return source.askForFile();
   await prompt.ready;
   const { systemPrompt, prepare } = prompt.given();
-  void voiceGate.update(store.get("barge_gate") === "silero");
   await call.start({ systemPrompt, prepare: { ...prepare, transcribe: store.get("captions"), config: duplexConfigOf(store) } });
-  void devices.refresh(); // browsers name devices only after permission
+  void devices.refresh(); // device names require permission
 }
 
 const view = mountLiveView(call, {
@@ -90,25 +88,32 @@ const view = mountLiveView(call, {
   modelName,
 });
 
+const suggestions = mountSuggestions(call, {
+  start: view.start,
+  type: (sentence) => call.session?.sendText(sentence),
+  onSpoken: view.addCaption,
+});
+
+/** @param {string} sentence */
+function say(sentence) {
+  if (!call.isActive) store.set("source", "mic");
+  suggestions.say(sentence);
+}
+
 mountCallRecorder(byId("after-call", HTMLElement), call, { appType: "audio_duplex", isOn: () => store.get("record") });
-const voiceGate = mountVoiceGate(call);
 call.on("ended", () => (fileProgress.hidden = true));
 
-let hadHeadphones = store.get("headphones");
-on(store, "change", () => {
-  call.applySettings();
-  void voiceGate.update(store.get("barge_gate") === "silero" && call.isActive);
-  if (hadHeadphones === store.get("headphones")) return;
-  hadHeadphones = store.get("headphones");
-  reopenMicrophone();
-});
+followSettings(call, store, reopenMicrophone);
 
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
 loadInSpareTime(view.loadInstruments, loadCall);
 
-// Whoever pressed "Start talking" on the home page has pressed enough; a reload does not call again.
-if (new URLSearchParams(location.search).has("start")) {
+// The home page's button and suggestions start a call at once; a reload does not start another.
+const query = new URLSearchParams(location.search);
+if (query.has("start") || query.has("say")) {
   history.replaceState(null, "", location.pathname);
-  if (isSecureContext) start().catch(toastProblem);
+  const sentence = query.get("say");
+  if (sentence) say(sentence);
+  else if (isSecureContext) void view.start();
 }

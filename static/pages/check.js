@@ -5,16 +5,16 @@ import { mountCheckCard, mountVerdict } from "../check/verdict-view.js";
 import { mountCameraCheck, mountMicrophoneCheck } from "../check/input-checks.js";
 import { mountBrowserCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/sound-checks.js";
 import { CHECKS, Results, verdictOf } from "../check/results.js";
-import { chooseStart } from "../home/readiness.js";
+import { chooseStart } from "../shared/apps.js";
 import { byId, on } from "../shared/dom.js";
 import { startPage } from "../shared/page.js";
 
-/** @import { Report } from "../home/readiness.js" */
+/** @import { StatusReport } from "../shared/page.js" */
 
 const page = await startPage({ titleKey: "nav.check" });
 
 const results = new Results();
-const latest = { report: /** @type {Report | null} */ (null) };
+const latest = { report: /** @type {StatusReport | null} */ (null) };
 for (const id of CHECKS) mountCheckCard(byId(id, HTMLElement), id, results);
 const verdict = mountVerdict(results);
 mountBrowserCheck(results);
@@ -40,6 +40,6 @@ page.onStatus((report) => {
   void server.run();
 });
 
-const { primary } = chooseStart(await page.apps);
+const { primary } = chooseStart((await page.apps) ?? []);
 verdict.setTalkRoute(primary?.route ?? "");
 page.ready();

@@ -1,33 +1,32 @@
 // @ts-check
-/** Wires the half-duplex page: speak, pause, hear the answer, turn by turn. */
+/** Voice turns: half duplex. */
 
-import { HALF_PARTS, loadCallSound, loadHalfCall } from "../duplex/lib/call-parts.js";
+import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
-import { warningOf } from "../duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../duplex/lib/half-settings.js";
-import { onLangChange } from "../shared/texts.js";
+import { problemOfDevice } from "../duplex/lib/call-state.js";
+import { halfConfigOf, makeHalfSettings } from "../duplex/lib/call-settings.js";
 import { mountAfterCall } from "../duplex/ui/after-call.js";
-import { mountCallNotes, mountHalfControls, mountHalfFigures, mountHalfStage, mountHalfTurns } from "../duplex/ui/half-view.js";
+import { mountCallView } from "../duplex/ui/call-view.js";
+import { halfButtons, mountHalfFigures, mountHalfTurns } from "../duplex/ui/half-view.js";
 import { mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
-import { mountModelNote, mountQueueBanner, problemOfStatus } from "../duplex/ui/call-notes.js";
+import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";
 import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
+import { toastProblem } from "../shared/notice.js";
 import { startPage } from "../shared/page.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
-import { claimTab, tabStateOf } from "../shared/tab-state.js";
 
-/** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { TtsVoice } from "../shared/ref-audio-player.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_DELAY_MS = 200;
 const METER_TICK_MS = 50;
 
-const page = await startPage({ titleKey: "half.title" });
+const page = await startPage({ titleKey: "app.half_duplex_audio.title" });
 const el = (/** @type {string} */ id) => byId(id, HTMLElement);
 const limits = voiceLimits(page.defaults);
 const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
@@ -35,8 +34,7 @@ const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {}
 const call = halfDuplexCall({
   parts: HALF_PARTS,
   settings: () => ({ playbackDelayMs: page.defaults?.playback_delay_ms ?? DEFAULT_DELAY_MS, speakerId: devices.speakerId }),
-  openSource: async () =>
-    (await loadCallSound()).openMicrophone({ deviceId: devices.micId || undefined, chunkSamples: HALF_CHUNK_SAMPLES }),
+  openSource: () => suggestions.openMicrophone({ deviceId: devices.micId || undefined, chunkSamples: HALF_CHUNK_SAMPLES }),
   getMaxSessionS: () => page.defaults?.half_duplex.max_session_s ?? 0,
 });
 
@@ -65,25 +63,16 @@ const presets = mountPresetSelector(el("presets"), {
 
 // The call.
 const levels = () => call.levels();
-const notes = mountCallNotes(
-  { problem: el("problem"), note: el("note") },
-  { restart: () => void start(), reconnect: () => void call.reopenSource() },
-);
-const drawStage = mountHalfStage(el("stage"), call);
 const drawTurns = mountHalfTurns(el("turns"), call);
 const wave = mountHalfWave(el("wave"), { levels, state: () => call.state });
 const drawFigures = mountHalfFigures(el("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
 const meterIn = mountLevelMeter(el("meter-in"), { labelKey: "common.you", iconName: "mic", kind: "listen" });
 const meterOut = mountLevelMeter(el("meter-out"), { labelKey: "common.model", iconName: "speaker", kind: "speak" });
-const after = mountAfterCall(el("after"), { appType: "half_duplex_audio", replayKey: "half.replay" });
-const queue = mountQueueBanner(el("queue"), { onCancel: () => call.stop() });
-const drawControls = mountHalfControls(el("controls"), call, () => void start());
+const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
 
 async function start() {
-  notes.clear();
   after.update(null);
   wave.clear();
-  queue.unlock();
   await presets.ready;
   const items = contentToWire(content.items);
   await call.start({
@@ -94,33 +83,18 @@ async function start() {
   });
 }
 
-const tab = claimTab();
-/** @type {QueuePlace | null} */
-let place = null;
-
-function update() {
-  const { state } = call;
-  drawStage();
-  drawControls();
-  drawTurns();
-  drawFigures();
-  document.documentElement.dataset.call = call.devices.isStarting ? "connecting" : state.phase;
-  tab.show(tabStateOf(state), state.queue ? `(${state.queue.position}) ` : undefined);
-  if (state.queue === place) return;
-  place = state.queue;
-  queue.update(place);
-}
-
-call.on("state", update);
-call.on("devices", update);
-call.on("assigned", () => queue.playTurn());
-call.on("prepared", () => queue.playReady());
+const view = mountCallView(call, {
+  start: () => start().catch(toastProblem),
+  moreButtons: () => halfButtons(call),
+  draw() {
+    drawTurns();
+    drawFigures();
+    el("model-note").inert = call.isActive; // half duplex has no text input during a call
+  },
+});
+const suggestions = mountSuggestions(call, { start: view.start, type: () => undefined });
 call.on("opened", () => void devices.refresh());
-call.on("problem", notes.show);
-call.on("warning", ({ code, message }) => notes.show({ ...warningOf(code), message, kind: "caution" }));
-call.on("solved", ({ code }) => notes.solve(code));
 call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
-onLangChange(() => tab.setTitle(document.title));
 setInterval(() => {
   const { inputRms, outputRms } = levels();
   const nowMs = performance.now();
@@ -140,12 +114,10 @@ const devices = mountAudioDeviceSelector(el("devices"), {
   onChange: (kind) => void (kind === "mic" ? call.reopenSource() : call.applySettings()),
 });
 mountLateHelp("half-duplex");
-mountModelNote(el("model-note"), page);
+mountModelNote(el("model-note"), page, suggestions.say);
 
-page.onStatus((report) => {
-  if (!call.isActive) notes.showStatus(problemOfStatus(report));
-});
-if (!isSecureContext) notes.show({ code: "insecure_context", message: "", kind: "bad", steps: [] });
-update();
+mountServiceNote(el("service-note"), page);
+if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
+view.update();
 page.ready();
 loadInSpareTime(loadHalfCall);

@@ -1,31 +1,32 @@
 // @ts-check
 /** Home. */
 
-import { expectedWaitS, firstObstacle, inOrder, isKnownApp, readinessLines } from "../home/readiness.js";
+import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.js";
 import { firstFacts, watchDevices } from "../home/home-view.js";
 import * as view from "../home/home-view.js";
 import { getJson } from "../shared/api.js";
+import { isKnownApp } from "../shared/apps.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { formatClock } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { render } from "../shared/lit.js";
-import { startPage } from "../shared/page.js";
+import { loadApps, startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/recent-sessions.js";
 import { toast } from "../shared/notice.js";
 
-/** @import { Report } from "../home/readiness.js" */
-/** @import { App } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/page.js" */
+/** @import { App } from "../shared/apps.js" */
 
 const page = await startPage({ titleKey: "home.page" });
 const place = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const known = {
   browser: firstFacts(),
-  report: /** @type {Report | null} */ (null),
+  report: /** @type {StatusReport | null} */ (null),
   waitS: /** @type {number | null} */ (null),
   apps: /** @type {App[] | null} */ (null),
 };
-/** What was last said of each line. @type {Map<string, string>} */
+/** Last announced state of each line. @type {Map<string, string>} */
 const reported = new Map();
 
 function draw() {
@@ -34,7 +35,7 @@ function draw() {
   const status = known.report?.status ?? null;
   const note = place("model-note");
   note.hidden = !status?.model?.is_demonstration;
-  if (status && !note.hidden) render(view.modelNote(status), note);
+  if (status && !note.hidden) render(view.demonstrationNote(status, known.apps ?? []), note);
   drawRecent();
   const key = page.defaults?.recording_enabled ? "home.recorded" : "home.not_recorded";
   setText(place("recording-note"), page.defaults ? t(key) : "");
@@ -46,14 +47,14 @@ function drawReadiness() {
   const summary = place("hero-summary");
   summary.dataset.kind = firstObstacle(lines)?.state ?? "good";
   render(view.heroSummary(lines), summary);
-  // The first answer to a question is no change, whichever of the questions are still open.
+  // The first result of a line is not announced as a change.
   const changed = lines.filter(({ id, state }) => ![undefined, "asking", state].includes(reported.get(id)));
   for (const { id, state } of lines) reported.set(id, state);
   if (changed.length > 0) setText(place("readiness-news"), view.readinessNews(changed));
 }
 
 function drawApps() {
-  const apps = inOrder(known.apps ?? []);
+  const apps = known.apps ?? [];
   const compared = apps.filter(({ app_id: id }) => isKnownApp(id));
   render(view.heroButtons(known.apps), place("hero-buttons"));
   render(view.appCards(apps), place("apps"));
@@ -68,20 +69,17 @@ function drawRecent() {
   render(view.recentCards(sessions), place("recent-list"));
 }
 
-/** @param {Report} report */
+/** @param {StatusReport} report */
 async function showStatus(report) {
   known.waitS = await waitOf(report);
   known.report = report;
   draw();
   if (!report.isReached) return;
-  // Cards follow the switches of the administrator.
-  /** @type {{apps: App[]} | null} */
-  const answer = await getJson("/api/apps").catch(() => null);
-  if (answer) known.apps = answer.apps;
-  drawApps();
+  known.apps = (await loadApps()) ?? known.apps; // an administrator may have changed them
+  draw();
 }
 
-/** @param {Report} report @returns {Promise<number | null>} */
+/** @param {StatusReport} report @returns {Promise<number | null>} */
 async function waitOf({ status }) {
   if (status === null || (status.queue_length === 0 && status.free_slots > 0)) return null;
   /** @type {{items: {estimated_wait_s: number}[], running_tasks: {estimated_remaining_s: number | null}[]} | null} */
@@ -94,13 +92,12 @@ on(place("recent-clear"), "click", () => {
   drawRecent();
   toast(t("home.recent_cleared"));
 });
-// Another window may have added one.
+// Another window may have added a conversation.
 on(window, "storage", drawRecent);
 on(window, "pageshow", drawRecent);
 onLangChange(draw);
 
-const apps = await page.apps;
-if (page.defaults !== null || apps.length > 0) known.apps = apps;
+known.apps = await page.apps;
 draw();
 await watchDevices((facts) => {
   known.browser = facts;

@@ -1,5 +1,5 @@
 // @ts-check
-/** Video call: the model sees the camera or a file while one talks with it. */
+/** Video call: full duplex with camera or video file. */
 
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
@@ -12,10 +12,10 @@ import { radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toast, toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.js";
+import { duplexParts, loadCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage, mountFullView, mountScreenTools } from "../duplex/ui/camera-stage.js";
-import { mountDuplexSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
+import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 
@@ -27,7 +27,7 @@ const page = await startPage({ titleKey: "app.omni.title" });
 const store = new SettingsStore("omni_settings", OMNI_FIELDS, localStorage);
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
-const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store });
+const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store, say });
 
 const devices = mountAudioDeviceSelector(part("devices"), {
   prefix: "omni",
@@ -86,7 +86,7 @@ async function openSource() {
   if (isFile()) return (await fileMode()).open();
   await stage.open();
   tools.update();
-  return (await loadCallSound()).openMicrophone(microphoneWish());
+  return suggestions.openMicrophone(microphoneWish());
 }
 
 const call = duplexCall({
@@ -96,17 +96,17 @@ const call = duplexCall({
   maxSliceNums: () => sliceCountOf(store),
 });
 
-/** Not in the middle of a file: that would begin anew. */
+/** Not during a file, which would restart. */
 function reopenMicrophone() {
   if (!isFile()) void call.reopenSource();
 }
 
-/** @param {() => Promise<unknown>} use of the camera; says why it cannot be used */
+/** @param {() => Promise<unknown>} use operation on the camera; its errors are shown */
 async function useCamera(use) {
   try {
     await use();
     view.notice.clear();
-    void devices.refresh(); // browsers name devices only after permission
+    void devices.refresh(); // device names require permission
   } catch (error) {
     view.notice.show(problemOfDevice(error, call.isActive));
   }
@@ -119,7 +119,6 @@ async function start() {
   const [shown] = await Promise.all([showPicture(), prompt.ready]);
   await shown.prepare();
   const { systemPrompt, prepare } = prompt.given();
-  void voiceGate.update(store.get("barge_gate") === "silero");
   const config = duplexConfigOf(store);
   const isOpen = await call.start({
     systemPrompt,
@@ -149,6 +148,18 @@ const view = mountLiveView(call, {
   openCamera: () => void useCamera(() => stage.open()),
   useFile: () => (view.notice.clear(), store.set("source", "file")),
 });
+const suggestions = mountSuggestions(call, {
+  start: view.start,
+  type: (sentence) => call.session?.sendText(sentence),
+  onSpoken: view.addCaption,
+});
+
+/** @param {string} sentence */
+function say(sentence) {
+  if (!call.isActive) store.set("source", "live");
+  suggestions.say(sentence);
+}
+
 const full = mountFullView(() => tools.update());
 const tools = mountScreenTools(
   { bar: part("tools"), corner: part("screen-corner") },
@@ -164,21 +175,17 @@ const showPicture = late(
   ({ mountPictureView }) => mountPictureView(call, { store, video, pictures }),
 );
 on(part("open-record-settings"), "click", () => showPicture().then((shown) => shown.openRecordSettings(), toastProblem));
-const voiceGate = mountVoiceGate(call);
 
 call.on("ended", release);
 
-let before = { source: store.get("source"), headphones: store.get("headphones") };
+followSettings(call, store, reopenMicrophone);
+let shownSource = store.get("source");
 on(store, "change", () => {
-  call.applySettings();
-  void voiceGate.update(store.get("barge_gate") === "silero" && call.isActive);
-  const now = { source: store.get("source"), headphones: store.get("headphones") };
-  if (before.headphones !== now.headphones) reopenMicrophone();
-  if (before.source !== now.source) {
+  if (shownSource !== store.get("source")) {
     stage.close();
     showSource().catch(toastProblem);
   }
-  before = now;
+  shownSource = store.get("source");
   drawSource();
   stage.update();
   tools.update();

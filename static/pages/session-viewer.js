@@ -114,7 +114,7 @@ function mountCall(recording) {
 onLangChange(draw);
 
 async function open() {
-  void comment.load().catch(() => undefined); // what is wrong is said below
+  void comment.load().catch(() => undefined); // the error is shown below
   const { meta, recording } = await loadRecording(recordingId, {
     onMeta: head.update,
     onWaiting: (status) => {

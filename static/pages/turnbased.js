@@ -27,10 +27,10 @@ import { StreamingChat } from "../turnbased/streaming-chat.js";
 
 const APP = "turnbased";
 const DEFAULT_KV_TOKENS = 8_192;
-/** Who writes a question wants to know soon whether it would wait. */
+/** Short, so that the estimated wait is up to date while typing. */
 const STATUS_INTERVAL_MS = 3_000;
 
-/** @returns {Promise<Store>} one that keeps nothing where the browser allows no storage */
+/** @returns {Promise<Store>} without browser storage it stores nothing */
 async function openStore() {
   try {
     return await openHistory(indexedDB);
@@ -145,18 +145,18 @@ function pauseSounds() {
   document.dispatchEvent(new Event("pausesounds"));
 }
 
-/** @returns {string | null} what the model should speak with; null: the server's own voice */
+/** @returns {string | null} the output voice; null: the server's default */
 function voiceBase64() {
   const chosen = sound.voice ?? instructions.voice;
   return chosen ? voiceToWire(chosen) : null;
 }
 
-/** @param {string} name @param {() => void} run whichever button of that name is pressed */
+/** @param {string} name @param {() => void} run handler of all buttons of that action */
 function onAction(name, run) {
   for (const button of document.querySelectorAll(`[data-action=${name}]`)) on(button, "click", run);
 }
 
-/** Begin a turn out of a click or key. @param {() => boolean} ask */
+/** Starts a turn in a user gesture. @param {() => boolean} ask */
 function start(ask) {
   notice.clear();
   voice.silence();

@@ -4,9 +4,9 @@
 const OFFLINE = "offline";
 const INTERNAL = "internal";
 
-/** What went wrong with a call. `code` is the server's, or "offline" if it was not reached. */
+/** A failed request. `code` is the server's, or "offline" if the server could not be reached. */
 export class ApiError extends Error {
-  /** @param {string} message @param {string} code @param {number} status of HTTP; 0 if there was no answer */
+  /** @param {string} message @param {string} code @param {number} status HTTP status; 0 if there was no response */
   constructor(message, code, status) {
     super(message);
     this.name = "ApiError";

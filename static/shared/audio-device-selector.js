@@ -1,5 +1,5 @@
 // @ts-check
-/** Chooses microphone, speaker and camera; remembers them and follows what is plugged in. */
+/** Selects microphone, speaker and camera, remembers the choice, and follows devices being plugged in and out. */
 
 import { on } from "./dom.js";
 import { t } from "./texts.js";
@@ -10,24 +10,24 @@ import { remember, remembered } from "./memory.js";
 
 /** @type {Record<DeviceKind, MediaDeviceKind>} */
 const MEDIA_KINDS = { mic: "audioinput", speaker: "audiooutput", camera: "videoinput" };
-/** Names the system gives to its own choice; ours is the empty one. */
+/** Device ids that browsers use for the system default; here it is the empty string. */
 const ALIASES = ["default", "communications"];
 
 /**
  * @typedef {Object} DeviceSelectorOptions
- * @property {string} prefix of what is remembered: `<prefix>_mic`, `<prefix>_speaker`, `<prefix>_camera`
+ * @property {string} prefix of the storage keys: `<prefix>_mic`, `<prefix>_speaker`, `<prefix>_camera`
  * @property {readonly DeviceKind[]} [kinds]
- * @property {(kind: DeviceKind, deviceId: string) => void} [onChange] "" is the system's own choice
+ * @property {(kind: DeviceKind, deviceId: string) => void} [onChange] "" is the system default
  *
  * @typedef {ReturnType<typeof mountAudioDeviceSelector>} DeviceSelector
  */
 
-/** @returns {boolean} whether a page may choose the speaker in this browser */
+/** @returns {boolean} whether this browser lets a page choose the speaker */
 function canChooseSpeaker() {
   return "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
 }
 
-/** @returns {Promise<MediaDeviceInfo[]>} none where the browser lists nothing */
+/** @returns {Promise<MediaDeviceInfo[]>} empty where the browser lists none */
 async function listDevices() {
   const devices = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
   return devices.filter(({ deviceId }) => !ALIASES.includes(deviceId));
@@ -55,7 +55,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   };
   /** @param {DeviceKind} kind */
   const named = (kind) => known.filter((device) => device.kind === MEDIA_KINDS[kind] && device.deviceId);
-  /** Before the first permission the browser reveals no ids, and a remembered one is as good. @param {DeviceKind} kind */
+  /** Until permission is granted the browser hides device ids, so a remembered id is kept. @param {DeviceKind} kind */
   const idOf = (kind) => {
     const [devices, wish] = [named(kind), wished[kind] ?? ""];
     return devices.length === 0 || devices.some(({ deviceId }) => deviceId === wish) ? wish : "";
@@ -100,7 +100,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   if (navigator.mediaDevices) on(navigator.mediaDevices, "devicechange", () => void refresh());
   void refresh();
   return {
-    /** What to open now; "" is the system's own choice. */
+    /** Device to open; "" is the system default. */
     get micId() {
       return idOf("mic");
     },
@@ -110,7 +110,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
     get cameraId() {
       return idOf("camera");
     },
-    refresh, // for example after the microphone was allowed
+    refresh, // for example once microphone access has been granted
   };
 }
 

@@ -1,18 +1,18 @@
 // @ts-check
-/** What pictures on a canvas share: sharp on any screen, colours of the theme, drawn only when needed. */
+/** Canvas helpers: device pixel ratio, theme colours, and drawing on demand. */
 
 import { on } from "./dom.js";
 
 /** @typedef {[number, number, number]} Rgb */
 
-const MOST_PIXELS_PER_PX = 2; // sharper is not seen and costs four times as much
+const MOST_PIXELS_PER_PX = 2; // a higher ratio looks no better and costs four times as much
 
 /**
- * Draws a canvas when asked, resized or when the theme changes; never while it is not seen.
- * @param {HTMLCanvasElement} canvas its size comes from the style sheet
+ * Redraws a canvas on request, on resize and on a theme change, and never while it is invisible.
+ * @param {HTMLCanvasElement} canvas sized by the style sheet
  * @param {(ctx: CanvasRenderingContext2D, width: number, height: number, timeMs: number) => boolean | void} draw
- *   in CSS pixels; true asks for the next frame as well
- * @returns {{request: () => void}} draws in the next frame
+ *   sizes in CSS pixels; returns true to be called again in the next frame
+ * @returns {{request: () => void}} `request` draws in the next frame
  */
 export function mountPainter(canvas, draw) {
   const ctx = canvas.getContext("2d");
@@ -45,7 +45,7 @@ export function onThemeChange(listener) {
   on(matchMedia("(prefers-color-scheme: dark)"), "change", listener);
 }
 
-/** Asked again after each change of the theme. @param {HTMLElement} el inside of which the colours hold */
+/** Reads colour tokens, anew after each theme change. @param {HTMLElement} el whose computed style is read */
 export function themeColours(el) {
   const probe = document.createElement("span");
   probe.hidden = true;

@@ -1,27 +1,27 @@
 // @ts-check
-/** Sounds as samples: of files, and the voices of the server. Device. */
+/** Decodes audio files and the server's voices into samples. Device. */
 
 import { ApiError, getJson } from "./api.js";
-import { CodedError } from "./coded-error.js";
+import { CodedError } from "./texts.js";
 import { kept } from "./late.js";
 import { mixToMono } from "./pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceFromWire, voiceProblem } from "./prompt.js";
 
 /** @import { Voice, VoiceLimits } from "./prompt.js" */
 
-/** A file that cannot be a voice: `too_short`, `too_long`, `silent`, `too_big`, `unreadable`. */
+/** A file that cannot be used as a voice: `too_short`, `too_long`, `silent`, `too_big`, `unreadable`. */
 export class VoiceError extends CodedError {
-  /** @param {string} code @param {number} [lengthS] how long the sound is, where known */
+  /** @param {string} code @param {number} [lengthS] duration of the audio, where known */
   constructor(code, lengthS = 0) {
     super(code);
     this.lengthS = lengthS;
   }
 }
 
-/** @param {Blob} file @returns {Promise<Float32Array>} mono, 16 kHz @throws {VoiceError} the browser knows no way to read it */
+/** @param {Blob} file @returns {Promise<Float32Array>} mono, 16 kHz @throws {VoiceError} the browser cannot decode it */
 export async function decodeMono(file) {
   const bytes = await file.arrayBuffer();
-  // Decoding brings the sound to the context's rate, band-limited.
+  // Decoding resamples to the context's rate with an anti-aliasing filter.
   const context = new OfflineAudioContext(1, 1, VOICE_RATE_HZ);
   const buffer = await context.decodeAudioData(bytes).catch(() => {
     throw new VoiceError("unreadable");
@@ -30,7 +30,7 @@ export async function decodeMono(file) {
   return mixToMono(channels);
 }
 
-/** Makes a voice of a file. @param {File} file @param {VoiceLimits} limits @returns {Promise<Voice>} @throws {VoiceError} */
+/** Reads a voice sample from a file. @param {File} file @param {VoiceLimits} limits @returns {Promise<Voice>} @throws {VoiceError} */
 export async function readVoiceFile(file, limits) {
   if (file.size > limits.maxFileBytes) throw new VoiceError("too_big");
   const samples = await decodeMono(file);
@@ -39,16 +39,16 @@ export async function readVoiceFile(file, limits) {
   return { name: nameOfFile(file.name), samples, origin: "upload" };
 }
 
-// The server's own voice and its voice library, fetched once and kept.
+// The server's default voice and its voice library, fetched once and cached.
 
 const NOT_FOUND = 404;
 
 /** @typedef {{id: string, name: string, duration_ms: number}} LibraryEntry */
 
-/** The server's own is "". @type {Map<string, Promise<any>>} `any`: the server may have none of its own */
+/** The default voice has the id "". @type {Map<string, Promise<any>>} `any`: the server may have none of its own */
 const voices = new Map();
 
-/** @returns {Promise<Voice | null>} null if this server has none @throws {ApiError} it was not reached; the next call tries again */
+/** @returns {Promise<Voice | null>} null if the server has none @throws {ApiError} the server could not be reached; the next call tries again */
 export const loadDefaultVoice = () => kept(voices, "", fetchDefault);
 
 /** @returns {Promise<Voice | null>} */
@@ -63,7 +63,7 @@ async function fetchDefault() {
   }
 }
 
-/** Lists the voices kept on the server. @returns {Promise<LibraryEntry[]>} oldest first */
+/** Voices stored on the server. @returns {Promise<LibraryEntry[]>} oldest first */
 export async function listLibraryVoices() {
   /** @type {{ref_audios: LibraryEntry[]}} */
   const { ref_audios: entries } = await getJson("/api/assets/ref_audio");

@@ -1,5 +1,5 @@
 // @ts-check
-/** Finds elements and listens to them. */
+/** Typed access to elements and events. */
 
 /** @template {Element} E @param {string} id @param {new () => E} kind @param {Document | DocumentFragment} [root] @returns {E} */
 export function byId(id, kind, root = document) {
@@ -16,7 +16,7 @@ export function find(root, selector, kind) {
 }
 
 /**
- * Listens; the result ends it.
+ * Adds an event listener; the returned function removes it.
  * @template {Event} E
  * @param {EventTarget} target
  * @param {string} type
@@ -29,7 +29,7 @@ export function on(target, type, listener, options) {
   return () => target.removeEventListener(type, handler, options);
 }
 
-/** Only if it differs: screen readers hear changes only. @param {Element} element @param {string} text */
+/** Sets the text only if it differs, so that screen readers announce real changes only. @param {Element} element @param {string} text */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -4,5 +4,5 @@ try {
   const theme = localStorage.getItem("minicpmo_theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // Storage may be forbidden; the system's theme is right then.
+  // Storage may be blocked; the system theme applies then.
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** An EventTarget whose events are known by name and content. Pure. */
+/** An EventTarget with typed events. Pure. */
 
 /** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
 export class Emitter extends EventTarget {
@@ -11,7 +11,7 @@ export class Emitter extends EventTarget {
     return () => this.removeEventListener(type, forward);
   }
 
-  /** Tell everybody who listens. @template {keyof Events & string} Type @param {Type} type @param {Events[Type]} detail */
+  /** @template {keyof Events & string} Type @param {Type} type @param {Events[Type]} detail */
   emit(type, detail) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }

@@ -1,5 +1,5 @@
 // @ts-check
-/** Questions and answers about a page: a panel at the side, a sheet from below on a phone. */
+/** Help for a page: a side panel, or a bottom sheet on phones. */
 
 import { find, on } from "./dom.js";
 import { plainParagraphs, splitFaq } from "./faq-text.js";
@@ -18,7 +18,7 @@ const FALLBACK = "en";
 /**
  * @param {string} mode
  * @param {string} lang
- * @returns {Promise<{text: string, lang: string}>} in English if there is none in that language
+ * @returns {Promise<{text: string, lang: string}>} in English if it is not translated
  */
 async function loadText(mode, lang) {
   const path = `/static/faq/${mode}.${lang}.md`;
@@ -28,14 +28,14 @@ async function loadText(mode, lang) {
   return loadText(mode, FALLBACK);
 }
 
-/** Plain paragraphs where the library is not installed. @param {string} markdown */
+/** Falls back to plain paragraphs where the Markdown library is not installed. @param {string} markdown */
 const plain = (markdown) => plainParagraphs(markdown).map((text) => html`<p class="faq-plain">${text}</p>`);
 
 /** @param {HTMLElement} el @param {{mode: FaqMode, opener: HTMLButtonElement}} options @returns {{open: () => void}} */
 export function mountFaqSidebar(el, { mode, opener }) {
-  /** Its own language; follows the page's until it is chosen. @type {string | null} */
+  /** Language of the help; the page's until another one is chosen. @type {string | null} */
   let chosen = null;
-  /** What is shown, and in which language it was asked for. @type {{faq: Faq, lang: string} | null} */
+  /** The help shown, and the language it was requested in. @type {{faq: Faq, lang: string} | null} */
   let shown = null;
   let asked = "";
   let isFailed = false;

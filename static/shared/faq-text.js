@@ -1,5 +1,5 @@
 // @ts-check
-/** Cuts a page of questions into its title, its first words and one piece per question. Pure. */
+/** Splits a help page into title, introduction and questions. Pure. */
 
 /** @typedef {{title: string, intro: string, sections: {heading: string, body: string}[]}} Faq */
 
@@ -18,7 +18,7 @@ export function splitFaq(markdown) {
   };
 }
 
-/** Markdown as plain paragraphs, for when nothing can render it. @param {string} markdown @returns {string[]} */
+/** Markdown as plain paragraphs, used where it cannot be rendered. @param {string} markdown @returns {string[]} */
 export function plainParagraphs(markdown) {
   const plain = markdown
     .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")

@@ -1,5 +1,5 @@
 // @ts-check
-/** Numbers, times and sizes for people, in the language shown now. Pure. */
+/** Formats numbers, times and sizes in the current language. Pure. */
 
 import { getLang, t, tn } from "./texts.js";
 
@@ -7,15 +7,15 @@ const SECONDS_PER_MINUTE = 60;
 const BYTES_PER_STEP = 1024;
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/** Making one takes a browser far longer than using it; languages and digits are few. @type {Map<string, Intl.NumberFormat>} */
+/** Cached: constructing a formatter is far slower than using it. @type {Map<string, Intl.NumberFormat>} */
 const numberFormats = new Map();
 
-/** @param {number} value @param {number} [digits] after the point */
-export function formatNumber(value, digits = 0) {
-  const key = `${getLang()} ${digits}`;
+/** @param {number} value @param {number} [maxDigits] fraction digits @param {number} [minDigits] */
+export function formatNumber(value, maxDigits = 0, minDigits = maxDigits) {
+  const key = `${getLang()} ${minDigits} ${maxDigits}`;
   const known = numberFormats.get(key);
   if (known) return known.format(value);
-  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  const options = { minimumFractionDigits: minDigits, maximumFractionDigits: maxDigits };
   const made = new Intl.NumberFormat(getLang(), options);
   numberFormats.set(key, made);
   return made.format(value);
@@ -24,7 +24,7 @@ export function formatNumber(value, digits = 0) {
 /** @param {number} bytes */
 export function formatBytes(bytes) {
   const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log(bytes) / Math.log(BYTES_PER_STEP)), 4);
-  return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1)} ${BYTE_UNITS[step]}`;
+  return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1, 0)} ${BYTE_UNITS[step]}`;
 }
 
 /** Minutes and seconds as on a clock: 3:07. @param {number} seconds */

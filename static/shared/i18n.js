@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * The page's words in the chosen language, from static/i18n/LANG.json, changeable while it runs.
+ * Loads the texts of the chosen language from static/i18n/LANG.json and switches languages at run time.
  *
- * HTML says `data-t="key"` for text and `data-t-attr="aria-label:key;title:key"` for attributes.
+ * HTML uses `data-t="key"` for text and `data-t-attr="aria-label:key;title:key"` for attributes.
  */
 
 import { pickLanguage, setTexts, t, notifyLangChange } from "./texts.js";
@@ -11,17 +11,16 @@ import { remember, remembered } from "./memory.js";
 
 const FALLBACK = "en";
 const STORAGE_KEY = "minicpmo_lang";
-/** What each language calls itself, by its code. @type {Readonly<Record<string, string>>} */
+/** Native name of each language by code. @type {Readonly<Record<string, string>>} */
 let names = {};
 
-/** What the server says pages start from. @type {Promise<Http.FrontendDefaults | null>} null if the server was not reached */
+/** The server's defaults for pages. @type {Promise<Http.FrontendDefaults | null>} null if the server was not reached */
 export const serverDefaults = getJson("/api/frontend_defaults").catch(() => null);
 
-// Pages start this module before all others, so that the words come while those are still loaded.
+// Pages load this module first, so that the texts arrive while the other modules load.
 const opening = open();
 opening.catch(() => undefined); // reported where it is awaited
 
-/** What each language calls itself, by its code. */
 export const languageNames = () => names;
 
 export async function initLanguage() {
@@ -43,7 +42,7 @@ async function open() {
   return guess(lang);
 }
 
-/** Loads a language that may not be there, or else the default one. @param {string} lang */
+/** Loads a language that may be missing, falling back to the default one. @param {string} lang */
 async function guess(lang) {
   const found = await loadTexts(lang).then(
     (texts) => ({ lang, texts }),
@@ -53,7 +52,7 @@ async function guess(lang) {
   return { lang: shown, texts, names: { [shown]: texts["language.name"] } };
 }
 
-/** Changes the language at once and remembers it. @param {string} lang */
+/** Switches the language and remembers the choice. @param {string} lang */
 export async function setLang(lang) {
   remember(STORAGE_KEY, lang);
   show(lang, await loadTexts(lang));
@@ -74,7 +73,7 @@ function show(lang, texts) {
   notifyLangChange();
 }
 
-/** Translates an element and all below it. @param {Element} root */
+/** Translates an element and its descendants. @param {Element} root */
 function translateTree(root) {
   for (const element of [root, ...root.querySelectorAll("[data-t], [data-t-attr]")]) {
     const key = element.getAttribute("data-t");

@@ -1,5 +1,5 @@
 // @ts-check
-/** Parts of several pages that come when they are first needed: help, the editor of the system content. */
+/** Parts of several pages that are loaded on demand: help, the editor of the system content, sharing. */
 
 import { byId, on } from "./dom.js";
 import { late } from "./late.js";
@@ -13,8 +13,8 @@ import { toastProblem } from "./notice.js";
 /**
  * @param {HTMLElement} el
  * @param {EditorOptions} options
- * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {loadEditors: () => Promise<void>}} `loadEditors` brings in
- *   the editor, unless it is there
+ * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {loadEditors: () => Promise<void>}} `loadEditors`
+ *   loads the editor once
  */
 export function mountLateContentEditor(el, options) {
   /** @type {readonly ContentItem[]} */
@@ -39,7 +39,7 @@ export function mountLateContentEditor(el, options) {
   };
 }
 
-// The help button of a page: questions and answers are loaded with the first click.
+// The help button of a page: the help is loaded on the first click.
 
 const loadSidebar = late(() => import("./faq-sidebar.js"));
 
@@ -58,9 +58,9 @@ export function mountLateHelp(mode) {
   };
 }
 
-// Offers to share a conversation; what that needs is loaded when there is something to share.
+// Offers to share a conversation; the code is loaded when there is something to share.
 
-/** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null takes the offer back */
+/** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null withdraws the offer */
 export function mountOfferShare(el) {
   /** @type {SaveShare | null} */
   let mounted = null;
@@ -73,7 +73,7 @@ export function mountOfferShare(el) {
       el.hidden = subject === null;
       if (!subject) return mounted?.update({ recordingId: null, getBrowserRecording: undefined });
       const { mountSaveShare } = await import("./save-share.js");
-      if (wanted !== subject) return; // another conversation has begun meanwhile
+      if (wanted !== subject) return; // superseded by another conversation
       if (mounted) mounted.update({ getBrowserRecording: undefined, ...subject });
       else mounted = mountSaveShare(el, subject);
     },

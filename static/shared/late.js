@@ -1,16 +1,15 @@
 // @ts-check
-/** Parts of a page that come when they are first needed, and drawing that does not come too often. Pure. */
+/** Lazy loading and throttling. Pure. */
 
-import { CodedError } from "./coded-error.js";
+import { CodedError } from "./texts.js";
 
 /**
- * Makes a loader that loads once and makes something of it once; what did not load is requested again the
- * next time.
+ * Returns a loader that imports and initialises once; after a failure the next call tries again.
  * @template Modules
  * @template [Made=Modules]
  * @param {() => Promise<Modules>} load imports
- * @param {(modules: Modules) => Made} [make] what was imported, if left out
- * @returns {() => Promise<Made>} throws a CodedError "missing_part"
+ * @param {(modules: Modules) => Made} [make] defaults to the modules themselves
+ * @returns {() => Promise<Made>} rejects with a CodedError "missing_part"
  */
 export function late(load, make = (modules) => /** @type {Made} */ (/** @type {unknown} */ (modules))) {
   /** @type {Promise<Made> | null} */
@@ -18,14 +17,14 @@ export function late(load, make = (modules) => /** @type {Made} */ (/** @type {u
   /** @param {unknown} cause @returns {never} */
   const fail = (cause) => {
     making = null;
-    console.info("A part of the page was not loaded.", cause);
+    console.info("Not loaded:", cause);
     throw new CodedError("missing_part", cause);
   };
   return () => (making ??= load().catch(fail).then(make));
 }
 
 /**
- * What was loaded under a key, or is loaded now; a failure is forgotten.
+ * Loads a value once per key; failures are not cached.
  * @template T
  * @param {Map<string, Promise<T>>} known
  * @param {string} key
@@ -38,15 +37,15 @@ export function kept(known, key, load) {
   return loading;
 }
 
-/** Whoever needs one that did not load reports it then. @param {...(() => Promise<unknown>)} parts */
+/** Loads parts while the browser is idle. A failure is reported when the part is needed. @param {...(() => Promise<unknown>)} parts */
 export function loadInSpareTime(...parts) {
   const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has only the latter
   for (const part of parts) whenIdle(() => void part().catch(() => undefined));
 }
 
-// Keeps what is drawn with every message from being drawn too often.
+// Throttling of redraws that every message triggers.
 
-/** At once, and once more at the end. @param {() => void} run @param {number} everyMs @returns {() => void} */
+/** Runs at once, then at most once per interval. @param {() => void} run @param {number} everyMs @returns {() => void} */
 export function throttled(run, everyMs) {
   let lastMs = -Infinity;
   /** @type {ReturnType<typeof setTimeout> | undefined} */

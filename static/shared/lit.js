@@ -1,5 +1,5 @@
 // @ts-check
-/** What views use of lit-html, icons, and rendering that keeps the focus. */
+/** The parts of lit-html that views use, common controls, and rendering that preserves focus. */
 
 import { onLangChange } from "./texts.js";
 import { html, nothing, render as renderInto } from "/static/vendor/lit-html/lit-html.js";
@@ -14,16 +14,16 @@ export { guard, html, live, nothing, repeat };
 const SPRITE = "/static/shared/icons/sprite.svg";
 const FOCUSABLE = "button, a[href], input, select, summary";
 
-/** A picture of shared/icons/sprite.svg; decoration only, so name the control itself. @param {string} name */
+/** An icon of shared/icons/sprite.svg. It is hidden from screen readers, so the control needs a label. @param {string} name */
 export const icon = (name) =>
   html`<svg class="icon" aria-hidden="true" focusable="false"><use href=${`${SPRITE}#${name}`}></use></svg>`;
 
 /**
- * @param {string | View} sign the name of an icon, or what stands in its place
- * @param {string} words what it does, also as its label
+ * @param {string | View} sign name of an icon, or a template in its place
+ * @param {string} words tooltip and label
  * @param {(event: Event) => void} run
  * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean}} [more]
- *   `label` says it in full; without `isPressed` it is no switch
+ *   `label` overrides the label; with `isPressed` it is a toggle button
  */
 export const iconButton = (
   sign,
@@ -48,8 +48,8 @@ export const iconButton = (
 /**
  * @param {unknown} words
  * @param {(event: Event) => void} run
- * @param {{sign?: string, label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean}} [more] `sign`
- *   stands before the words, `label` says them in full
+ * @param {{sign?: string, label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean}} [more] `sign` is
+ *   an icon before the words, `label` overrides the accessible name
  */
 export const textButton = (words, run, { sign, label, action, style = "", isShown = true, isOff = false } = {}) =>
   html`<button
@@ -65,8 +65,28 @@ export const textButton = (words, run, { sign, label, action, style = "", isShow
   </button>`;
 
 /**
- * Renders a view in the place of what an element holds: now, with each change of the language, and whenever the result is
- * called.
+ * A button that opens the file picker.
+ * @param {string} words
+ * @param {(file: File) => void} take
+ * @param {{accept: string, sign: string, action?: string, isIconOnly?: boolean}} look
+ */
+export function fileButton(words, take, { accept, sign, action, isIconOnly = false }) {
+  /** @param {Event} event */
+  const ask = ({ currentTarget }) =>
+    /** @type {HTMLElement} */ (/** @type {HTMLElement} */ (currentTarget).nextElementSibling).click();
+  /** @param {{target: HTMLInputElement}} event */
+  const onFile = ({ target }) => {
+    const [file] = target.files ?? [];
+    target.value = ""; // so that the same file can be chosen again
+    if (file) take(file);
+  };
+  const button = isIconOnly ? iconButton(sign, words, ask, { action, style: "" }) : textButton(words, ask, { sign, action });
+  return html`${button}<input type="file" accept=${accept} hidden tabindex="-1" @change=${onFile} />`;
+}
+
+/**
+ * Replaces an element's content by a view. It is rendered now, on each language change, and whenever the returned function
+ * is called.
  * @param {HTMLElement} el
  * @param {() => unknown} view
  */
@@ -82,8 +102,8 @@ export function mountView(el, view) {
 const isReachable = (control) => !control.closest("[hidden], :disabled");
 
 /**
- * Renders below an element. Where the control in focus went, the nearest one of its list that is left gets the focus,
- * and else the heading of the section, so that who works with the keyboard continues where they were.
+ * Renders into an element. If the focused control disappears, focus moves to the nearest remaining control of the same
+ * list, else to the heading of the section, so that keyboard users keep their place.
  * @param {unknown} view
  * @param {HTMLElement} el
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read. Pure. */
+/** A WebSocket of JSON messages that opens once, closes once and skips malformed messages. Pure. */
 
 /** @import { ServerProbe, SocketEnd } from "./server-messages.js" */
 
@@ -11,30 +11,30 @@
 
 /** What a session needs of the network; `networkOf` has the browser's.
  * @typedef {Object} Network
- * @property {(sessionId: string) => string} url of a session's socket
+ * @property {(sessionId: string) => string} url URL of a session's socket
  * @property {SocketFactory} socketFactory
- * @property {() => Promise<ServerProbe>} probe how the server is, to name why a socket vanished
- * @property {(message: object) => void} [noteOwner] keeps the secret of a recording that a message brings
+ * @property {() => Promise<ServerProbe>} probe state of the server, to explain a lost socket
+ * @property {(message: object) => void} [noteOwner] stores the recording secret contained in a message
  * @property {(body: object, signal: AbortSignal) => Promise<unknown>} [postChat] `POST /api/chat`
  */
 
 /** @typedef {Object} LiveSocketHandlers
  * @property {() => void} [onOpen]
  * @property {(message: WireMessage) => void} onMessage
- * @property {(text: string) => void} [onMalformed] What came was no message; it was left out.
- * @property {(end: SocketEnd) => void} onClosed Called once; never after `close()` of ours.
+ * @property {(text: string) => void} [onMalformed] A malformed message was skipped.
+ * @property {(end: SocketEnd) => void} onClosed Called once, and never after our own `close()`.
  */
 
 /** @typedef {Object} LiveSocket
  * @property {() => boolean} isOpen
- * @property {() => number} bufferedBytes Handed over and not yet sent.
- * @property {(message: object) => number} send Returns the characters sent; 0 if it is not open.
- * @property {() => void} close Silent: no handler is called any more.
+ * @property {() => number} bufferedBytes Bytes queued for sending.
+ * @property {(message: object) => number} send Returns the number of characters sent; 0 if it is not open.
+ * @property {() => void} close No handler is called afterwards.
  */
 
 const OPEN_STATE = 1; // WebSocket.OPEN
 const NORMAL_CLOSURE = 1000;
-/** A browser refuses some addresses at once, such as `ws:` from a page of `https:`. */
+/** Browsers reject some addresses immediately, such as `ws:` from an `https:` page. */
 const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
 const ID_RANDOM_BYTES = 3;
 
@@ -88,7 +88,7 @@ export function openLiveSocket(url, handlers, factory) {
   };
 }
 
-/** Read a message; null if it is none. @param {unknown} text @returns {WireMessage | null} */
+/** Parses a message; null if it is malformed. @param {unknown} text @returns {WireMessage | null} */
 function parseMessage(text) {
   if (typeof text !== "string") return null;
   try {
@@ -108,7 +108,7 @@ export function socketUrl(kind, sessionId, origin) {
 }
 
 /**
- * A new session id: `<prefix>_<time in base 36>_<random>`.
+ * Returns a new session id: `<prefix>_<time in base 36>_<random>`.
  * @param {string} prefix Letters, digits and "_"; `adx` and `omni` choose the queue.
  * @param {number} [unixMs]
  */

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Templates from the tokens of a Markdown parser. HTML in the text is shown as it is written, pictures as their
- * description, and links lead to the web only: nothing is run, loaded or sent.
+ * Templates from the tokens of a Markdown parser. HTML is shown as text, images as
+ * their alternative text, and links may only lead to the web: nothing is executed, loaded or sent.
  */
 
 import { html } from "./lit.js";
@@ -25,7 +25,7 @@ const ENTITIES = new Map([
 ]);
 const ENTITY = /&(?:amp|lt|gt|quot|#39|nbsp);/g;
 
-/** What may be wider than the screen scrolls by itself, also by keyboard. @param {unknown} wide */
+/** Wide content scrolls in its own container, also by keyboard. @param {unknown} wide */
 const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}</div>`;
 
 /** @type {Record<string, Builder>} */
@@ -35,7 +35,7 @@ const BUILDERS = {
   hr: () => html`<hr />`,
   br: () => html`<br />`,
   paragraph: (token) => html`<p>${inside(token)}</p>`,
-  // Headings of a text must not pass for headings of the page.
+  // Headings of a text are not headings of the page.
   heading: (token) => html`<p class="markdown-heading">${inside(token)}</p>`,
   blockquote: (token) => html`<blockquote>${inside(token)}</blockquote>`,
   code: (token) => scrolling(html`<pre><code>${token.text}</code></pre>`),
@@ -91,7 +91,7 @@ function build(tokens) {
   return tokens.map((token) => (BUILDERS[token.type] ?? inside)(token));
 }
 
-/** What a token holds: other tokens, or its text. @param {Generic} token */
+/** Content of a token: its child tokens or its text. @param {Generic} token */
 function inside(token) {
   if (token.tokens) return build(token.tokens);
   const text = token.text ?? token.raw;

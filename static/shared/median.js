@@ -1,19 +1,19 @@
 // @ts-check
-/** Medians, and how many things happen in a second. Pure. */
+/** Medians and event rates. Pure. */
 
-/** @param {readonly number[]} values @returns {number} NaN of none */
+/** @param {readonly number[]} values @returns {number} NaN without values */
 export function medianOf(values) {
   const sorted = [...values].sort((one, other) => one - other);
   const middle = sorted.length >> 1;
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-// Counts how many things happen in a second, over the last ones.
+// Measures the rate of events over the last few.
 
 const KEPT = 12;
 const MS_PER_S = 1_000;
 
-/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` 0 until there are two */
+/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
 export function createRateCounter() {
   /** @type {number[]} */
   let times = [];

@@ -1,5 +1,5 @@
 // @ts-check
-/** Small values that a browser keeps. Storage may be full or forbidden: they then last as long as the page. Pure. */
+/** Small values in the browser's storage. Errors of full or blocked storage are ignored. Pure. */
 
 /** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} SmallStorage */
 

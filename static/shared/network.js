@@ -1,5 +1,5 @@
 // @ts-check
-/** What sessions need of the browser's network: sockets, requests, and where the right to a recording is kept. Device. */
+/** Network access of sessions: sockets, requests and the store of recording secrets. Device. */
 
 import { sendJson } from "./api.js";
 import { socketUrl } from "./live-socket.js";
@@ -25,7 +25,7 @@ export const networkOf = (kind, appId, origin = globalThis.location?.origin) => 
 });
 
 /**
- * Ask the server over HTTP how it is, to name why a socket vanished.
+ * Probes the server over HTTP to explain a lost socket.
  * @param {string} appId The app of the session, as `/api/apps` calls it; "" to leave that out.
  * @param {string} [origin] Of the server; the page's own by default.
  * @returns {Promise<ServerProbe>}
@@ -41,13 +41,13 @@ export async function probeServer(appId, origin = "") {
   return { isOnline, isReachable: true, isReady, isAppEnabled };
 }
 
-/** @param {string} url @returns {Promise<Record<string, unknown> | null>} null if nothing useful came. */
+/** @param {string} url @returns {Promise<Record<string, unknown> | null>} null without a usable response. */
 async function getQuietly(url) {
   try {
     const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
     const response = await fetch(url, { signal, cache: "no-store" });
     return response.ok ? await response.json() : null;
   } catch {
-    return null; // unreachable is the answer, not a failure
+    return null; // an unreachable server is a result, not an error
   }
 }

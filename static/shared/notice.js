@@ -1,15 +1,15 @@
 // @ts-check
-/** Says what is wrong and what to do next: in a place of the page, or at its foot for a moment. */
+/** Notices and toasts that state a problem and the next step. */
 
 import { formatBytes } from "./formats.js";
 import { problemText, problemWords, t } from "./texts.js";
-import { html, icon, mountView, nothing, render } from "./lit.js";
+import { html, icon, mountView, nothing, render, textButton } from "./lit.js";
 
 /**
  * @typedef {Object} NoticeAction
  * @property {() => string} label
  * @property {() => void} [run]
- * @property {string} [href] a link in place of a button
+ * @property {string} [href] makes it a link
  *
  * @typedef {{code?: string, message?: string}} Problem
  * @typedef {{kind?: "bad" | "caution" | "good", params?: Record<string, string | number>, actions?: NoticeAction[]}} NoticeLook
@@ -34,11 +34,9 @@ export const noticeBox = ({ title, next, detail, kind, sign, more = nothing }) =
 
 /** @param {NoticeAction} action */
 const actionView = ({ label, run, href }) =>
-  href
-    ? html`<a class="button" href=${href}>${label()}</a>`
-    : html`<button type="button" class="button" @click=${() => run?.()}>${label()}</button>`;
+  href ? html`<a class="button" href=${href}>${label()}</a>` : textButton(label(), () => run?.());
 
-/** @param {HTMLElement} el stays empty and hidden until something is shown */
+/** @param {HTMLElement} el hidden until something is shown */
 export function mountNotice(el) {
   el.setAttribute("role", "alert");
   el.hidden = true;
@@ -62,12 +60,12 @@ export function mountNotice(el) {
   };
 }
 
-// Short messages at the foot of the page that go away by themselves.
+// Toasts: short messages at the bottom of the page that disappear by themselves.
 
 const SHOWN_MS = 5_000;
 const MOST_AT_ONCE = 4; // the oldest goes first
 
-/** While a dialog is open, nothing outside of it is seen well or can be reached. */
+/** While a modal dialog is open, toasts have to be inside it to be visible and reachable. */
 function tray() {
   const found = document.querySelector(".toasts") ?? document.createElement("div");
   found.className = "toasts";
@@ -90,8 +88,7 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
     message.remove();
     action?.run();
   };
-  const button = action && html`<button type="button" class="button button-quiet" @click=${act}>${action.label}</button>`;
-  render(html`<span>${text}</span>${button ?? nothing}`, message);
+  render(html`<span>${text}</span>${action ? textButton(action.label, act, { style: "button-quiet" }) : nothing}`, message);
   const place = tray();
   place.append(message);
   while (place.childElementCount > MOST_AT_ONCE) place.firstElementChild?.remove();
@@ -103,7 +100,33 @@ export function toastProblem(problem) {
   toast(problemWords(problem));
 }
 
-// How far the server's fetch of the cascade is, in words and as a bar.
+// The note about a demonstration model: suggestions, and the download of a better one.
+
+const MAX_SUGGESTIONS = 6;
+
+/** @param {Http.ModelFacts | null | undefined} model @returns {readonly string[]} */
+export const suggestionsOf = (model) => (model?.try_saying ?? []).slice(0, MAX_SUGGESTIONS);
+
+/**
+ * @param {Http.ServiceStatus} status of a server with a demonstration model
+ * @param {{chip: (sentence: string) => unknown, more?: string}} look `chip` draws a suggestion, `more` is a further sentence
+ */
+export function modelNote(status, { chip, more = "" }) {
+  const { kind, name } = /** @type {Http.ModelFacts} */ (status.model);
+  const suggestions = suggestionsOf(status.model);
+  return html`${icon("info")}
+    <div class="stack-tight">
+      <p>${t(`model_note.${kind}`, { name })} ${more}</p>
+      ${
+        suggestions.length > 0
+          ? html`<div class="suggestions" role="group" aria-label=${t("model_note.try_saying")}>
+              <span class="label">${t("model_note.try_saying")}</span>${suggestions.map(chip)}
+            </div>`
+          : nothing
+      }
+      ${fetchNote(status)}
+    </div>`;
+}
 
 /** @param {Http.ServiceStatus | null} status @returns nothing while nothing is fetched, and once the fetched model answers */
 export function fetchNote(status) {

@@ -1,9 +1,9 @@
 // @ts-check
-/** Whether a page is seen, and a screen that stays on. Device. */
+/** Page visibility and screen wake lock. Device. */
 
 /** @typedef {Object} VisibilitySource
  * @property {() => boolean} isHidden
- * @property {(listener: (isHidden: boolean) => void) => () => void} onChange Returns how to end it.
+ * @property {(listener: (isHidden: boolean) => void) => () => void} onChange Returns a function that removes the listener.
  * @property {(listener: () => void) => () => void} onPageHide The page is being left.
  */
 
@@ -23,14 +23,14 @@ export function pageVisibility() {
   };
 }
 
-// Keeps the screen on during a session, where the browser can; taken again when the tab returns.
+// Keeps the screen on during a session where supported; requested again when the tab becomes visible.
 
 /** @typedef {{release: () => Promise<void>}} WakeLock */
 
 /**
- * Ask for the screen to stay on. Never fails: a refusal only means that it may go dark.
+ * Requests a wake lock. A refusal is ignored: the screen may then turn off.
  * @param {Pick<Navigator, "wakeLock">} [navigator]
- * @param {EventTarget & {visibilityState: string}} [page] tells when the tab is seen again
+ * @param {EventTarget & {visibilityState: string}} [page] reports when the tab becomes visible
  */
 export function keepAwake(navigator = globalThis.navigator, page = globalThis.document) {
   /** @type {WakeLockSentinel | null} */

@@ -1,7 +1,8 @@
 // @ts-check
-/** What every page does first: words, bar, foot, title, and the look at how the server is. */
+/** Start-up of every page: texts, navigation bar, footer, title and server status. */
 
 import { getJson } from "./api.js";
+import { appTitle, inOrder } from "./apps.js";
 import { byId, find } from "./dom.js";
 import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
 import { getLang, onLangChange, t } from "./texts.js";
@@ -9,10 +10,12 @@ import { html, icon, iconButton, mountView, nothing } from "./lit.js";
 import { remember } from "./memory.js";
 import { describeHealth } from "./formats.js";
 
-// Asks the server how it is, every few seconds while the page is seen.
+// Polls the server status while the page is visible.
+
+/** @import { App } from "./apps.js" */
 
 const INTERVAL_MS = 10_000;
-/** A page is shown without a report that takes longer. */
+/** How long the first paint waits for the first report. */
 const FIRST_REPORT_MS = 500;
 
 /** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
@@ -24,7 +27,7 @@ const askStatus = () =>
   );
 
 // Loads the style sheet of the Chinese font that ships with the pages once Chinese text appears. The browser then
-// fetches only the parts whose characters no font of the system has.
+// downloads only the subsets that no system font covers.
 
 const CHINESE = /\p{Script=Han}/u;
 const STYLE_SHEET = "/static/vendor/noto-sans-sc/index.css";
@@ -47,8 +50,8 @@ function watchForChinese() {
     link.href = STYLE_SHEET;
     document.head.append(link);
   });
-  // Chromium keeps the shapes of text in flex items and table cells when a font arrives late. A new
-  // value of this feature, which no font has, makes it shape all text again.
+  // Chromium does not reshape text in flex items and table cells when a font arrives late. Changing a
+  // font feature that no font has forces it to.
   let count = 0;
   document.fonts.addEventListener("loadingdone", () => {
     count += 1;
@@ -62,13 +65,13 @@ const READY_MARK = "page-interactive";
 
 /**
  * @typedef {Object} Page
- * @property {Http.FrontendDefaults | null} defaults null if the server was not reached
- * @property {Promise<App[]>} apps
+ * @property {Http.FrontendDefaults | null} defaults null if the server could not be reached
+ * @property {Promise<App[] | null>} apps as `loadApps` gives them
  * @property {(listener: (report: StatusReport) => void) => void} onStatus
  *   called at once with the latest report, then with every new one
  * @property {() => Promise<void>} refreshStatus
- * @property {() => void} show show what is there; `ready` does so as well
- * @property {() => void} ready say that the page can be used
+ * @property {() => void} show reveals the page; `ready` does so as well
+ * @property {() => void} ready marks the page as usable
  */
 
 /** @param {{titleKey: string, statusIntervalMs?: number}} options @returns {Promise<Page>} */
@@ -78,7 +81,7 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   const firstReport = askStatus();
   const defaults = await serverDefaults;
   await initLanguage();
-  // What comes before the first paint moves nothing when it comes.
+  // Content that arrives before the first paint causes no layout shift.
   await Promise.race([Promise.all([apps, firstReport]), new Promise((done) => setTimeout(done, FIRST_REPORT_MS))]);
 
   const nav = mountAppNav(byId("nav", HTMLElement), apps);
@@ -106,7 +109,7 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   void firstReport.then(notify);
   setInterval(refreshIfSeen, statusIntervalMs);
   document.addEventListener("visibilitychange", refreshIfSeen);
-  await new Promise((done) => setTimeout(done)); // so that the page's own parts are another task
+  await new Promise((done) => setTimeout(done)); // yields, so that mounting the page is a task of its own
   const show = () => void (document.documentElement.dataset.shown = "true");
   return {
     defaults,
@@ -125,16 +128,14 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   };
 }
 
-// The bar on top: the pages that are switched on, how the server is, language and theme.
-
-/** @typedef {Http.AppInfo} App */
+// Navigation bar: enabled apps, server status, language and theme.
 
 const STORAGE_KEY = "minicpmo_theme";
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 const THEME_ICONS = { auto: "contrast", light: "sun", dark: "moon" };
 /** @typedef {typeof THEMES[number]} Theme */
 
-/** @returns {Theme} what was chosen; auto: as the system wishes */
+/** @returns {Theme} auto follows the system */
 function getTheme() {
   const chosen = document.documentElement.dataset.theme;
   return THEMES.find((theme) => theme === chosen) ?? "auto";
@@ -149,14 +150,14 @@ function setTheme(theme) {
   root.dispatchEvent(new Event("themechange"));
 }
 
-/** @returns {Promise<App[]>} the apps that are switched on; none if the server is not reached */
-async function loadApps() {
-  /** @type {{apps: App[]}} */
-  const { apps } = await getJson("/api/apps").catch(() => ({ apps: [] }));
-  return apps;
-}
+/** @returns {Promise<App[] | null>} the enabled apps; null if the server cannot be reached */
+export const loadApps = () =>
+  getJson("/api/apps").then(
+    ({ apps }) => inOrder(apps),
+    () => null,
+  );
 
-/** @param {HTMLElement} el @param {Promise<App[]>} apps @returns {{showStatus: (report: StatusReport) => void}} */
+/** @param {HTMLElement} el @param {Promise<App[] | null>} apps @returns {{showStatus: (report: StatusReport) => void}} */
 function mountAppNav(el, apps) {
   const state = { apps: /** @type {App[]} */ ([]), isOpen: false, report: /** @type {StatusReport | null} */ (null) };
   const open = (/** @type {boolean} */ isOpen) => {
@@ -204,7 +205,7 @@ function mountAppNav(el, apps) {
       </nav>`,
   );
   void apps.then((list) => {
-    state.apps = list;
+    state.apps = list ?? [];
     draw();
   });
   return {
@@ -226,18 +227,11 @@ const links = (apps) =>
       html`<li><a href=${route} aria-current=${location.pathname === route ? "page" : nothing}>${text}</a></li>`,
   );
 
-/** The server's name where there is none in the language of the page. @param {string} appId @param {string} name */
-export function appTitle(appId, name) {
-  const key = `app.${appId}.title`;
-  const text = t(key);
-  return text === key ? name : text;
-}
-
 function languageButton() {
   const names = languageNames();
   const codes = Object.keys(names);
   const next = codes[(codes.indexOf(getLang()) + 1) % codes.length];
-  // Drawn, so that an English page needs no Chinese font for one word.
+  // An icon, so that an English page needs no Chinese font.
   const sign = next === "zh" ? icon("chinese") : names[next];
   return html`<button
     type="button"
@@ -253,7 +247,7 @@ function languageButton() {
   </button>`;
 }
 
-/** The small light: is the server there, is somebody free, how many wait. @param {StatusReport | null} report */
+/** Status indicator: server, free slots, queue. @param {StatusReport | null} report */
 function healthBadge(report) {
   const { kind, text } = report ? describeHealth(report) : { kind: "", text: t("health.asking") };
   return html`<span class="badge health-badge" role="status" data-kind=${kind} title=${text}

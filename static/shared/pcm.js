@@ -1,5 +1,5 @@
 // @ts-check
-/** Samples of sound as numbers: Base64 of the wire, levels, mono mix, WAV files. Samples are float32 in [-1, 1]. Pure. */
+/** PCM audio: Base64 encoding, levels, mono mixing and WAV files. Samples are float32 in [-1, 1]. Pure. */
 
 const BYTES_PER_FLOAT = 4;
 const BYTES_PER_PCM16 = 2;
@@ -8,12 +8,12 @@ const WAV_FORMAT_PCM = 1;
 const PCM16_MAX = 32_767;
 /** A multiple of 3, so that pieces join without padding; small enough for one `apply`. */
 const BASE64_PIECE_BYTES = 24_576;
-/** What an all-zero signal is called in dB, so that meters need no infinity. */
+/** Level of an all-zero signal, so that meters need no infinity. */
 export const FLOOR_DB = -120;
 
 const IS_LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-/** Base64 of bytes. @param {Uint8Array} bytes @returns {string} */
+/** @param {Uint8Array} bytes @returns {string} */
 export function bytesToBase64(bytes) {
   let text = "";
   for (let start = 0; start < bytes.length; start += BASE64_PIECE_BYTES) {
@@ -23,7 +23,7 @@ export function bytesToBase64(bytes) {
   return text;
 }
 
-/** Bytes of Base64. @param {string} text @returns {Uint8Array<ArrayBuffer>} @throws {DOMException} not Base64 */
+/** @param {string} text @returns {Uint8Array<ArrayBuffer>} @throws {DOMException} not Base64 */
 export function base64ToBytes(text) {
   const characters = atob(text);
   const bytes = new Uint8Array(characters.length);
@@ -31,7 +31,7 @@ export function base64ToBytes(text) {
   return bytes;
 }
 
-/** Base64 of little-endian float32 samples, as the wire wants them. @param {Float32Array} samples @returns {string} */
+/** Base64 of little-endian float32 samples, as the protocol requires. @param {Float32Array} samples @returns {string} */
 export function floatsToBase64(samples) {
   if (IS_LITTLE_ENDIAN) {
     return bytesToBase64(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
@@ -74,7 +74,7 @@ export function fromDb(levelDb) {
   return 10 ** (levelDb / 20);
 }
 
-/** A single channel is not copied. @param {Float32Array[]} channels of equal length @returns {Float32Array} */
+/** Average of the channels; a single channel is returned uncopied. @param {Float32Array[]} channels of equal length @returns {Float32Array} */
 export function mixToMono(channels) {
   if (channels.length === 0) return new Float32Array(0);
   if (channels.length === 1) return channels[0];
@@ -85,7 +85,7 @@ export function mixToMono(channels) {
   return mono;
 }
 
-/** Chunks one after the other. @param {Float32Array[]} chunks @returns {Float32Array<ArrayBuffer>} */
+/** @param {Float32Array[]} chunks @returns {Float32Array<ArrayBuffer>} */
 export function joinChunks(chunks) {
   const joined = new Float32Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
   let at = 0;
@@ -96,7 +96,7 @@ export function joinChunks(chunks) {
   return joined;
 }
 
-/** What the beginning of a WAV file says of its samples; null if it is none. @param {Uint8Array} head */
+/** Parses the header of a WAV file; null if it is none. @param {Uint8Array} head */
 export function wavFormat(head) {
   const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
   const word = (/** @type {number} */ at) => String.fromCharCode(...head.subarray(at, at + 4));

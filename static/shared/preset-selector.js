@@ -1,5 +1,5 @@
 // @ts-check
-/** Pills to choose a preset, remembered by the page; its sounds are fetched when it is chosen. */
+/** Preset selector: remembers the choice per page and fetches a preset's audio when it is chosen. */
 
 import { getJson } from "./api.js";
 import { kept } from "./late.js";
@@ -14,12 +14,12 @@ import { remember, remembered } from "./memory.js";
 
 /**
  * @typedef {Object} PresetSelectorOptions
- * @property {PresetMode} mode whose presets
- * @property {string} page short name for what is remembered: `<page>_preset`
+ * @property {PresetMode} mode whose presets are listed
+ * @property {string} page prefix of the storage key: `<page>_preset`
  * @property {(applied: AppliedPreset) => void} onApply
- * @property {HTMLElement} [advanced] editors that the toggle shows and hides; no toggle without
- * @property {() => Promise<void>} [loadEditors] brings in the editors when they are shown; done before is done
- * @property {() => void} [onEdit] in the place of `advanced`: a button that leads to the editors
+ * @property {HTMLElement} [advanced] editors that the toggle shows and hides
+ * @property {() => Promise<void>} [loadEditors] loads the editors when they are first shown
+ * @property {() => void} [onEdit] instead of `advanced`: opens the editors elsewhere
  */
 
 /** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */
@@ -42,9 +42,9 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   let isEdited = false;
   let isOpen = remembered(`${page}_advanced`) === "true";
   let problem = "";
-  /** Sounds that are fetched: the pills are covered meanwhile. */
+  /** Number of pending downloads; the pills are covered meanwhile. */
   let loading = 0;
-  /** Latest request; what an earlier one brings is dropped. */
+  /** Number of the latest request; results of earlier ones are dropped. */
   let request = 0;
 
   /** @param {Http.Preset} preset @param {boolean} isChosen */
@@ -126,7 +126,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   };
   el.classList.add("presets", "preset-covered");
   const drawView = mountView(el, view);
-  /** A preset that could not be had gives the focus back to the one before. */
+  /** If a preset fails to load, focus returns to the previous one. */
   const draw = () => {
     const hadFocus = document.activeElement?.role === "radio" && el.contains(document.activeElement);
     drawView();
@@ -134,8 +134,8 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   };
   showEditors();
   return {
-    ready: load(), // the first preset was applied, or there is none
-    /** @param {boolean} value what the preset set was changed since */
+    ready: load(), // resolves once the first preset is applied, if there is one
+    /** @param {boolean} value the visitor has changed what the preset set */
     setEdited(value) {
       isEdited = value;
       draw();

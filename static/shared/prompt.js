@@ -1,5 +1,5 @@
 // @ts-check
-/** What a model is instructed and which voice it has: system content, voice samples, presets. Pure. */
+/** System content, voice samples and presets. Pure. */
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
 
@@ -15,7 +15,7 @@ const DEFAULT_PATH = "default";
  * @typedef {ContentItem["type"]} ItemKind
  *
  * @typedef {{type: "text", text: string} | {type: "audio", path: string, name: string, duration: number | null}} PresetItem
- *   `path` "default" is the server's own voice
+ *   `path` "default" is the server's default voice
  * @typedef {{data: string, name: string, duration: number}} PresetSound
  */
 
@@ -26,7 +26,7 @@ export function emptyItem(kind) {
   return { type: "image", name: "", data: "" };
 }
 
-/** A step beyond the ends changes nothing. @template T @param {readonly T[]} items @param {number} index @param {number} step */
+/** Moves an item; moves beyond either end are ignored. @template T @param {readonly T[]} items @param {number} index @param {number} step */
 export function moveItem(items, index, step) {
   const target = index + step;
   if (target < 0 || target >= items.length) return [...items];
@@ -35,7 +35,7 @@ export function moveItem(items, index, step) {
   return moved;
 }
 
-/** Items with nothing in them are left out. @param {readonly ContentItem[]} items */
+/** Converts items to protocol messages, without empty ones. @param {readonly ContentItem[]} items */
 export function contentToWire(items) {
   /** @type {(TextContent | AudioContent | ImageContent)[]} */
   const wire = [];
@@ -48,7 +48,7 @@ export function contentToWire(items) {
 }
 
 /**
- * Joins a preset's items with its sounds, which come apart and in the order of the audio items.
+ * Combines a preset's items with its audio, which is sent separately in the order of the audio items.
  * @param {readonly PresetItem[]} items
  * @param {readonly PresetSound[]} sounds
  * @returns {ContentItem[]}
@@ -67,17 +67,17 @@ function voiceFromPreset(item, sound) {
   return voiceFromWire(sound.name, sound.data, item.path === DEFAULT_PATH ? "default" : "preset");
 }
 
-/** @param {readonly ContentItem[]} items @returns {Voice | null} the voice the model speaks with */
+/** @param {readonly ContentItem[]} items @returns {Voice | null} the first voice, with which the model speaks */
 export function firstVoice(items) {
   for (const item of items) if (item.type === "audio" && item.voice) return item.voice;
   return null;
 }
 
-// A voice sample as pages hold it: mono float32 at 16 kHz, its name, where it is from.
+// Voice samples: mono float32 at 16 kHz with name and origin.
 
 export const VOICE_RATE_HZ = 16_000;
 const SHORTEST_S = 0.5; // the server refuses shorter samples
-const LONGEST_S = 30; // the same for longer ones, unless it says otherwise
+const LONGEST_S = 30; // and longer ones, unless it reports another limit
 const LARGEST_FILE_BYTES = 10 * 1024 * 1024;
 
 /**
@@ -102,7 +102,7 @@ export function voiceLimits(defaults) {
   };
 }
 
-/** Null if it can be used. @param {Float32Array} samples @param {VoiceLimits} limits */
+/** Checks a sample; null if it is usable. @param {Float32Array} samples @param {VoiceLimits} limits */
 export function voiceProblem(samples, { minS, maxS }) {
   const lengthS = samples.length / VOICE_RATE_HZ;
   if (lengthS < minS) return "too_short";
@@ -115,7 +115,7 @@ export function voiceLengthS(voice) {
   return voice.samples.length / VOICE_RATE_HZ;
 }
 
-/** @param {Voice} voice @returns {string} Base64 as messages carry it */
+/** @param {Voice} voice @returns {string} Base64 of float32 samples */
 export function voiceToWire(voice) {
   return floatsToBase64(voice.samples);
 }
@@ -125,12 +125,12 @@ export function voiceFromWire(name, data, origin) {
   return { name, samples: base64ToFloats(data), origin };
 }
 
-/** A name without its folder and ending. @param {string} fileName */
+/** File name without folder and extension. @param {string} fileName */
 export function nameOfFile(fileName) {
   return fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
 }
 
-// Presets as the server lists them, and what a page makes of one.
+// Presets of the server, and their application to a page.
 
 /**
  * @typedef {"turnbased" | "half_duplex_audio" | "omni" | "audio_duplex"} PresetMode
@@ -138,20 +138,20 @@ export function nameOfFile(fileName) {
  *
  * @typedef {Object} AppliedPreset
  * @property {string} id
- * @property {string} systemPrompt of duplex modes; "" elsewhere
+ * @property {string} systemPrompt of the duplex modes; "" otherwise
  * @property {Voice | null} voice of duplex modes; null if the preset names none
  * @property {ContentItem[]} items system content of the other modes
  * @property {Record<string, unknown>} settings with groups flattened: {vad: {threshold}} is vad_threshold
  * @property {boolean} isChosen the visitor chose it now; false when the page opens
  */
 
-/** In the language, else in English, else in any. @param {Words | null | undefined} words @param {string} lang */
+/** Text in the given language, else in English, else in any. @param {Words | null | undefined} words @param {string} lang */
 export function wordsIn(words, lang) {
   if (typeof words === "string" || !words) return words || "";
   return words[lang] ?? words.en ?? Object.values(words)[0] ?? "";
 }
 
-/** @param {Http.Preset} preset @returns {boolean} whether its sounds have to be fetched */
+/** @param {Http.Preset} preset @returns {boolean} whether its audio has to be fetched */
 export function hasSounds(preset) {
   return preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
 }
@@ -168,7 +168,7 @@ export function applyPreset(preset, sounds, isChosen) {
   };
 }
 
-/** Values inside of groups are named group_name. @param {Record<string, unknown>} settings @returns {Record<string, unknown>} */
+/** Flattens groups: {vad: {threshold}} becomes vad_threshold. @param {Record<string, unknown>} settings @returns {Record<string, unknown>} */
 export function flatten(settings) {
   /** @type {Record<string, unknown>} */
   const flat = {};
@@ -180,7 +180,7 @@ export function flatten(settings) {
 }
 
 /**
- * Which preset to begin with: the one used last, else the first in the visitor's language.
+ * Initial preset: the one used last, else the first in the visitor's language.
  * @param {readonly Http.Preset[]} presets
  * @param {string | null} rememberedId
  * @param {string} lang
@@ -192,5 +192,5 @@ export function firstPreset(presets, rememberedId, lang) {
   return remembered ?? spoken ?? presets[0] ?? null;
 }
 
-/** How ids of presets begin that speak a language. @type {Record<string, string>} */
+/** Prefixes of preset ids by language. @type {Record<string, string>} */
 const LANGUAGE_NAMES = { en: "english", zh: "chinese" };

@@ -1,5 +1,5 @@
 // @ts-check
-/** Conversations that this browser remembers: the last ones, and those that it may change. Pure. */
+/** The browser's recent conversations and its recording secrets. Pure. */
 
 import { remember, rememberedJson } from "./memory.js";
 
@@ -32,10 +32,10 @@ export function addRecent(storage, id, appType, now = new Date()) {
 /** @param {SmallStorage} [storage] */
 export const clearRecent = (storage) => remember(STORAGE_KEY, null, storage);
 
-// The recordings this browser made, each with the secret that shows the server whose it is.
+// Secrets that prove ownership of the recordings made in this browser.
 
 const OWN_KEY = "minicpmo45_own_recordings";
-const MOST_OWN = 200; // the oldest go first: without its secret a recording can still be read
+const MOST_OWN = 200; // the oldest are dropped first; without the secret a recording can still be read
 const SECRET_HEADER = "X-Session-Secret";
 
 /** @typedef {{id: string, secret: string}} OwnRecording */

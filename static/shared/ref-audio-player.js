@@ -1,11 +1,11 @@
 // @ts-check
-/** Chooses a voice sample: a file, the server's own, one of its library; plays and removes it. */
+/** Voice sample picker: a file, the server's default, or one of its library. */
 
 import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
 import { find } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
 import { problemWords, t } from "./texts.js";
-import { html, icon, live, mountView, textButton } from "./lit.js";
+import { fileButton, html, live, mountView, textButton } from "./lit.js";
 import { encodeWav } from "./pcm.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";
@@ -20,7 +20,7 @@ import { makeSoundPlayer } from "./sound-player.js";
  * @property {(voice: Voice | null) => void} [onChange] the visitor chose or removed a voice
  *
  * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void, reset: () => Promise<void>,
- *   close: () => void}} RefAudioPlayer `set` emits no event; `reset` takes the server's own voice
+ *   close: () => void}} RefAudioPlayer `set` emits no event; `reset` loads the server's default voice
  */
 
 /** @param {HTMLElement} el @param {RefAudioPlayerOptions} options @returns {RefAudioPlayer} */
@@ -47,7 +47,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       });
     draw();
   };
-  /** The last request counts; what an earlier one brings later is dropped. */
+  /** Number of the latest request; results of earlier ones are dropped. */
   let request = 0;
   /** @param {() => Promise<Voice | null>} load */
   const take = async (load) => {
@@ -72,16 +72,8 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
     onChange?.(null);
     find(el, "button", HTMLButtonElement).focus();
   };
-  /** @param {FileList | null | undefined} files */
-  const takeFile = (files) => {
-    const file = files?.[0];
-    if (file) void take(() => readVoiceFile(file, limits));
-  };
-  /** @param {{target: HTMLInputElement}} event */
-  const onFile = ({ target }) => {
-    takeFile(target.files);
-    target.value = ""; // so that the same file can be chosen again
-  };
+  /** @param {File} file */
+  const takeFile = (file) => void take(() => readVoiceFile(file, limits));
   /** @param {{target: HTMLSelectElement}} event */
   const onLibrary = ({ target }) => {
     const entry = library.find(({ id }) => id === target.value);
@@ -91,21 +83,14 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   takeDrops(el, takeFile);
   el.classList.add("voice-box");
   el.setAttribute("role", "group");
+  el.setAttribute("aria-describedby", hintId);
   const draw = mountView(el, () => {
     el.setAttribute("aria-label", label());
     return html`<div class="stack-tight" ?hidden=${voice === null}>
         <span class="voice-name">${voice && nameOf(voice)}</span>${player?.node}
       </div>
       <div class="row voice-actions">
-        <button
-          type="button"
-          class="button"
-          aria-describedby=${hintId}
-          @click=${() => find(el, "input[type=file]", HTMLElement).click()}
-        >
-          ${icon("upload")}${t(voice ? "voice.other_file" : "voice.choose")}
-        </button>
-        <input type="file" accept="audio/*,video/*" hidden tabindex="-1" @change=${onFile} />
+        ${fileButton(t(voice ? "voice.other_file" : "voice.choose"), takeFile, { accept: "audio/*,video/*", sign: "upload" })}
         ${textButton(t("voice.use_default"), () => void take(loadDefaultVoice), {
           sign: "retry",
           style: "button-quiet",
@@ -163,7 +148,7 @@ function voiceProblem(error, limits) {
   return problemWords(error);
 }
 
-/** @param {HTMLElement} el @param {(files: FileList) => void} take */
+/** @param {HTMLElement} el @param {(file: File) => void} take */
 function takeDrops(el, take) {
   el.addEventListener("dragover", (event) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
@@ -176,11 +161,11 @@ function takeDrops(el, take) {
     if (!event.dataTransfer?.files.length) return;
     event.preventDefault();
     event.stopPropagation();
-    take(event.dataTransfer.files);
+    take(event.dataTransfer.files[0]);
   });
 }
 
-// The voice to speak with: the one above, or an own sample.
+// The output voice: the voice sample above, or a separate one.
 
 let lastId = 0;
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** After a conversation: add a comment and the browser's own recording, and get the link to its replay. */
+/** Sharing of a finished conversation: comment, upload of the browser's recording, link to the replay. */
 
 import { ApiError, sendJson } from "./api.js";
 import { formatBytes, formatNumber } from "./formats.js";
@@ -20,9 +20,9 @@ const ID_BASE = 36;
  * @typedef {Object} ShareSubject
  * @property {string | null} recordingId of the server; null if it keeps none
  * @property {string} appType
- * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] what the browser itself recorded
+ * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] the browser's own recording
  *
- * @typedef {{update: (change: Partial<ShareSubject>) => void}} SaveShare another recording; what was written goes
+ * @typedef {{update: (change: Partial<ShareSubject>) => void}} SaveShare shows another recording and discards what was entered
  *
  * @typedef {Object} State
  * @property {ShareSubject} subject
@@ -170,7 +170,7 @@ function view(id, state, maxBytes, change, run) {
   </section>`;
 }
 
-// Sends one file as a form does, telling how far it is.
+// Uploads a file as a form, with progress.
 
 const HTTP_OK = 200;
 const HTTP_REDIRECT = 300;
@@ -179,8 +179,8 @@ const HTTP_REDIRECT = 300;
  * @param {string} path
  * @param {Blob} blob its `type` says what it is
  * @param {string} fileName
- * @param {{onProgress: (done: State["progress"]) => void, headers: Record<string, string>, signal: AbortSignal}} how aborted, it
- *   is refused with an AbortError
+ * @param {{onProgress: (done: State["progress"]) => void, headers: Record<string, string>, signal: AbortSignal}} how when aborted, the
+ *   promise rejects with an AbortError
  * @returns {Promise<void>}
  */
 function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
@@ -206,7 +206,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
   });
 }
 
-// A link to copy, to open and to hand to other programs of the device; and a field for a comment beside it.
+// The link to the replay: copy, open, pass on; and the comment field.
 
 const TOAST_MS = 5_000;
 
@@ -246,12 +246,12 @@ const shareLink = ({ id, url }) =>
     </div>
   </div>`;
 
-/** Whoever closes the device's own dialog has not done anything wrong. @param {string} url */
+/** Closing the system's share sheet is not an error. @param {string} url */
 function passOn(url) {
   return navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
 }
 
-// A field for a comment that counts its characters.
+// Comment field with a character count.
 
 const NEARLY = 0.9; // from here on the count is announced
 
@@ -274,7 +274,7 @@ export function commentField({ id, value, onInput, labelKey = "share.comment", m
   </div>`;
 }
 
-// Puts text on the clipboard, or selects it where the browser does not allow that.
+// Copies text to the clipboard, or selects it where that is not allowed.
 
 /**
  * @param {string} text
@@ -292,7 +292,7 @@ export async function copyText(text, field) {
   }
 }
 
-/** The old way: the only one on pages without TLS. */
+/** The legacy API is the only one available without TLS. */
 function copySelection() {
   try {
     return document.execCommand("copy");

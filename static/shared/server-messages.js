@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * Why a session ended, as a code that pages turn into a sentence. Pure.
+ * The reason why a session ended, as a code for which pages have a text. Pure.
  *
- * The server says it in an `error` message; where it could not, the close code and what a look at
- * the server showed stand in. One code per situation a person would act on differently.
+ * The server sends it in an `error` message. Without one it is derived from the close code and a
+ * probe of the server. There is one code for each situation that calls for a different action.
  */
 
 import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
@@ -22,7 +22,7 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 
 /** Why a session ended.
  * @typedef {Object} EndReason
- * @property {EndCode} code For a program; pages have a sentence for each.
+ * @property {EndCode} code Machine-readable; pages have a text for each.
  * @property {string} detail The kind of `timeout`: "pause", "max_session", "inactivity"; else "".
  * @property {string} message The server's own words, or "".
  * @property {boolean} isByUser The user wanted it.
@@ -31,7 +31,7 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 
 /** How a socket was closed.
  * @typedef {Object} SocketEnd
- * @property {number} closeCode Close code; 1006 is without a goodbye.
+ * @property {number} closeCode Close code; 1006 means without a close frame.
  * @property {string} closeReason Reason the other side gave.
  * @property {boolean} wasOpen It had been open before.
  */
@@ -40,20 +40,20 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
  * @typedef {Object} ServerProbe
  * @property {boolean} isOnline The browser has a network at all.
  * @property {boolean} isReachable The server answered.
- * @property {boolean} isReady It has a worker that works, or is loading one no more.
+ * @property {boolean} isReady A worker is ready.
  * @property {boolean} isAppEnabled The app of this session is switched on.
  */
 
-/** Codes after which the same click would fail in the same way. @type {ReadonlySet<string>} */
+/** Codes after which a retry would fail the same way. @type {ReadonlySet<string>} */
 const NOT_AT_ONCE = new Set(["app_disabled", "origin_refused", "refused", "socket_blocked"]);
 
-/** Codes that are the user's own wish. @type {ReadonlySet<string>} */
+/** Codes of ends that the user requested. @type {ReadonlySet<string>} */
 const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
 
 /** @type {ReadonlySet<string>} */
 const WIRE_CODES = new Set(Object.values(ERROR_CODES));
 
-/** Close code of the browser for a socket that vanished. Source: RFC 6455, section 7.4.1. */
+/** The browser's close code for a lost socket. Source: RFC 6455, section 7.4.1. */
 const ABNORMAL_CLOSURE = 1006;
 
 /** @param {EndCode} code @param {string} [message] The server's own words. @param {string} [detail] @returns {EndReason} */
@@ -62,7 +62,7 @@ export function endReason(code, message = "", detail = "") {
   return { code, detail, message, isByUser, canRestart: !NOT_AT_ONCE.has(code) };
 }
 
-/** Codes that ask the same of a person get one name. @param {string} wireCode `code` of an `error` message. @returns {EndCode} */
+/** Maps codes that call for the same action to one name. @param {string} wireCode `code` of an `error` message. @returns {EndCode} */
 function endCodeOf(wireCode) {
   if (wireCode === "no_worker") return "not_ready";
   if (wireCode === "worker_unreachable") return "worker_lost";
@@ -115,7 +115,7 @@ function reasonOfVanished(wasOpen, probe) {
   return endReason(probe.isReady ? "socket_blocked" : "not_ready");
 }
 
-/** Whether to look at the server before naming the reason. @param {SocketEnd} end @returns {boolean} */
+/** Whether the server has to be probed to find the reason. @param {SocketEnd} end @returns {boolean} */
 export function needsProbe(end) {
   return end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
 }
@@ -148,7 +148,7 @@ export function queuePlace(message) {
   };
 }
 
-/** A field as a number; 0 if it is missing or strange. @param {unknown} value @returns {number} */
+/** A field as a number; 0 if it is missing or invalid. @param {unknown} value @returns {number} */
 export function numberOr0(value) {
   return typeof value === "number" && Number.isFinite(value) ? value : 0;
 }

@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * A live session's sockets from opening to the one reason why it ended. Pure.
+ * The sockets of a live session, from opening to the reason of its end. Pure.
  *
- * Handles `error`, `timeout`, `stopped` and what lets another socket continue the session; passes on
- * everything else to the session.
+ * Handles `error`, `timeout`, `stopped` and resumption over another socket, and passes on all other
+ * messages to the session.
  */
 
 import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./server-messages.js";
@@ -20,8 +20,8 @@ import { CLOSE_CODES } from "./protocol.js";
  * @property {() => Promise<ServerProbe>} [probe] Probes the server when the socket vanished.
  * @property {(message: WireMessage) => void} onMessage
  * @property {() => void} [onMalformed]
- * @property {(isThere: boolean) => void} [onConnection] The socket broke, or another one continues.
- * @property {(reason: EndReason) => void} onEnd Called exactly once, the last call of all.
+ * @property {(isThere: boolean) => void} [onConnection] The socket was lost, or another one resumed the session.
+ * @property {(reason: EndReason) => void} onEnd Called exactly once, as the last callback.
  */
 
 /** @typedef {Object} SessionLink
@@ -36,15 +36,15 @@ import { CLOSE_CODES } from "./protocol.js";
 export const STOP_LIMIT_MS = 8_000;
 
 /**
- *  How a socket closes whose session waits for another. Sources: RFC 6455, section 7.4.1, and its
+ *  Close codes after which the server keeps the session for resumption. Sources: RFC 6455, section 7.4.1, and its
  * registry: 1006 vanished, 1012 restarted. @type {ReadonlySet<number>}
  */
 export const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
-/** Before the first try, the second, ...; half of each is left to chance, so that not all come at once. */
+/** Delay before each retry; half of it is random, so that clients do not return at the same time. */
 const RETRY_MS = [200, 500, 1_000, 2_000];
 const MS_PER_S = 1_000;
 
-/** How long to wait before one more try to reach the server again, ms. @param {number} tries Made so far. @returns {number} */
+/** Delay before the next attempt to reconnect, ms. @param {number} tries Made so far. @returns {number} */
 export function retryDelayMs(tries) {
   return RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (1 - Math.random() / 2);
 }
@@ -61,7 +61,7 @@ export function openSessionLink(options) {
   /** @type {EndReason | null} */
   let lastError = null;
   let lastSeq = 0;
-  /** Its place in the queue, as the query of the next socket has it. @type {Record<string, string>} */
+  /** Query of the next socket, which returns to the place in the queue. @type {Record<string, string>} */
   let place = {};
   /** @type {number | null} */
   let lostAtMs = null;
@@ -122,7 +122,7 @@ export function openSessionLink(options) {
     finish(wished ?? reasonOfClose(end, probe));
   }
 
-  /** The first try is made however late it is. @param {{token: string, graceS: number}} how @returns {boolean} */
+  /** The first attempt is made regardless of the time limit. @param {{token: string, graceS: number}} how @returns {boolean} */
   function comesBack({ token, graceS }) {
     if (isOver) return false;
     if (lostAtMs === null) {

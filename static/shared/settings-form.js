@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Ties the inputs of a form to a page's settings: `data-setting="name"`, `<output data-value-of="name">`; and the drawer
- * that they stand in.
+ * Binds form inputs to a page's settings: `data-setting="name"`, `<output data-value-of="name">`. Also the settings drawer
+ * and radio pills.
  */
 
 import { find, on, setText } from "./dom.js";
@@ -28,7 +28,7 @@ export function bindSettings(root, store) {
   for (const input of inputs) on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input)));
   on(store, "change", update);
   onLangChange(update);
-  // While a slider moves its number moves along; the setting changes when it is let go.
+  // While a slider is dragged only its number changes; the setting changes on release.
   on(root, "input", (event) => previewRange(root, event.target));
   update();
 }
@@ -83,13 +83,13 @@ function digitsOf(step) {
   return Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0;
 }
 
-// The settings of a live page: a drawer at the side.
+// The settings drawer of a live page.
 
 /**
  * @param {HTMLDialogElement} dialog
  * @param {HTMLButtonElement} opener
  * @param {AnyStore} store
- * @param {() => Promise<unknown>} loadContent brings in what only the open drawer shows; done before is done
+ * @param {() => Promise<unknown>} loadContent loads, once, what only the open drawer shows
  */
 export function mountSettingsDrawer(dialog, opener, store, loadContent) {
   bindSettings(dialog, store);
@@ -100,14 +100,14 @@ export function mountSettingsDrawer(dialog, opener, store, loadContent) {
   on(opener, "click", open);
   on(find(dialog, "[data-action=close-settings]", HTMLButtonElement), "click", () => dialog.close());
   on(find(dialog, "[data-action=reset-settings]", HTMLButtonElement), "click", () => store.reset());
-  // A click beside the drawer lands on the dialog itself.
+  // A click on the backdrop has the dialog itself as its target.
   on(dialog, "click", (event) => {
     if (event.target === dialog) dialog.close();
   });
   return { open };
 }
 
-// A row of pills of which one is chosen; it behaves as radio buttons do.
+// A row of pills that behaves as a radio group.
 
 /**
  * @typedef {{value: string, text: string, title?: string, icon?: string}} Pill
@@ -155,7 +155,7 @@ export function radioPills({ label, style, pills, current, choose }) {
   </div>`;
 }
 
-/** Of pills one alone can be reached with the tabulator. @param {HTMLElement} el */
+/** Focuses the checked pill, the only one in the tab order. @param {HTMLElement} el */
 export function focusCurrent(el) {
   const current = el.querySelector('[role=radio][tabindex="0"]');
   if (current instanceof HTMLElement) current.focus();

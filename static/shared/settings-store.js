@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * A page's settings: declared once, checked, kept in the storage that is passed in. Pure.
+ * A page's settings: declared once, validated and stored. Pure.
  *
- * Strongest wins: preset, then what the visitor chose, then the server's default, then the page's.
+ * Precedence: preset, the visitor's choice, the server's default, the page's default.
  */
 
 import { remember, rememberedJson } from "./memory.js";
@@ -15,7 +15,7 @@ import { remember, rememberedJson } from "./memory.js";
  * @property {number} initial
  * @property {number} min
  * @property {number} max
- * @property {number} [step] 1 makes it whole
+ * @property {number} [step] 1 restricts it to integers
  *
  * @typedef {{type: "boolean", initial: boolean}} BooleanField
  * @typedef {{type: "text", initial: string, maxLength?: number}} TextField
@@ -24,7 +24,7 @@ import { remember, rememberedJson } from "./memory.js";
  * @typedef {string | number | boolean} Value
  */
 
-/** Returns a value a field accepts, or null. @param {Field} field @param {unknown} value @returns {Value | null} */
+/** Returns the validated value, or null. @param {Field} field @param {unknown} value @returns {Value | null} */
 export function accept(field, value) {
   switch (field.type) {
     case "number": {
@@ -51,7 +51,7 @@ export class SettingsStore extends EventTarget {
   /**
    * @param {string} storageKey
    * @param {F} fields
-   * @param {SmallStorage | null} storage null keeps nothing
+   * @param {SmallStorage | null} storage null stores nothing
    */
   constructor(storageKey, fields, storage) {
     super();
@@ -68,7 +68,7 @@ export class SettingsStore extends EventTarget {
     );
   }
 
-  /** What the field does not accept changes nothing. @param {keyof F & string} name @param {unknown} value */
+  /** Invalid values are ignored. @param {keyof F & string} name @param {unknown} value */
   set(name, value) {
     const accepted = accept(this.fields[name], value);
     if (accepted !== null) {
@@ -86,7 +86,7 @@ export class SettingsStore extends EventTarget {
     this.#changed();
   }
 
-  /** @param {Record<string, unknown>} values of a preset, in the place of the one before */
+  /** @param {Record<string, unknown>} values of a preset, replacing the previous one */
   applyPreset(values) {
     this.#preset = this.#accepted(values);
     this.#changed();

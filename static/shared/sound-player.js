@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * A player for one sound: play, seek, time, download. Its file is made when first needed, and only one sounds at a time:
- * each sends `soundplay` upwards when it begins. `pausesounds` on the document silences them all.
+ * An audio player: play, seek, time, download. The file is created on demand. Only one player sounds at a time: each
+ * dispatches a bubbling `soundplay` when it starts, and `pausesounds` on the document pauses all.
  */
 
 import { on } from "./dom.js";
@@ -16,7 +16,7 @@ const SEEK_STEP_S = 0.1;
  * @property {() => Blob} file
  * @property {number} durationS
  * @property {() => string} label names it for screen readers
- * @property {string} [downloadName] without it there is no download
+ * @property {string} [downloadName] omitted: no download
  *
  * @typedef {{node: HTMLElement, play: () => void, pause: () => void, close: () => void}} SoundPlayer
  */
@@ -38,14 +38,14 @@ export function makeSoundPlayer({ file, durationS, label, downloadName }) {
   const pause = () => audio?.pause();
   const play = () => {
     node.dispatchEvent(new CustomEvent("soundplay", { bubbles: true }));
-    opened().play().catch(draw); // refused or replaced: the button shows that it does not play
+    opened().play().catch(draw); // rejected or superseded: the button shows the state
   };
   /** @param {{target: HTMLInputElement}} event */
   const seek = ({ target }) => {
     opened().currentTime = target.valueAsNumber;
     draw();
   };
-  /** The file is made at the last moment, before the browser follows the link. @param {{currentTarget: HTMLAnchorElement}} event */
+  /** The file is created just before the browser follows the link. @param {{currentTarget: HTMLAnchorElement}} event */
   const fetchFile = ({ currentTarget }) => void (currentTarget.href = source());
   const download = () =>
     html`<a

@@ -1,15 +1,15 @@
 // @ts-check
-/** Edits the system content of a conversation: an ordered list of texts, voices, pictures. */
+/** Editor of a conversation's system content: an ordered list of texts, voices and pictures. */
 
 import { t } from "./texts.js";
-import { html, icon, iconButton, live, mountView, repeat, textButton } from "./lit.js";
+import { fileButton, html, iconButton, live, mountView, repeat, textButton } from "./lit.js";
 import { bytesToBase64 } from "./pcm.js";
 import { mountRefAudioPlayer } from "./ref-audio-player.js";
 import { emptyItem, moveItem } from "./prompt.js";
 
 /** @import { ContentItem, ImageItem, ItemKind, VoiceLimits } from "./prompt.js" */
 
-const MOST_ITEMS = 16; // ours: more would be a mistake
+const MOST_ITEMS = 16; // our own limit
 const MOST_CHARACTERS = 100_000;
 
 /** @typedef {{item: ContentItem, box: HTMLElement | null, close: () => void}} Row `box` holds the player of a voice */
@@ -67,7 +67,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     changed();
     focusIn(rows.length - 1, "textarea, .voice-actions button, .row > button");
   };
-  /** @param {Row} row @param {number} step @param {string} [goTo] what is focused afterwards */
+  /** @param {Row} row @param {number} step @param {string} [goTo] selector of the control to focus afterwards */
   const move = (row, step, goTo = `[data-action="${step < 0 ? "up" : "down"}"]:not(:disabled)`) => {
     rows = moveItem(rows, rows.indexOf(row), step);
     const target = rows.indexOf(row);
@@ -156,22 +156,11 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
 
 /** @param {ImageItem} item @param {(item: ContentItem) => void} change */
 function imageBody({ name, data }, change) {
-  /** @param {{target: HTMLInputElement}} event */
-  const onFile = async ({ target }) => {
-    const [chosen] = target.files ?? [];
-    if (!chosen) return;
-    change({ type: "image", name: chosen.name, data: bytesToBase64(new Uint8Array(await chosen.arrayBuffer())) });
-  };
+  /** @param {File} file */
+  const take = async (file) =>
+    change({ type: "image", name: file.name, data: bytesToBase64(new Uint8Array(await file.arrayBuffer())) });
   return html`<div class="row">
     <img class="content-picture" alt=${name} ?hidden=${!data} src="data:image/*;base64,${data}" />
-    <button
-      type="button"
-      class="button"
-      @click=${(/** @type {{currentTarget: HTMLElement}} */ { currentTarget }) =>
-        /** @type {HTMLElement} */ (currentTarget.nextElementSibling).click()}
-    >
-      ${icon("image")}${t(data ? "content.other_image" : "content.choose_image")}
-    </button>
-    <input type="file" accept="image/*" hidden tabindex="-1" @change=${onFile} />
+    ${fileButton(t(data ? "content.other_image" : "content.choose_image"), take, { accept: "image/*", sign: "image" })}
   </div>`;
 }

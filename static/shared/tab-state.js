@@ -1,9 +1,9 @@
 // @ts-check
-/** The tab's title and icon show the state, for a page in the background. Touches only those two. */
+/** Shows the state in the tab's title and icon, for a page in the background. */
 
 /** @typedef {"idle" | "queued" | "listening" | "speaking" | "paused" | "error"} TabState */
 
-/** Signs before the title; they need no translation. @type {Readonly<Record<TabState, string>>} */
+/** Title prefixes; they need no translation. @type {Readonly<Record<TabState, string>>} */
 const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", paused: "⏸ ", error: "⚠ " };
 
 /** @param {Document} [page] */
@@ -22,7 +22,7 @@ export function claimTab(page = document) {
   }
 
   return {
-    /** @param {TabState} nextState @param {string} [nextPrefix] in the place of the state's sign, such as "(2) " */
+    /** @param {TabState} nextState @param {string} [nextPrefix] instead of the state's prefix, such as "(2) " */
     show(nextState, nextPrefix) {
       if (state !== nextState || link.getAttribute("href") === null) link.href = `/static/shared/icons/favicon-${nextState}.svg`;
       state = nextState;

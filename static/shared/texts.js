@@ -1,5 +1,5 @@
 // @ts-check
-/** The page's texts in the language shown now: by key, with values in place and the plural that fits. Pure. */
+/** Texts of the current language by key, with parameters and plural forms. Pure. */
 
 const CHANGED = "languagechange";
 
@@ -12,22 +12,22 @@ export function setTexts(lang, texts) {
   Object.assign(current, { lang, texts });
 }
 
-/** Has all draw anew that shows texts. */
+/** Redraws everything that shows texts. */
 export const notifyLangChange = () => changes.dispatchEvent(new Event(CHANGED));
 
-/** @returns {string} the language shown now */
+/** @returns {string} code of the current language */
 export function getLang() {
   return current.lang;
 }
 
-/** Calls a function whenever the language changes; the result ends it. @param {() => void} listener @returns {() => void} */
+/** Calls a function on each language change; the returned function removes it. @param {() => void} listener @returns {() => void} */
 export function onLangChange(listener) {
   changes.addEventListener(CHANGED, listener);
   return () => changes.removeEventListener(CHANGED, listener);
 }
 
 /**
- * Returns a text; the key itself if there is none, so that a gap is seen.
+ * Returns a text, or the key itself if it is missing, so that gaps are visible.
  * @param {string} key
  * @param {Record<string, string | number>} [params] for {name} in the text
  */
@@ -36,7 +36,7 @@ export function t(key, params) {
 }
 
 /**
- * Returns the text that fits a number: KEY.one, KEY.other and so on; {n} is the number.
+ * Returns the plural form for a number: KEY.one, KEY.other and so on; {n} is the number.
  * @param {string} key
  * @param {number} n
  * @param {Record<string, string | number>} [params]
@@ -46,7 +46,7 @@ export function tn(key, n, params) {
   return t(form in current.texts ? form : `${key}.other`, { n, ...params });
 }
 
-/** @param {{key: string, params?: Record<string, string | number>, n?: number}} phrase `n` asks for the form that fits it */
+/** @param {{key: string, params?: Record<string, string | number>, n?: number}} phrase `n` selects the plural form */
 export function phraseText({ key, params, n }) {
   return n === undefined ? t(key, params) : tn(key, n, params);
 }
@@ -56,12 +56,12 @@ export function hasText(key) {
   return key in current.texts;
 }
 
-// Which language to show.
+// Choice of the language.
 
 const CODE = /^[a-z]{2,3}$/;
 
 /**
- * @param {readonly string[] | null} offered codes such as "en"; null: whatever looks like one
+ * @param {readonly string[] | null} offered codes such as "en"; null: any valid code
  * @param {{query?: string | null, stored?: string | null, server?: string | null,
  *   browser?: readonly string[], fallback: string}} wishes strongest first, as named here
  */
@@ -73,20 +73,20 @@ export function pickLanguage(offered, { query, stored, server, browser = [], fal
   return fallback;
 }
 
-/** An unknown name stays, so that a slip is seen. @param {string} text @param {Record<string, string | number>} [params] */
+/** Unknown names are left as they are, so that mistakes are visible. @param {string} text @param {Record<string, string | number>} [params] */
 export function interpolate(text, params = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
 }
 
-// Gives each way to fail its own sentence and a next step.
+// Texts of problems: title and next step.
 
 const UNKNOWN = "internal";
 
 /**
  * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
  * @param {Record<string, string | number>} [params] for {name} in the texts
- * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's own
- *   words, only where we have none for the code
+ * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's
+ *   message, only where there is no text for the code
  */
 export function problemText(problem, params) {
   const wanted = typeof problem === "string" ? problem : (problem.code ?? UNKNOWN);
@@ -100,8 +100,26 @@ export function problemText(problem, params) {
   };
 }
 
-/** What went wrong and what to do, in one line. @param {unknown} problem an error, or its code */
+/** Problem and next step in one line. @param {unknown} problem an error, or its code */
 export function problemWords(problem) {
   const { title, nextStep } = problemText(/** @type {string | {code?: string}} */ (problem));
   return `${title} ${nextStep}`;
+}
+
+export class CodedError extends Error {
+  /** @param {string} code of a text `problem.CODE` @param {unknown} [cause] the browser's error @param {string} [message] */
+  constructor(code, cause, message = code) {
+    super(message, { cause });
+    this.code = code;
+  }
+}
+
+/** @param {unknown} error @returns {string} the browser's own message */
+export function reasonOf(error) {
+  return error instanceof Error && error.cause instanceof Error ? error.cause.message : "";
+}
+
+/** @param {unknown} error @param {string} [fallback] */
+export function codeOf(error, fallback = "unsupported") {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : fallback;
 }

@@ -1,7 +1,7 @@
 // @ts-check
-/** Loads the libraries that the package manager installed, when they are first needed. Device. */
+/** Loads installed libraries on demand. Device. */
 
-import { CodedError } from "./coded-error.js";
+import { CodedError } from "./texts.js";
 
 const BASE = "/static/vendor";
 
@@ -22,30 +22,30 @@ async function load(library) {
   }
 }
 
-/** Charts. @returns {Promise<typeof import("uplot")>} */
+/** @returns {Promise<typeof import("uplot")>} */
 export async function loadUplot() {
   const module = await load("uplot");
   return module.default;
 }
 
-/** Waveforms. @returns {Promise<typeof import("wavesurfer.js").default>} */
+/** @returns {Promise<typeof import("wavesurfer.js").default>} */
 export async function loadWavesurfer() {
   const module = await load("wavesurfer");
   return module.default;
 }
 
-/** A parser of Markdown. @returns {Promise<typeof import("marked").marked>} */
+/** @returns {Promise<typeof import("marked").marked>} */
 export async function loadMarked() {
   const module = await load("marked");
   return module.marked;
 }
 
-/** Reads and writes MessagePack. @returns {Promise<typeof import("@msgpack/msgpack")>} */
+/** @returns {Promise<typeof import("@msgpack/msgpack")>} */
 export function loadMsgpack() {
   return load("msgpack");
 }
 
-/** Neural networks, and the voice detector to run in it. */
+/** ONNX Runtime and the address of the voice detector's model. */
 export async function loadOnnxRuntime() {
   const ort = await load("onnxruntime");
   ort.env.wasm.wasmPaths = `${BASE}/onnxruntime/`;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The attachments of the question that is being written: chips, progress while files are read, problems in words. */
+/** Attachments of the message being written: chips, progress of reading, problems. */
 
 import { late } from "../shared/late.js";
 import { html, mountView, repeat } from "../shared/lit.js";
@@ -18,7 +18,7 @@ const loadViews = late(
 /**
  * @typedef {Object} TrayOptions
  * @property {MediaLimits} limits
- * @property {() => number} sentChars Base64 that is sent along anyway: of the conversation so far
+ * @property {() => number} sentChars Base64 characters of the conversation so far, which are sent as well
  * @property {() => number} picturesPerS
  * @property {(parts: readonly MediaPart[]) => void} onChange
  */
@@ -27,7 +27,7 @@ const loadViews = late(
 export function mountAttachmentTray(el, options) {
   /** @type {MediaPart[]} */
   let parts = [];
-  let pendingCount = 0; // lists of files that are read
+  let pendingCount = 0; // lists of files being read
   /** @type {Reading[]} */
   let readings = [];
   /** @type {TrayProblem[]} */
@@ -122,7 +122,7 @@ export function mountAttachmentTray(el, options) {
     get isReading() {
       return pendingCount > 0;
     },
-    /** Read files one after the other, in their order. @param {Iterable<File>} files */
+    /** Reads files one after the other, in order. @param {Iterable<File>} files */
     async addFiles(files) {
       problems = [];
       pendingCount += 1;

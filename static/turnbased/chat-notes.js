@@ -1,18 +1,19 @@
 // @ts-check
-/** What stands around the text box: a greeting, the wait before sending, the place in line, the sending, the memory. */
+/** Notes around the text box: welcome, estimated wait, queue, upload progress, context. */
 
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { byId, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView, nothing } from "../shared/lit.js";
+import { html, icon, mountView, nothing, textButton } from "../shared/lit.js";
+import { suggestionsOf } from "../shared/notice.js";
 import { claimTab } from "../shared/tab-state.js";
 import { lastTokenStats } from "./conversation.js";
 import { contextShare, estimateWaitS } from "./turn-progress.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
 
-const NEARLY_FULL = 0.85; // of what the model can hold
+const NEARLY_FULL = 0.85; // of the model's context
 
 /** @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
@@ -63,7 +64,7 @@ function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
     });
     return html`${icon("warning")}
       <p class="small">${words}</p>
-      <button type="button" class="button" @click=${onNewChat}>${t("chat.new")}</button>`;
+      ${textButton(t("chat.new"), onNewChat)}`;
   });
   return { draw };
 }
@@ -89,15 +90,15 @@ function mountUploadNote(el) {
   };
 }
 
-// How much of a large question is on its way.
+// Upload progress of a large message.
 
 const INTERVAL_MS = 150;
-const WORTH_BYTES = 256 * 1024; // less is sent before anybody could look
+const WORTH_BYTES = 256 * 1024; // less is sent too fast to be seen
 
 /**
- * Watches a socket's buffer from now on until it is empty.
+ * Watches a socket's buffer until it is empty.
  * @param {() => Pick<WebSocket, "bufferedAmount"> | null} socket
- * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is on its way
+ * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is being sent
  */
 export function watchUpload(socket, listener) {
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -127,7 +128,7 @@ export function watchUpload(socket, listener) {
   };
 }
 
-// What an empty conversation shows: a greeting, what the model is if it is only a stand-in, things to say.
+// An empty conversation: welcome, note about a demonstration model, suggestions.
 
 const SUGGESTIONS = ["explain", "write", "picture"];
 
@@ -141,11 +142,11 @@ export function mountWelcome({ session, onSuggest }) {
     el.hidden = session.conversation.messages.some(({ role }) => role !== "system");
   };
   const draw = mountView(byId("suggestions", HTMLElement), () => {
-    const { kind, name = "", try_saying: sentences, is_demonstration: isDemonstration } = model ?? {};
-    note.hidden = !isDemonstration;
-    setText(note, kind === "nano" || kind === "cascade" ? t(`chat.demo_${kind}`, { name }) : t("chat.demo"));
-    const words = sentences?.length ? sentences : SUGGESTIONS.map((one) => t(`chat.try_${one}`));
-    return words.map((one) => html`<button type="button" class="pill suggestion" @click=${() => onSuggest(one)}>${one}</button>`);
+    note.hidden = !model?.is_demonstration;
+    setText(note, model?.is_demonstration ? t(`model_note.${model.kind}`, { name: model.name }) : "");
+    const known = suggestionsOf(model);
+    const words = known.length > 0 ? known : SUGGESTIONS.map((one) => t(`chat.try_${one}`));
+    return words.map((one) => textButton(one, () => onSuggest(one), { style: "pill" }));
   });
   session.on("change", follow);
   follow();

@@ -1,5 +1,5 @@
 // @ts-check
-/** One conversation as a page works with it: ask, stop, edit, again, delete, undo; kept in the browser. Pure. */
+/** A chat conversation with its operations: ask, stop, edit, regenerate, delete, undo; stored in the browser. Pure. */
 
 import { Emitter } from "../shared/emitter.js";
 import {
@@ -28,15 +28,15 @@ import { VoiceCollector } from "./turn-progress.js";
 /** @import { TurnProgress, TurnResult } from "./turn-progress.js" */
 
 /**
- * What is kept of a conversation.
+ * Stored content of a conversation.
  * @typedef {{conversation: Conversation, hasOwnTitle: boolean}} ChatBody
  *
  *
  * @typedef {Object} ChatSessionOptions
  * @property {StreamingChat} chat
  * @property {HistoryStore<ChatBody>} store
- * @property {() => ChatSettings} settings asked at each turn
- * @property {() => Promise<void>} [prepared] a first question waits for it: the instructions may still be on their way
+ * @property {() => ChatSettings} settings read at each turn
+ * @property {() => Promise<void>} [prepared] awaited before the first question, since the instructions may still be loading
  * @property {() => number} [nowMs] since 1970
  */
 
@@ -96,17 +96,17 @@ export class ChatSession extends Emitter {
     return this.#answerId !== null;
   }
 
-  /** The last question has no answer, and none is coming. */
+  /** Whether the last question has no answer and none is pending. */
   get isUnanswered() {
     return !this.isBusy && this.#conversation.messages.at(-1)?.role === "user" && canAnswer(this.#conversation);
   }
 
-  /** @returns {readonly MediaPart[]} everything that is sent along with the next question */
+  /** @returns {readonly MediaPart[]} all media that the next question sends along */
   get media() {
     return this.#conversation.messages.flatMap(mediaOf);
   }
 
-  /** @param {readonly ContentItem[]} items @param {Readonly<Record<string, unknown>>} extra names for people */
+  /** @param {readonly ContentItem[]} items @param {Readonly<Record<string, unknown>>} extra display names */
   setSystem(items, extra) {
     if (this.isBusy && !this.#isPreparing) return;
     this.#conversation = setSystem(this.#conversation, items, this.#nowMs());
@@ -116,7 +116,7 @@ export class ChatSession extends Emitter {
     if (this.#conversation.messages.length > 1) void this.save();
   }
 
-  /** @param {string} text @param {readonly MediaPart[]} media @returns {boolean} false: nothing was asked */
+  /** @param {string} text @param {readonly MediaPart[]} media @returns {boolean} false: ignored */
   ask(text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
     const items = toItems(text, media, this.#settings().picturesPerS);
@@ -132,7 +132,7 @@ export class ChatSession extends Emitter {
     return true;
   }
 
-  /** In the place of everything after it. @param {string} id @param {string} text @param {readonly MediaPart[]} media */
+  /** Edits a question and replaces everything after it. @param {string} id @param {string} text @param {readonly MediaPart[]} media */
   askInstead(id, text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
     this.#before = this.#conversation;
@@ -143,7 +143,7 @@ export class ChatSession extends Emitter {
     return true;
   }
 
-  /** Answer again, in the place of everything after the question. @param {string} id of a question or its answer */
+  /** Generates the answer again, replacing everything after the question. @param {string} id of a question or its answer */
   answerAgain(id) {
     if (this.isBusy) return;
     const { messages } = this.#conversation;
@@ -155,7 +155,7 @@ export class ChatSession extends Emitter {
     void this.#answer();
   }
 
-  /** A question goes with its answer; an answer goes alone. @param {string} id */
+  /** Deletes a question with its answer, or an answer alone. @param {string} id */
   remove(id) {
     if (this.isBusy) return;
     const { messages } = this.#conversation;
@@ -189,13 +189,13 @@ export class ChatSession extends Emitter {
     else this.#chat.stop();
   }
 
-  /** Begin a new conversation. @param {readonly ContentItem[]} [system] @param {Readonly<Record<string, unknown>>} [extra] */
+  /** Begins a new conversation. @param {readonly ContentItem[]} [system] @param {Readonly<Record<string, unknown>>} [extra] */
   begin(system = [], extra = {}) {
     this.#switchTo(this.#newHead(), { conversation: emptyConversation(), hasOwnTitle: false });
     if (system.length > 0) this.setSystem(system, extra);
   }
 
-  /** @param {Head} head @returns {Promise<boolean>} false: it is not there any more */
+  /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists */
   async open(head) {
     const body = await this.#store.read(head.id);
     if (!body) return false;
@@ -203,7 +203,7 @@ export class ChatSession extends Emitter {
     return true;
   }
 
-  /** Show a conversation from a file and keep it. @param {Conversation} conversation @param {string} title */
+  /** Opens a conversation from a file and stores it. @param {Conversation} conversation @param {string} title */
   async adopt(conversation, title) {
     this.#switchTo({ ...this.#newHead(), title }, { conversation: repaired(conversation), hasOwnTitle: title !== "" });
     await this.save();
@@ -217,7 +217,7 @@ export class ChatSession extends Emitter {
     await this.save();
   }
 
-  /** Keep the conversation; an empty one is not kept. */
+  /** Stores the conversation unless it is empty. */
   async save() {
     const { messages } = this.#conversation;
     if (!messages.some(({ role }) => role !== "system")) return;
@@ -251,7 +251,7 @@ export class ChatSession extends Emitter {
     await this.#prepared();
     this.#isPreparing = false;
     if (this.#answerId !== answerId) return;
-    const messages = toWire(this.#conversation); // an answer without text is no part of it
+    const messages = toWire(this.#conversation); // answers without text are left out
     try {
       const result = await this.#chat.send(messages, turnOptions(turn, messages));
       this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, isStreaming);
@@ -270,7 +270,7 @@ export class ChatSession extends Emitter {
    * @param {boolean} isStreaming
    */
   #finish(answerId, result, status, problem, isStreaming) {
-    if (this.#answerId !== answerId) return; // another conversation is shown, or it was taken back
+    if (this.#answerId !== answerId) return; // another conversation is open, or the answer was undone
     const voice = this.#voice.finish();
     const { text = "", wavBase64, ...figures } = result ?? {};
     this.#answerId = null;
@@ -306,7 +306,7 @@ export class ChatSession extends Emitter {
     if (this.#settings().isStreaming) this.emit("sound", { audioBase64: sound.audioBase64, isFirst });
   }
 
-  /** What is said in the question's sound is shown, never sent. @param {string} text */
+  /** The transcript of a question's audio is shown, never sent. @param {string} text */
   #onTranscript(text) {
     const question = this.#conversation.messages.findLast(({ role }) => role === "user");
     if (this.#answerId === null || !question || !text) return;
@@ -330,7 +330,7 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
   }
 
-  /** What came of an answer stays with its conversation. */
+  /** A partial answer stays with its conversation. */
   #keepPartial() {
     if (this.#answerId === null) return;
     const answer = findMessage(this.#conversation, this.#answerId);
@@ -341,7 +341,7 @@ export class ChatSession extends Emitter {
     void this.save();
   }
 
-  /** The running turn is not waited for any more. */
+  /** Abandons the running turn. */
   #abandon() {
     this.#answerId = null;
     this.#turn = null;

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Where a question is written: text, attachments, voice. Enter sends, Shift+Enter breaks the line, Esc ends a
- * recording, the space bar records while the text box is not in focus. What is written survives a reload.
+ * The message composer: text, attachments, voice. Enter sends, Shift+Enter inserts a line break, Esc discards a
+ * recording, and the space bar records while the text box is not focused. Drafts survive a reload.
  */
 
 import { byId, find, on, setText } from "../shared/dom.js";
@@ -20,12 +20,12 @@ import { ACCEPT, limitWords } from "./media-part.js";
  * @property {() => number} sentChars
  * @property {() => number} picturesPerS
  * @property {() => string | undefined} microphoneId
- * @property {() => boolean} sendsRecording a recording is sent as soon as it ends
- * @property {(text: string, media: readonly MediaPart[]) => boolean} onSend false keeps what is written
+ * @property {() => boolean} sendsRecording send a recording as soon as it ends
+ * @property {(text: string, media: readonly MediaPart[]) => boolean} onSend false keeps the draft
  * @property {() => void} onStop
- * @property {() => void} onRecord a recording begins: nothing else should sound
+ * @property {() => void} onRecord a recording starts: other audio has to stop
  * @property {(problem: {code: string}) => void} onProblem
- * @property {(text: string, media: readonly MediaPart[]) => void} onDraft what is written changed
+ * @property {(text: string, media: readonly MediaPart[]) => void} onDraft the draft changed
  */
 
 const MOST_LINES_PX = 240;
@@ -38,7 +38,7 @@ export function mountComposer(el, options) {
   const file = byId("file", HTMLInputElement);
   const line = find(el, ".composer-line", HTMLElement);
   let isBusy = false;
-  let isSendWished = false; // while a file is still read
+  let isSendWished = false; // while a file is still being read
   file.accept = ACCEPT;
 
   const tray = mountAttachmentTray(byId("tray", HTMLElement), {
@@ -48,7 +48,7 @@ export function mountComposer(el, options) {
     onChange: () => {
       draw();
       keep();
-      if (tray.hasProblem) isSendWished = false; // a person decides what goes without it
+      if (tray.hasProblem) isSendWished = false; // the user decides whether to send without it
       if (isSendWished && !tray.isReading) submit();
     },
   });
@@ -105,7 +105,7 @@ export function mountComposer(el, options) {
     keep();
   });
   on(area, "keydown", (/** @type {KeyboardEvent} */ event) => {
-    // An input method uses Enter to choose characters.
+    // Input methods use Enter to select characters.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit();
@@ -125,7 +125,7 @@ export function mountComposer(el, options) {
   listenForKeys(recorder);
 
   return {
-    /** @param {boolean} isNowBusy an answer is coming */
+    /** @param {boolean} isNowBusy an answer is pending */
     setBusy(isNowBusy) {
       if (isBusy === isNowBusy) return;
       isBusy = isNowBusy;
@@ -136,7 +136,7 @@ export function mountComposer(el, options) {
   };
 }
 
-/** Wherever the space bar has no meaning of its own. @param {ReturnType<typeof mountRecordPanel>} recorder */
+/** Keyboard control of recording, wherever the space bar has no other function. @param {ReturnType<typeof mountRecordPanel>} recorder */
 function listenForKeys(recorder) {
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape" && recorder.isOn) {
@@ -161,11 +161,11 @@ function hasOwnSpace(target) {
   );
 }
 
-// Files dropped anywhere on the page; a cover says so while they hover.
+// Drop target for files on the whole page, with an overlay while they hover.
 
-/** @param {HTMLElement} el the cover @param {(files: FileList) => void} take */
+/** @param {HTMLElement} el the overlay @param {(files: FileList) => void} take */
 function mountDropZone(el, take) {
-  let depth = 0; // each element under the pointer enters and leaves by itself
+  let depth = 0; // each element under the pointer fires its own enter and leave
   /** @param {DragEvent} event */
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files") ?? false;
   /** @param {number} next */
@@ -190,7 +190,7 @@ function mountDropZone(el, take) {
   on(document, "dragover", (/** @type {DragEvent} */ event) => {
     if (hasFiles(event)) event.preventDefault();
   });
-  // A voice box inside the page takes its own files and says so by ending the event.
+  // A voice box on the page takes its own files and cancels the event.
   on(document, "drop", (/** @type {DragEvent} */ event) => {
     become(0);
     if (event.defaultPrevented || !event.dataTransfer?.files.length) return;
@@ -201,11 +201,11 @@ function mountDropZone(el, take) {
   el.hidden = true;
 }
 
-// Records a voice message: tap to begin and end, or hold while speaking; the level runs along.
+// Voice messages: tap to start and stop, or hold while speaking.
 
-/** A press that lasts longer is held: letting go ends it. */
+/** A longer press counts as holding: releasing it ends the recording. */
 const HOLD_MS = 350;
-const SHORTEST_S = 0.3; // less is a slip of the finger
+const SHORTEST_S = 0.3; // less is an accidental tap
 
 const loadRecorder = () => import("./media-input.js");
 
@@ -312,7 +312,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
       isPointerDown = false;
     });
   }
-  // A click without a pointer is a key or a screen reader.
+  // A click without a pointer comes from the keyboard or a screen reader.
   on(button, "click", (/** @type {MouseEvent} */ event) => event.detail === 0 && press());
   onLangChange(draw);
   draw();

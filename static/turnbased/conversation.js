@@ -1,10 +1,10 @@
 // @ts-check
 /**
- * The messages of a turn-based conversation: edit, delete, begin again from one, and what of them
- * goes over the wire. Every function returns a new conversation. Pure.
+ * Operations on the messages of a chat conversation, and their conversion to protocol messages. Every
+ * function returns a new conversation. Pure.
  *
- * The server finds its cache by the exact text of earlier answers, so an answer's text is kept and
- * sent back as it came: never trimmed, never formatted.
+ * The server finds its cache by the exact text of earlier answers, so an answer's text is stored and
+ * sent back unchanged: never trimmed, never formatted.
  */
 
 import { mediaOf } from "./media-part.js";
@@ -15,7 +15,7 @@ import { mediaOf } from "./media-part.js";
 
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */
 
-/** How an answer came to be; `pending` is still coming, `failed` never ended well.
+/** Status of an answer; `pending` is still being generated.
  * @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus
  */
 
@@ -24,7 +24,7 @@ import { mediaOf } from "./media-part.js";
  *  & Partial<Pick<ChatMessage, "items" | "status" | "extra">>} NewMessage
  */
 
-/** A conversation without messages. @returns {Conversation} */
+/** @returns {Conversation} */
 export function emptyConversation() {
   return { messages: [], nextNumber: 1 };
 }
@@ -38,7 +38,7 @@ export function addMessage(conversation, given) {
   return { conversation: { messages, nextNumber: conversation.nextNumber + 1 }, id };
 }
 
-/** Empty items remove it. @param {Conversation} conversation @param {readonly ContentItem[]} items @param {number} createdAtMs */
+/** Replaces the system message; empty items remove it. @param {Conversation} conversation @param {readonly ContentItem[]} items @param {number} createdAtMs */
 export function setSystem(conversation, items, createdAtMs) {
   const others = conversation.messages.filter((message) => message.role !== "system");
   if (!hasContent(items)) return { ...conversation, messages: others };
@@ -58,7 +58,7 @@ export function editMessage(conversation, id, change) {
   return { ...conversation, messages };
 }
 
-/** Delete a message alone. @param {Conversation} conversation @param {string} id @returns {Conversation} */
+/** @param {Conversation} conversation @param {string} id @returns {Conversation} */
 export function deleteMessage(conversation, id) {
   return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
 }
@@ -75,7 +75,7 @@ export function findMessage(conversation, id) {
   return conversation.messages.find((message) => message.id === id);
 }
 
-/** All text of a message, as it is. @param {ChatMessage} message @returns {string} */
+/** Concatenated text of a message, unchanged. @param {ChatMessage} message @returns {string} */
 export function messageTextOf(message) {
   return message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
 }
@@ -86,8 +86,8 @@ export function textItem(text) {
 }
 
 /**
- * The history as the server takes it, the new user message last. Answers without text and messages
- * without content are left out; neighbours of one role stay apart.
+ * The history as protocol messages, the new user message last, without empty messages. Consecutive
+ * messages of one role stay separate.
  * @param {Conversation} conversation
  */
 export function toWire(conversation) {
@@ -99,7 +99,7 @@ export function toWire(conversation) {
     }));
 }
 
-/** Whether the model can answer now: the last thing said is the user's. @param {Conversation} conversation @returns {boolean} */
+/** Whether the last message is the user's, so that the model can answer. @param {Conversation} conversation @returns {boolean} */
 export function canAnswer(conversation) {
   return toWire(conversation).at(-1)?.role === "user";
 }
@@ -115,24 +115,24 @@ function hasContent(items) {
   return items.some((item) => item.type !== "text" || item.text !== "");
 }
 
-/** One text alone goes as a text. @param {readonly ContentItem[]} items @returns {string | ContentItem[]} */
+/** A single text is sent as a string. @param {readonly ContentItem[]} items @returns {string | ContentItem[]} */
 function contentOf(items) {
   const full = items.filter((item) => item.type !== "text" || item.text !== "");
   const [first] = full;
   return full.length === 1 && first?.type === "text" ? first.text : [...full];
 }
 
-// Facts about a conversation: its title, its last figures, whether it can continue.
+// Properties of a conversation: title, figures, recording.
 
-/** Figures of a turn that is over, as they are kept.
+/** Stored figures of a finished turn.
  * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64">>} Figures
  *
- * @typedef {{wav: Blob, durationS: number}} Voice the answer's sound as a file
+ * @typedef {{wav: Blob, durationS: number}} Voice the answer's audio as a file
  */
 
 const TITLE_CHARACTERS = 60;
 
-/** The first words of the first question; "" if it has none. @param {Conversation} conversation */
+/** The beginning of the first question; "" if there is none. @param {Conversation} conversation */
 export function titleOf({ messages }) {
   for (const message of messages) {
     if (message.role !== "user") continue;
@@ -169,7 +169,7 @@ export function problemOf({ extra }) {
   return /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
 }
 
-/** What the last turn that ended said of tokens. @param {Conversation} conversation @returns {TokenStats | null} */
+/** Token statistics of the last finished turn. @param {Conversation} conversation @returns {TokenStats | null} */
 export function lastTokenStats({ messages }) {
   const last = messages.findLast((message) => figuresOf(message).tokenStats);
   return (last && figuresOf(last).tokenStats) ?? null;
@@ -181,7 +181,7 @@ export function lastRecordingId({ messages }) {
   return (last && figuresOf(last).recordingSessionId) ?? null;
 }
 
-/** What came stays, as a broken answer. @param {Conversation} conversation @returns {Conversation} */
+/** Marks a pending answer as stopped, or deletes it if it is empty. @param {Conversation} conversation @returns {Conversation} */
 export function repaired(conversation) {
   const pending = conversation.messages.find(({ status }) => status === "pending");
   if (!pending) return conversation;

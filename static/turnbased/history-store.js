@@ -1,5 +1,5 @@
 // @ts-check
-/** Keeps conversations and what is being written in this browser, within bounds. Pure: the page passes the database. */
+/** Stores conversations and drafts in this browser, within bounds. Pure: the page passes the database. */
 
 import { remember, remembered } from "../shared/memory.js";
 
@@ -8,16 +8,16 @@ import { remember, remembered } from "../shared/memory.js";
 
 const DATABASE = "minicpmo_turnbased";
 const VERSION = 1;
-const HEADS = "heads"; // small: what a list shows
+const HEADS = "heads"; // small: data of the list
 const BODIES = "bodies"; // large: the messages with their media
-const DRAFTS = "drafts"; // what is not sent yet
+const DRAFTS = "drafts"; // drafts
 
 /**
  * @template Body
  * @typedef {Object} HistoryStore
  * @property {() => Promise<Head[]>} list newest first
  * @property {(id: string) => Promise<Body | null>} read
- * @property {(head: Head, body: Body) => Promise<string[]>} write returns the ids that were dropped for it
+ * @property {(head: Head, body: Body) => Promise<string[]>} write returns the ids of conversations deleted to make room
  * @property {(id: string, title: string) => Promise<void>} rename
  * @property {(id: string) => Promise<void>} remove
  * @property {() => Promise<void>} clear
@@ -56,7 +56,7 @@ function open(factory) {
 /**
  * @template Body
  * @param {IDBFactory} factory
- * @throws {DOMException} the browser allows no storage
+ * @throws {DOMException} storage is blocked
  * @returns {Promise<HistoryStore<Body>>}
  */
 export async function openHistory(factory) {
@@ -117,7 +117,7 @@ export async function openHistory(factory) {
   };
 }
 
-/** A store for browsers that keep nothing: everything is as if it were empty. @template Body @returns {HistoryStore<Body>} */
+/** A store for browsers without storage: always empty. @template Body @returns {HistoryStore<Body>} */
 export function forgetfulHistory() {
   return {
     list: async () => [],
@@ -131,7 +131,7 @@ export function forgetfulHistory() {
   };
 }
 
-// Which conversations the browser forgets: at most 50 and 200 MiB are kept, the longest unused go first.
+// Retention: at most 50 conversations and 200 MiB; the least recently used are deleted first.
 
 export const MOST_CONVERSATIONS = 50;
 export const MOST_BYTES = 200 * 1024 * 1024;
@@ -139,7 +139,7 @@ export const MOST_BYTES = 200 * 1024 * 1024;
 /** @typedef {{id: string, updatedAtMs: number, sizeBytes: number}} Kept */
 
 /**
- * Returns what goes. The one in use always stays, however large.
+ * Returns what to delete. The current conversation always stays, however large.
  * @param {readonly Kept[]} kept
  * @param {string} currentId
  * @param {{mostCount?: number, mostBytes?: number}} [rule]
@@ -154,7 +154,7 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
   const dropped = [];
   for (const { id, sizeBytes } of newestFirst) {
     if (id === currentId) continue;
-    // Once one is dropped all older ones are, so that the rule is predictable.
+    // Everything older than a deleted one is deleted too, so that the rule is predictable.
     if (dropped.length > 0 || count + 1 > mostCount || bytes + sizeBytes > mostBytes) dropped.push(id);
     else {
       count += 1;
@@ -164,7 +164,7 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
   return dropped;
 }
 
-// What is written and not sent yet, kept over a reload: the text at once, attachments beside the conversations.
+// Drafts, which survive a reload: text in local storage, attachments in the database.
 
 const TEXT_KEY = "turnbased_draft";
 const MEDIA_KEY = "media";
@@ -185,7 +185,7 @@ export function openDraft(storage, store) {
       remember(TEXT_KEY, text || null, storage);
       if (media === keptMedia || (media.length === 0 && keptMedia.length === 0)) return;
       keptMedia = media;
-      // Storage may be full; what is written stays on the page all the same.
+      // Storage may be full; the draft stays on the page.
       store.writeDraft(MEDIA_KEY, media.length > 0 ? media : null).catch(() => {});
     },
   };

@@ -1,5 +1,5 @@
 // @ts-check
-/** The conversations kept in this browser and the one that is shown: open, begin, rename, delete. */
+/** The stored conversations and the current one: open, begin, rename, delete. */
 
 import { byId, on, setText } from "../shared/dom.js";
 import { formatAgo, formatBytes, formatNumber } from "../shared/formats.js";
@@ -22,8 +22,8 @@ const UNDO_MS = 10_000;
  * @param {Object} options
  * @param {ChatSession} options.session
  * @param {Store} options.store
- * @param {() => void} options.onBegin another conversation begins
- * @param {() => void} options.onOpen one of the kept is shown
+ * @param {() => void} options.onBegin a new conversation begins
+ * @param {() => void} options.onOpen a stored conversation is opened
  */
 export function mountKeptChats({ session, store, onBegin, onOpen }) {
   const panel = mountHistoryPanel(byId("history", HTMLElement), {
@@ -83,7 +83,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
   };
 }
 
-// The conversations kept in this browser: open, rename, delete; a drawer on small screens.
+// The list of stored conversations; a drawer on small screens.
 
 /**
  * @param {HTMLElement} el
@@ -142,7 +142,7 @@ function mountHistoryPanel(el, options) {
     /** @param {KeyboardEvent} event */
     const onKey = (event) => {
       if (event.key !== "Enter" && event.key !== "Escape") return;
-      event.preventDefault(); // else the same key presses the button that gets the focus
+      event.preventDefault(); // else the same key activates the button that receives the focus
       finish(event.key === "Enter");
       [...list.querySelectorAll("li")]
         .find(({ dataset }) => dataset.id === head.id)
@@ -181,7 +181,7 @@ function mountHistoryPanel(el, options) {
 /** @param {string} sign @param {string} words @param {() => void} run */
 const tool = (sign, words, run) => iconButton(sign, words, run, { style: "button-quiet history-tool" });
 
-/** On small screens the panel comes from the side over the page. @param {HTMLElement} el */
+/** On small screens the panel is a drawer over the page. @param {HTMLElement} el */
 function mountDrawer(el) {
   const opener = byId("history-open", HTMLButtonElement);
   const shutter = byId("history-shut", HTMLButtonElement);

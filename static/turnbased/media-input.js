@@ -1,14 +1,13 @@
 // @ts-check
-/** Makes attachments of files: reads, checks, decodes sound, redraws pictures the server cannot read, looks at videos. */
+/** Reads attachments: validates files, decodes audio, converts pictures the server cannot read, probes videos; and records voice. */
 
-import { CodedError } from "../shared/coded-error.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { decodeMono, videoEvent } from "../shared/decode-sound.js";
 import { find, setText } from "../shared/dom.js";
 import { Emitter } from "../shared/emitter.js";
 import { formatClock } from "../shared/formats.js";
-import { t } from "../shared/texts.js";
+import { CodedError, t } from "../shared/texts.js";
 import { html, iconButton, mountView } from "../shared/lit.js";
 import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
@@ -20,7 +19,7 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
- *   where the browser cannot say
+ *   if unknown
  *
  * @typedef {Object} ReadOptions
  * @property {MediaLimits} limits
@@ -104,23 +103,23 @@ function readBase64(file, { onProgress, signal }) {
     reader.onprogress = ({ loaded, total }) => onProgress?.(total > 0 ? loaded / total : 0);
     reader.onabort = () => reject(new DOMException("The reading was ended.", "AbortError"));
     reader.onerror = () => reject(new MediaError("unreadable", null));
-    // The browser encodes faster than we could: "data:TYPE;base64,TEXT".
+    // The browser encodes faster than a script: "data:TYPE;base64,TEXT".
     reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
     reader.readAsDataURL(file);
   });
 }
 
-// What the browser can tell of a video file: length, size, a small picture of its beginning.
+// Properties of a video file: duration, size, poster.
 
-const LOOK_LIMIT_MS = 8_000; // some files never answer; they are sent without a picture
+const LOOK_LIMIT_MS = 8_000; // some files never load; they are sent without a poster
 const POSTER_SIDE_PX = 320;
 const POSTER_QUALITY = 0.75;
-const POSTER_AT_S = 0.1; // the very first picture is often black
+const POSTER_AT_S = 0.1; // the very first frame is often black
 
 /** @type {VideoFacts} */
 const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
-/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where it is unknown */
+/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where unknown */
 export async function lookAtVideo(file) {
   const video = document.createElement("video");
   video.muted = true;
@@ -134,7 +133,7 @@ export async function lookAtVideo(file) {
     await videoEvent(video, "seeked", LOOK_LIMIT_MS);
     return { durationS, widthPx: video.videoWidth, heightPx: video.videoHeight, poster: draw(video) };
   } catch {
-    return NOTHING; // a form of video only the server may know
+    return NOTHING; // a format that only the server may know
   } finally {
     video.removeAttribute("src");
     video.load();
@@ -152,7 +151,7 @@ function draw(video) {
   return canvas.toDataURL("image/jpeg", POSTER_QUALITY).split(",", 2)[1] ?? "";
 }
 
-// Records the voice, and what is seen of it: level, time, how to end it.
+// View of a recording: level, time, buttons.
 
 /** @typedef {ReturnType<typeof mountRecordView>} RecordView */
 
@@ -209,7 +208,7 @@ export function mountRecordView(el, { cancel, done }) {
   };
 }
 
-// Records one sound from the microphone at 16 kHz, up to a limit.
+// Records audio from the microphone at 16 kHz, up to a limit.
 
 const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
 const CHUNK_SAMPLES = RATE_HZ / 10;
@@ -241,14 +240,14 @@ export class SoundRecorder extends Emitter {
     return this.#lengthSamples / RATE_HZ;
   }
 
-  /** Ends it and lets the device go. @returns {Promise<Float32Array<ArrayBuffer>>} mono, 16 kHz */
+  /** Ends the recording and releases the device. @returns {Promise<Float32Array<ArrayBuffer>>} mono, 16 kHz */
   async finish() {
     await this.#microphone.stop();
     await this.#microphone.close();
     return joinChunks(this.#chunks).subarray(0, this.#maxSamples);
   }
 
-  /** Ends it; what was recorded is gone. */
+  /** Ends and discards the recording. */
   async cancel() {
     this.#chunks = [];
     await this.#microphone.close();

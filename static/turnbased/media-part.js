@@ -1,5 +1,5 @@
 // @ts-check
-/** Attachments: what they are, which can be sent, how they are kept. Pure. */
+/** Attachments: content, limits, storage. Pure. */
 
 import { base64ToBytes, base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
@@ -19,10 +19,10 @@ const BASE64_CHARS = 4;
 const BASE64_BYTES = 3;
 
 /**
- * A message's content: media first, then the text, as a person shows and then asks.
+ * A message's content: media first, then the text, as in showing something and then asking.
  * @param {string} text
  * @param {readonly MediaPart[]} media
- * @param {number} picturesPerS taken from each second of a video
+ * @param {number} picturesPerS frames per second of a video
  * @returns {ContentItem[]}
  */
 export function toItems(text, media, picturesPerS = 1) {
@@ -33,7 +33,7 @@ export function toItems(text, media, picturesPerS = 1) {
   return text ? [...items, { type: "text", text }] : items;
 }
 
-/** What a message keeps beside its content, for people. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
+/** Display data stored with a message. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
 export function toFacts(media) {
   return media.map(({ data, type, ...facts }) => facts);
 }
@@ -51,28 +51,28 @@ export function mediaOf({ items, extra }) {
   return media;
 }
 
-/** Characters that media take in a request. @param {readonly MediaPart[]} media */
+/** Size of media in a request, characters. @param {readonly MediaPart[]} media */
 export function wireChars(media) {
   return media.reduce((sum, { data }) => sum + data.length, 0);
 }
 
-/** @param {MediaPart} part @returns {number} bytes of what is kept, for people */
+/** @param {MediaPart} part @returns {number} bytes size of the stored data */
 export function partBytes({ data }) {
   return Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
 }
 
-/** @param {MediaPart} part @returns {number} seconds of a sound */
+/** @param {MediaPart} part @returns {number} duration of the audio, seconds */
 export function soundLengthS(part) {
   return partBytes(part) / LIMITS.SAMPLE_BYTES / INPUT_RATE_HZ;
 }
 
-/** The part as a file of its own. @param {MediaPart} part @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}} */
+/** The part as a file. @param {MediaPart} part @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}} */
 export function partFile(part) {
   if (part.type !== "audio") return { bytes: base64ToBytes(part.data), mimeType: part.mimeType };
   return { bytes: encodeWav(base64ToFloats(part.data), INPUT_RATE_HZ), mimeType: "audio/wav" };
 }
 
-// Which files can be attached, and how big everything may be.
+// Limits of attachments.
 
 /**
  * @typedef {"audio" | "image" | "video"} MediaKind
@@ -81,11 +81,11 @@ export function partFile(part) {
  * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
  */
 
-/** What a file of samples may weigh before it is decoded; longer than ten minutes of WAV. */
+/** Largest audio file that is decoded; more than ten minutes of WAV. */
 const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB;
-/** Room for the words, names and brackets around the media of a request. */
+/** Allowance for text and JSON syntax of a request. */
 const REQUEST_SPARE_BYTES = 64 * 1024;
-const MOST_FRAMES = 64; // of one video, however long; source: docs/specification/model.md#4.7
+const MOST_FRAMES = 64; // frames of one video, however long; source: docs/specification/model.md#4.7
 
 /** For files without a type. @type {readonly (readonly [MediaKind, readonly string[]])[]} */
 const SUFFIXES = [
@@ -94,13 +94,13 @@ const SUFFIXES = [
   ["video", ["mp4", "m4v", "mov", "webm", "mkv", "avi"]],
 ];
 
-/** What the server reads as it is; other pictures are drawn anew. */
+/** Formats the server reads; other pictures are converted. */
 export const IMAGE_TYPES = Object.freeze(["image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff"]);
 
 /** For the `accept` of a file input. */
 export const ACCEPT = "audio/*,image/*,video/*,.mkv,.m4a,.flac,.opus";
 
-/** @param {{name: string, type: string}} file @returns {MediaKind | null} null for what is neither sound, picture nor video */
+/** @param {{name: string, type: string}} file @returns {MediaKind | null} null for other types */
 export function kindOfFile({ name, type }) {
   const [family] = type.split("/");
   if (family === "audio" || family === "image" || family === "video") return family;
@@ -126,7 +126,7 @@ export function mediaLimits(limits = {}) {
   };
 }
 
-/** @param {FileFacts} facts @param {MediaLimits} limits @returns {MediaProblem | null} null if it can */
+/** @param {FileFacts} facts @param {MediaLimits} limits @returns {MediaProblem | null} null if it can be sent */
 export function mediaProblem(facts, limits) {
   const { kind, sizeBytes, durationS = 0, widthPx = 0, heightPx = 0 } = facts;
   if (sizeBytes === 0) return "empty";
@@ -142,7 +142,7 @@ export function mediaProblem(facts, limits) {
   return isLarge ? "image_pixels" : null;
 }
 
-/** How many pictures of a video the model looks at. @param {number} durationS @param {number} picturesPerS */
+/** Number of frames of a video that the model sees. @param {number} durationS @param {number} picturesPerS */
 export function videoPictures(durationS, picturesPerS) {
   return Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
 }
@@ -152,7 +152,7 @@ export function fitsRequest(sentChars, newChars, limits) {
   return sentChars + newChars <= limits.requestMaxBytes;
 }
 
-// Limits and what breaks them, in words.
+// Texts of limits and violations.
 
 const S_PER_MINUTE = 60;
 
@@ -161,7 +161,7 @@ export function minutes(seconds) {
   return formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
 }
 
-/** The limits in one line, said before a file is chosen. @param {MediaLimits} limits */
+/** The limits in one line. @param {MediaLimits} limits */
 export function limitWords(limits) {
   return t("chat.limits", {
     minutes: minutes(limits.audioMaxS),

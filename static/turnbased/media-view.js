@@ -1,5 +1,5 @@
 // @ts-check
-/** Shows attachments: in a message in full, as a chip while they wait to be sent; and the editor of a question with both. */
+/** Views of attachments, in messages and as chips, and the editor of a question. */
 
 import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
@@ -15,7 +15,7 @@ const ICONS = { audio: "wave", image: "image", video: "film" };
 /** @param {MediaPart} part */
 const partName = (part) => part.name || t(`chat.kind_${part.type}`);
 
-/** What is worth knowing of it, in a few words. @param {MediaPart} part @param {number} picturesPerS */
+/** Short description of an attachment. @param {MediaPart} part @param {number} picturesPerS */
 function partAbout(part, picturesPerS = 1) {
   const size = formatBytes(partBytes(part));
   if (part.type === "audio") return formatClock(soundLengthS(part));
@@ -31,7 +31,7 @@ function blobOf(part) {
 }
 
 /**
- * What loads and plays is made once for each content, not with each change around it.
+ * Players are created once per content and reused across redraws.
  *
  * @typedef {ReturnType<typeof createShelf>} Shelf
  */
@@ -47,7 +47,7 @@ export function createShelf() {
     return made;
   };
   return {
-    /** @param {MediaPart} part @returns {string} the address of its file */
+    /** @param {MediaPart} part @returns {string} object URL of its file */
     url: (part) => get(part, () => URL.createObjectURL(blobOf(part)), URL.revokeObjectURL),
     /** @param {object} content @param {() => Sound} sound */
     player: (content, sound) =>
@@ -56,7 +56,7 @@ export function createShelf() {
         () => makeSoundPlayer(sound()),
         (player) => player.close(),
       ),
-    /** @param {readonly unknown[]} contents what is not among them is let go */
+    /** @param {readonly unknown[]} contents all others are released */
     keepOnly(contents) {
       for (const [content, { end }] of kept) {
         if (contents.includes(content)) continue;
@@ -70,7 +70,7 @@ export function createShelf() {
 /** @param {MediaPart} part @returns {Sound} */
 const soundOf = (part) => ({ file: () => blobOf(part), durationS: soundLengthS(part), label: () => partName(part) });
 
-/** An attachment inside of a message. @param {MediaPart} part @param {Shelf} shelf */
+/** @param {MediaPart} part @param {Shelf} shelf */
 export function mediaView(part, shelf) {
   if (part.type === "audio") return html`<div class="media media-sound">${shelf.player(part, () => soundOf(part)).node}</div>`;
   const url = shelf.url(part);
@@ -113,7 +113,7 @@ function preview(part, shelf) {
     : html`<span class="chip-picture">${icon(ICONS[part.type])}</span>`;
 }
 
-// Changes a question that was asked: its text, and which of its attachments stay.
+// Editor of an earlier question: text and attachments.
 
 const MOST_ROWS = 12;
 
@@ -173,12 +173,12 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
     </div>`;
 }
 
-// What a file is that is still read, or cannot be attached.
+// Views of files being read, and of problems.
 
 /** @typedef {{file: File, abort: AbortController, done: number | null}} Reading */
 /** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
 
-/** Names the limit and what to do. @param {TrayProblem} problem @param {MediaLimits} limits */
+/** States the limit and the next step. @param {TrayProblem} problem @param {MediaLimits} limits */
 function fileProblemWords({ code, fileName, kind }, limits) {
   const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
   return t(`chat.file_${code}`, {

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * The messages of a conversation. Follows new text only while its end is seen; announces the whole answer to screen readers once,
- * not each piece. Messages out of sight cost no layout (`content-visibility`), so hundreds are fine.
+ * The messages of a conversation. Follows new text only while its end is visible; announces each answer to screen readers once,
+ * as a whole. Messages out of view cost no layout (`content-visibility`).
  */
 
 import { late, throttled } from "../shared/late.js";
@@ -25,12 +25,12 @@ export const loadViews = late(
 
 const NEAR_END_PX = 80;
 const MOST_SPOKEN_CHARACTERS = 2_000;
-const DRAWN_EVERY_MS = 120; // a long answer is parsed a few times a second, not with every piece
+const DRAWN_EVERY_MS = 120; // limits how often a growing answer is parsed
 
 /**
  * @param {HTMLElement} el scrolls
  * @param {{session: ChatSession, actions: MessageActions, spoken: HTMLElement,
- *   toEnd: HTMLButtonElement, onPlain: () => void}} options `spoken` is read aloud, `toEnd` leads to the end,
+ *   toEnd: HTMLButtonElement, onPlain: () => void}} options `spoken` is read aloud, `toEnd` scrolls to the end,
  *   `onPlain` says that answers stay plain text
  */
 export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain }) {
@@ -39,11 +39,11 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   el.append(list);
   /** @type {Awaited<ReturnType<typeof loadViews>> | null} */
   let views = null;
-  /** Made once for each content. @type {WeakMap<object, MediaPart[]>} */
+  /** Created once per content. @type {WeakMap<object, MediaPart[]>} */
   const media = new WeakMap();
   /** @type {RenderMarkdown | null} */
   let markdown = null;
-  /** The question that is edited. @type {{id: string, view: () => unknown} | null} */
+  /** Id of the question being edited. @type {{id: string, view: () => unknown} | null} */
   let editor = null;
 
   /** @param {ChatMessage} message */
@@ -141,14 +141,14 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     spoken.textContent = message.status === "failed" ? t("chat.answer_failed") : t("chat.answered", { text: words });
   });
   return {
-    /** Play the voice of an answer. @param {string} id */
+    /** Plays the voice of an answer. @param {string} id */
     async play(id) {
       const { shelf, voicePlayer } = await loadViews();
       draw();
       const message = shown().find((one) => one.id === id);
       if (message) voicePlayer(message, shelf)?.play();
     },
-    /** The next message is seen, wherever the reader was. */
+    /** Scrolls to the next message, wherever the reader was. */
     follow: end.follow,
   };
 }
@@ -162,21 +162,21 @@ function followEnd(el, list, toEnd) {
     toEnd.hidden = isFollowing || el.scrollHeight <= el.clientHeight + NEAR_END_PX;
   };
   const goToEnd = () => {
-    if (isFollowing && !list.hidden) el.scrollTop = el.scrollHeight; // an empty conversation is read from its top
+    if (isFollowing && !list.hidden) el.scrollTop = el.scrollHeight; // an empty conversation is shown from the top
   };
   const follow = () => {
     isFollowing = true;
     goToEnd();
   };
   const onScroll = () => {
-    // Only who scrolls up stops following; what grows below does not.
+    // Only scrolling up stops following; growth of the content does not.
     if (isAtEnd()) isFollowing = true;
     else if (el.scrollTop < lastTop) isFollowing = false;
     lastTop = el.scrollTop;
     showToEnd();
   };
   on(el, "scroll", onScroll, { passive: true });
-  // Text, pictures and players make it longer at any time.
+  // Text, pictures and players may change its height at any time.
   const observer = new ResizeObserver(() => {
     goToEnd();
     showToEnd();

@@ -1,5 +1,5 @@
 // @ts-check
-/** One message: text, media, voice, how it went, and what can be done with it. */
+/** View of a message: text, media, voice, figures, actions. */
 
 import { formatDateTime, formatNumber } from "../shared/formats.js";
 import { problemText, t } from "../shared/texts.js";
@@ -18,10 +18,10 @@ import { mediaView } from "./media-view.js";
  * @typedef {Object} MessageTools
  * @property {Shelf} shelf
  * @property {readonly MediaPart[]} media of the message
- * @property {RenderMarkdown | null} markdown null: not there
+ * @property {RenderMarkdown | null} markdown null: not installed
  * @property {MessageActions} actions
  * @property {() => void} edit
- * @property {unknown} editor in place of the question that is edited; null if it is not
+ * @property {unknown} editor replaces the question being edited; else null
  */
 
 /** @param {MessageState} state @param {MessageTools} tools */
@@ -43,7 +43,7 @@ function body(state, { shelf, media, markdown, actions }) {
   const voice = voiceOf(message);
   return [
     media.map((part) => mediaView(part, shelf)),
-    // What is said in the sound of a question.
+    // Transcript of a question's audio.
     typeof transcript === "string" ? html`<p class="message-transcript" dir="auto" .textContent=${transcript}></p>` : nothing,
     textView(message, markdown),
     progress(state),
@@ -74,7 +74,7 @@ export function voicePlayer(message, shelf) {
   }));
 }
 
-/** What is shown before and while an answer comes. @param {MessageState} state */
+/** Progress of a pending answer. @param {MessageState} state */
 function progress({ message, phase }) {
   if (message.status === "stopped") return html`<p class="small soft message-note">${t("chat.was_stopped")}</p>`;
   if (message.status !== "pending") return nothing;
@@ -120,7 +120,7 @@ function actionButtons({ message, isBusy }, { actions, edit }) {
   </div>`;
 }
 
-// The figures of an answer: one line, and a list with all of them.
+// Figures of an answer: a line, and the full list.
 
 const MS_PER_S = 1_000;
 
@@ -130,7 +130,7 @@ function seconds(ms) {
   return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
 }
 
-/** In the order in which things happened. @param {Figures} figures @returns {{name: string, key: string, value: string}[]} */
+/** In chronological order. @param {Figures} figures @returns {{name: string, key: string, value: string}[]} */
 function figureRows(figures) {
   const { tokenStats, queueEstimateS, queueActualMs } = figures;
   const isCounted = tokenStats !== null && tokenStats !== undefined;
@@ -158,7 +158,7 @@ function figureRows(figures) {
     .map(([key, , text]) => ({ key, name: t(`chat.figure_${key}`), value: text() }));
 }
 
-/** @param {Figures} figures @returns {string} the line that stands under an answer */
+/** @param {Figures} figures @returns {string} the line under an answer */
 function figureLine({ totalMs, ttftMs, tokenStats }) {
   const parts = [];
   if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * The settings of the chat page: a drawer at the side; voice and microphone come when it is first opened. And the
- * instructions of a conversation: a preset, or own texts and voice samples.
+ * Settings drawer of the chat page, instructions of a conversation (a preset, or own texts and voice samples), and
+ * playback of answers.
  */
 
 import { byId, on } from "../shared/dom.js";
@@ -27,26 +27,22 @@ import { bindSettings } from "../shared/settings-form.js";
 /** @param {SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
 export function mountChatSettings(settings) {
   const dialog = byId("settings", HTMLDialogElement);
-  // Some switches stand beside the text box, so the whole page is bound.
+  // Some switches are next to the text box, so the whole page is bound.
   bindSettings(document.body, /** @type {AnyStore} */ (/** @type {unknown} */ (settings)));
   on(byId("open-settings", HTMLButtonElement), "click", () => dialog.showModal());
   on(byId("reset-settings", HTMLButtonElement), "click", () => settings.reset());
-  for (const shut of document.querySelectorAll("dialog [data-action=shut]")) {
-    on(shut, "click", () => shut.closest("dialog")?.close());
-  }
-  // A click beside a drawer lands on the dialog itself.
-  for (const one of document.querySelectorAll("dialog")) {
-    on(one, "click", (event) => {
-      if (event.target === one) one.close();
-    });
-  }
+  on(document, "click", ({ target }) => {
+    if (!(target instanceof Element)) return;
+    // A click on the backdrop has the dialog itself as its target.
+    if (target.matches("dialog") || target.closest("[data-action=shut]")) target.closest("dialog")?.close();
+  });
 }
 
-// The choice of voice and microphone, loaded when the settings are first opened.
+// Choice of voice and microphone, loaded when the settings are first opened.
 
 const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/ref-audio-player.js")]);
 
-/** Until they come, what was chosen before holds. @param {{limits: VoiceLimits, prefix: string}} options */
+/** Until they are loaded, the stored choice applies. @param {{limits: VoiceLimits, prefix: string}} options */
 export function mountLateSound({ limits, prefix }) {
   /** @type {DeviceSelector | null} */
   let devices = null;
@@ -58,11 +54,11 @@ export function mountLateSound({ limits, prefix }) {
   });
   on(byId("open-settings", HTMLButtonElement), "click", () => load().catch(toastProblem));
   return {
-    /** The visitor's own sample; null: the one of the instructions. @returns {Voice | null} */
+    /** The visitor's own sample; null: that of the instructions. @returns {Voice | null} */
     get voice() {
       return ttsVoice?.voice ?? null;
     },
-    /** @returns {string} "" is the system's own choice */
+    /** @returns {string} "" is the system default */
     get microphoneId() {
       return devices?.micId ?? remembered(`${prefix}_mic`) ?? "";
     },
@@ -76,7 +72,7 @@ const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 /** @param {{session: ChatSession, limits: VoiceLimits, onPreset: (settings: Record<string, unknown>) => void}} options */
 export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
-  /** What the last preset set, for the next new conversation. @type {readonly ContentItem[]} */
+  /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */
   let last = [];
   const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
     limits,
@@ -93,7 +89,7 @@ export function mountInstructions({ session, limits, onPreset }) {
     loadEditors: editor.loadEditors,
     onApply: ({ items, settings, isChosen }) => {
       last = items;
-      // A conversation that was kept has its own instructions already.
+      // A stored conversation has its own instructions.
       if (!isChosen && hasHistory()) return;
       editor.setItems(items);
       tell(items);
@@ -106,7 +102,7 @@ export function mountInstructions({ session, limits, onPreset }) {
   /** @param {readonly ContentItem[]} items */
   const tell = (items) => session.setSystem(contentToWire(items), { names: namesOf(items) });
 
-  /** Before the first question they are open; later they fold away. */
+  /** Open before the first question, collapsed afterwards. */
   let wasStarted = true;
   const follow = () => {
     const isStarted = hasStarted();
@@ -121,7 +117,7 @@ export function mountInstructions({ session, limits, onPreset }) {
   follow();
 
   return {
-    /** Give them to a conversation that begins. */
+    /** Applies the instructions to a new conversation. */
     giveToNew() {
       editor.setItems(last);
       tell(last);
@@ -136,7 +132,7 @@ export function mountInstructions({ session, limits, onPreset }) {
   };
 }
 
-/** Names of what is kept, in the order of the wire. @param {readonly ContentItem[]} items */
+/** Display names, in the order of the protocol items. @param {readonly ContentItem[]} items */
 function namesOf(items) {
   return items
     .filter((item) => (item.type === "text" ? item.text.trim() : item.type === "audio" ? item.voice : item.data))
@@ -157,10 +153,10 @@ function shown(item, kept) {
   return item.type === "image" ? [{ type: "image", name, data: item.data }] : [];
 }
 
-// Plays answers while they come, and can be silenced; a recording or a clip silences it as well.
+// Plays answers as they arrive; can be silenced, also by a recording or another player.
 
 /**
- * @param {HTMLButtonElement} hush shown while something sounds
+ * @param {HTMLButtonElement} hush shown during playback
  * @param {{session: ChatSession, delayMs: number, onSound: (isSounding: boolean) => void}} options
  */
 export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
@@ -177,7 +173,7 @@ export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
     onSound(next);
   };
   const open = async () => {
-    const { AudioPlayer } = await import("../duplex/lib/audio-player.js"); // only who listens needs it
+    const { AudioPlayer } = await import("../duplex/lib/audio-player.js"); // needed only for spoken answers
     const opened = new AudioPlayer({ delayMs });
     opened.addEventListener("rawaudio", () => become(true));
     opened.addEventListener("drained", () => become(false));
@@ -204,10 +200,10 @@ export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
   hush.hidden = true;
 
   return {
-    /** Call it in a click, so that browsers allow sound. */
+    /** To be called in a user gesture, so that browsers allow audio. */
     unlock() {
       opening ??= open().catch((error) => {
-        opening = null; // the answer is there as a clip all the same
+        opening = null; // the answer is also available as a clip
         console.info("No sound can be played.", error);
       });
       return opening;

@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * Turn by turn over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Pure.
+ * Chat over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Pure.
  *
- * Each turn sends the whole history and ends in one `TurnResult` or one `TurnError`. Where no
- * WebSocket can be opened although the server answers, the turn goes through `POST /api/chat`.
+ * Each turn sends the whole history and ends in one `TurnResult` or one `TurnError`. If WebSockets are
+ * blocked, the turn uses `POST /api/chat`.
  */
 
 import { Emitter } from "../shared/emitter.js";
@@ -27,7 +27,7 @@ import { chatRequest } from "./turn-options.js";
  * @typedef {Required<Omit<Network, "noteOwner">> & Pick<Network, "noteOwner"> & OwnOptions} StreamingChatOptions
  */
 
-/** Sound of the answer: a piece as it streams, or the whole at once over HTTP.
+/** Audio of the answer: chunks of a stream, or the whole over HTTP.
  * @typedef {{kind: "pcm", audioBase64: string, sampleRateHz: number, chunkIndex: number}
  *  | {kind: "wav", audioBase64: string, sampleRateHz: number, chunkIndex: number}} TurnAudio
  */
@@ -37,11 +37,11 @@ import { chatRequest } from "./turn-options.js";
  * @property {QueuePlace | null} queue
  * @property {{delta: string, text: string}} text New text, and all of it so far.
  * @property {TurnAudio} audio
- * @property {{text: string}} transcript What is said in the question's sound.
+ * @property {{text: string}} transcript Transcript of the question's audio.
  * @property {{code: string, message: string}} warning
  */
 
-/** A turn that did not end well; what came of it until then is in `partial`. */
+/** A failed turn; `partial` has what arrived until then. */
 export class TurnError extends Error {
   /** @param {EndReason} reason @param {TurnProgress} partial */
   constructor(reason, partial) {
@@ -59,13 +59,13 @@ export class TurnError extends Error {
  * @property {(result: TurnResult) => void} resolve
  * @property {(error: TurnError) => void} reject
  * @property {boolean} isStopAsked
- * @property {boolean} isOnReusedSocket The socket was there before the turn, and may be stale.
- * @property {AbortController} abort For the way over HTTP.
+ * @property {boolean} isOnReusedSocket The socket is older than the turn and may be stale.
+ * @property {AbortController} abort For a turn over HTTP.
  * @property {readonly Message[]} messages
- * @property {{ticket: string, tries: number, lostAtMs: number | null} | null} place In the queue, to come back to.
+ * @property {{ticket: string, tries: number, lostAtMs: number | null} | null} place Place in the queue to return to.
  */
 
-/** How long the server keeps a place whose socket broke. */
+/** How long the server keeps the place of a lost socket. */
 const PLACE_LIFE_MS = 60_000;
 /** How long the server may take to end a turn after `stop`. */
 const STOP_LIMIT_MS = 10_000;
@@ -74,7 +74,7 @@ const STOP_LIMIT_MS = 10_000;
 export class StreamingChat extends Emitter {
   #options;
   #sessionId;
-  /** The secret of the conversation: with it another socket continues its recording. */
+  /** Secret of the conversation, with which another socket continues its recording. */
   #secret = "";
   /** @type {LiveSocket | null} */
   #socket = null;
@@ -103,9 +103,9 @@ export class StreamingChat extends Emitter {
   }
 
   /**
-   * Ask for the next answer.
+   * Requests the next answer.
    * @param {readonly Message[]} messages The whole history, the new user message last; answers
-   *   exactly as they came.
+   *   exactly as received.
    * @param {TurnOptions} options Of `turnOptions()`.
    * @returns {Promise<TurnResult>} Rejects with a `TurnError`.
    */
@@ -130,7 +130,7 @@ export class StreamingChat extends Emitter {
     });
   }
 
-  /** Stop the answer, or the wait for it; the turn ends with what there is. */
+  /** Stops the answer, or the wait for it; the turn ends with what has arrived. */
   stop() {
     const turn = this.#turn;
     if (!turn || turn.isStopAsked) return;
@@ -143,7 +143,7 @@ export class StreamingChat extends Emitter {
     } else this.#giveUp();
   }
 
-  /** Begin a new conversation: a new id and, with the next turn, a new socket. */
+  /** Begins a new conversation, with a new id and, at the next turn, a new socket. */
   reset() {
     this.#failTurn(endReason("cancelled"));
     this.#dropSocket();
@@ -151,14 +151,14 @@ export class StreamingChat extends Emitter {
     this.#secret = "";
   }
 
-  /** End everything; a later turn would open a socket again. */
+  /** Closes the socket; a later turn would open another. */
   close() {
     this.#failTurn(endReason("page_left"));
     this.#socket?.send({ type: "close" });
     this.#dropSocket();
   }
 
-  /** @param {string} [ticket] Of the place in the queue to come back to. */
+  /** @param {string} [ticket] Ticket of the place in the queue. */
   #open(ticket) {
     this.#dropSocket();
     const { url, socketFactory } = this.#options;
@@ -187,7 +187,7 @@ export class StreamingChat extends Emitter {
     const turn = this.#turn;
     if (typeof wire.session_secret === "string") this.#secret = wire.session_secret;
     if (wire.type === "error") {
-      if (turn?.place && wire.code === "shutting_down") return; // the next server has the place
+      if (turn?.place && wire.code === "shutting_down") return; // the restarted server keeps the place
       this.#dropSocket();
       return this.#failTurn(reasonOfError(wire));
     }
@@ -200,7 +200,7 @@ export class StreamingChat extends Emitter {
       return this.emit("transcript", { text: String(wire.text ?? "") });
     }
     const before = turn.progress;
-    // The types promise what the server sends; each field is read with care.
+    // The types describe what the server should send; each field is validated.
     const message = /** @type {StreamingServerMessage} */ (/** @type {unknown} */ (wire));
     this.#update(turn, { type: "server", message });
     const { progress } = turn;
@@ -230,10 +230,10 @@ export class StreamingChat extends Emitter {
   async #onClosed(end) {
     this.#socket = null;
     const turn = this.#turn;
-    if (!turn) return; // between turns a lost socket costs nothing: the next turn opens another
+    if (!turn) return; // between turns nothing is lost: the next turn opens another socket
     if (turn.isStopAsked) return this.#giveUp();
     if (turn.isOnReusedSocket && turn.progress.phase === "sending") {
-      turn.isOnReusedSocket = false; // it was stale; nothing of this turn had arrived
+      turn.isOnReusedSocket = false; // it was stale; the turn had not arrived
       return this.#open();
     }
     if (LOST_CODES.has(end.closeCode) && this.#comesBack(turn)) return;
@@ -244,7 +244,7 @@ export class StreamingChat extends Emitter {
     else this.#failTurn(reason);
   }
 
-  /** Try to come back to the place in the queue, if the server may still keep it. @param {RunningTurn} turn */
+  /** Returns to the place in the queue, if the server may still keep it. @param {RunningTurn} turn */
   #comesBack(turn) {
     const { place } = turn;
     if (!place) return false;
@@ -280,7 +280,7 @@ export class StreamingChat extends Emitter {
     }
   }
 
-  /** The stopped turn got no last word: end it with what there is, on a new socket next time. */
+  /** Ends a stopped turn to which the server did not reply; the next turn uses a new socket. */
   #giveUp() {
     const turn = this.#turn;
     if (!turn) return;

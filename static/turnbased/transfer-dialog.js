@@ -1,5 +1,5 @@
 // @ts-check
-/** Saves the conversation as a file, takes one in, and gives the link of its recording. */
+/** Export, import and sharing of a conversation. */
 
 import { byId, on } from "../shared/dom.js";
 import { t } from "../shared/texts.js";
@@ -78,5 +78,5 @@ function download(file, name) {
   link.href = url;
   link.download = name;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click event
 }

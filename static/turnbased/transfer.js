@@ -2,10 +2,10 @@
 /**
  * Conversations as files: JSON with Base64 inside, and MessagePack with the media as files. Pure.
  *
- * JSON keeps everything as it was. MessagePack is for other programs: `{messages: [{role, content}]}`.
+ * JSON preserves everything. MessagePack is for other programs: `{messages: [{role, content}]}`.
  */
 
-import { CodedError } from "../shared/coded-error.js";
+import { CodedError } from "../shared/texts.js";
 import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversation.js";
@@ -23,7 +23,7 @@ const ROLES = ["system", "user", "assistant"];
 const MEDIA_TYPES = ["audio", "image", "video"];
 const JSON_START = 0x7b; // {
 
-/** A file that holds no conversation: `not_a_chat`, `newer_version`. */
+/** A file that cannot be imported: `not_a_chat`, `newer_version`. */
 export class TransferError extends CodedError {}
 
 /** @param {Conversation} conversation @param {string} title @param {Date} now @returns {Promise<string>} */
@@ -135,7 +135,7 @@ function readMessage(message, nowMs) {
 
 /** @typedef {{text: string, part: MediaPart | null, picturesPerS: number}} ReadItem */
 
-/** @param {Record<string, unknown>} item @param {Record<string, unknown>[]} facts of the media still to come */
+/** @param {Record<string, unknown>} item @param {Record<string, unknown>[]} facts of the remaining media */
 function readItem(item, facts) {
   if (item.type === "text") return { text: textOf(item.text), part: null, picturesPerS: 1 };
   const type = MEDIA_TYPES.find((known) => known === item.type);
@@ -164,7 +164,7 @@ function dataOf(type, data) {
   try {
     return floatsToBase64(readWav(data, LIMITS.INPUT_SAMPLE_RATE_HZ));
   } catch {
-    return ""; // an answer's voice has another rate; `readVoice` takes the file itself
+    return ""; // an answer's voice has another rate and is read by `readVoice`
   }
 }
 
@@ -173,7 +173,7 @@ function readVoice(message, list) {
   const spoken = asRecord(list.find((item) => asRecord(item).type === "audio")).data;
   const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
   if (!(wav instanceof Uint8Array)) return null;
-  const bytes = new Uint8Array(wav); // of its own memory
+  const bytes = new Uint8Array(wav); // a copy with its own buffer
   return { wav: new Blob([bytes], { type: "audio/wav" }), durationS: wavLengthS(bytes) };
 }
 
@@ -193,7 +193,7 @@ function numbersOf(facts) {
   return /** @type {Record<string, number>} */ (Object.fromEntries(numbers));
 }
 
-/** @param {unknown} value figures as they were, as far as they are numbers, words and counts of tokens */
+/** @param {unknown} value untrusted; only valid figures are kept */
 function figuresFrom(value) {
   const figures = asRecord(value);
   const kept = Object.entries(figures).filter(([, one]) => ["number", "string", "boolean"].includes(typeof one));
@@ -201,7 +201,7 @@ function figuresFrom(value) {
   return { ...Object.fromEntries(kept), ...(figures.tokenStats ? { tokenStats: numbersOf(tokens) } : {}) };
 }
 
-/** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} it is of another kind */
+/** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} unsupported format */
 export function readWav(file, rateHz) {
   const found = wavFormat(file);
   if (!found) throw new RangeError("this is no WAV file with sound");

@@ -1,5 +1,5 @@
 // @ts-check
-/** From the switches of the page to the fields of the wire. Pure. */
+/** Settings of the chat page, and their conversion to protocol fields. Pure. */
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
 import { choiceField, flagField, numberField } from "../shared/settings-store.js";
@@ -8,7 +8,7 @@ import { choiceField, flagField, numberField } from "../shared/settings-store.js
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSettings } from "../../types/chat.js" */
 
-/** What the user chose; what is left out takes the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
+/** The user's settings; omitted ones take the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
  * @typedef {Partial<{[N in keyof typeof TURN_FIELDS]: (typeof TURN_FIELDS)[N]["initial"]}> & {voiceBase64?: string | null}} TurnSettings
  */
 
@@ -18,7 +18,7 @@ const SLICES = 1;
 const SLICES_HD = 2;
 
 /**
- * A video interleaves pictures and sound, which leaves no room for finer pictures.
+ * A video interleaves frames and audio, so high-resolution pictures are not possible.
  * @param {TurnSettings} settings
  * @param {readonly Message[]} messages
  */
@@ -79,15 +79,15 @@ function hasVideo(message) {
   return Array.isArray(message.content) && message.content.some((item) => item.type === "video");
 }
 
-// What can be set on the chat page, and the turn's settings made of it.
+// Settings of the chat page.
 
 export const SETTINGS_KEY = "turnbased_settings";
 
 const TURN_FIELDS = Object.freeze({
   hasVoice: flagField(false), // the answer is spoken
-  isHd: flagField(false), // pictures are cut finer
+  isHd: flagField(false), // pictures are split into slices
   isThinking: flagField(false), // the model thinks before it answers
-  hasCaptions: flagField(false), // what is said in a question is transcribed
+  hasCaptions: flagField(false), // questions are transcribed
   isGreedy: flagField(false), // always the likeliest token
   maxNewTokens: numberField(256, 1, 2048, 1),
   lengthPenalty: numberField(1.1, 0.1, 5, 0.05),
@@ -103,7 +103,7 @@ export const FIELDS = Object.freeze({
   picturesPerS: choiceField("1", ["1", "2", "4"]),
 });
 
-/** What presets call the same things. @type {Readonly<Record<string, keyof typeof FIELDS>>} */
+/** Names of the settings in presets. @type {Readonly<Record<string, keyof typeof FIELDS>>} */
 const PRESET_NAMES = Object.freeze({
   length_penalty: "lengthPenalty",
   max_new_tokens: "maxNewTokens",

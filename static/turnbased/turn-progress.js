@@ -1,5 +1,5 @@
 // @ts-check
-/** One turn from sending to its end, with every figure a page shows about it. Pure. */
+/** Progress of a turn from sending to its end, with its figures. Pure. */
 
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
 import { numberOr0, queuePlace } from "../shared/server-messages.js";
@@ -24,7 +24,7 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
  *  | {type: "http_reply", reply: unknown}} TurnEvent
  */
 
-/** What of `/status` says how long one would wait.
+/** The part of `/status` that determines the wait.
  * @typedef {Object} Crowd
  * @property {number} free_slots
  * @property {number} queue_length
@@ -38,10 +38,10 @@ export const beginTurn = (requestId, nowMs) => ({
   phase: /** @type {TurnPhase} */ ("sending"),
   transport: /** @type {"socket" | "http"} */ ("socket"),
   requestId,
-  isSent: false, // `prefill` is under way; times count from before that, from the wish
+  isSent: false, // `prefill` has been sent; times count from the user's request
   isStopAsked: false,
-  isStopped: false, // it ended before its time
-  text: "", // of the answer so far, exactly as it came
+  isStopped: false, // it was stopped early
+  text: "", // of the answer so far, exactly as received
   queue: /** @type {QueuePlace | null} */ (null),
   queueEstimateS: /** @type {number | null} */ (null), // the first estimate; null if it never waited
   queueActualMs: /** @type {number | null} */ (null),
@@ -50,14 +50,14 @@ export const beginTurn = (requestId, nowMs) => ({
   ttfaMs: /** @type {number | null} */ (null), // from sending to the first sound
   generateMs: /** @type {number | null} */ (null), // from `prefill_done` to the end
   totalMs: /** @type {number | null} */ (null), // from sending to the end
-  serverElapsedMs: 0, // as the server says; 0 until then
-  cachedTokens: 0, // not fed again
-  inputTokens: 0, // fed now
+  serverElapsedMs: 0, // reported by the server; 0 until then
+  cachedTokens: 0, // reused from the cache
+  inputTokens: 0, // newly processed
   isCacheHit: false,
   tokenStats: /** @type {TokenStats | null} */ (null),
   chunkCount: 0,
   recordingSessionId: /** @type {string | null} */ (null),
-  wavBase64: "", // the answer's sound, only over HTTP
+  wavBase64: "", // the answer's audio, over HTTP only
   sampleRateHz: OUTPUT_RATE_HZ,
   sentAtMs: nowMs,
   assignedAtMs: /** @type {number | null} */ (null),
@@ -193,10 +193,10 @@ function finished(turn, phase, nowMs) {
 }
 
 /**
- * How long a turn would wait if it were sent now: what the busy workers still need on average, and
- * the ones before it. Source: docs/specification/service.md#7.3.
+ * Estimated wait of a turn sent now: the mean remaining time of running tasks, plus the turns queued
+ * before it. Source: docs/specification/service.md#7.3.
  * @param {Crowd} status Of `/status`.
- * @param {number} turnS What one turn takes.
+ * @param {number} turnS Typical duration of a turn.
  * @returns {number} 0 if a worker is free.
  */
 export function estimateWaitS(status, turnS = 15) {
@@ -212,7 +212,7 @@ export function contextShare(stats, maxKvTokens) {
   return Math.min(1, numberOr0(stats.total_tokens) / maxKvTokens);
 }
 
-// Gathers the pieces of an answer's voice into one WAV file.
+// Collects the audio of an answer into a WAV file.
 
 const WAV_HEADER_BYTES = 44;
 const BYTES_PER_S_AT = 28; // in the header of a WAV file
@@ -234,12 +234,12 @@ export class VoiceCollector {
     this.#rateHz = rateHz;
   }
 
-  /** @param {string} wavBase64 the whole voice as a file */
+  /** @param {string} wavBase64 the whole audio as a file */
   addWav(wavBase64) {
     this.#wav = base64ToBytes(wavBase64);
   }
 
-  /** @returns {Voice | null} null if there was no sound */
+  /** @returns {Voice | null} null if there was no audio */
   finish() {
     if (this.isEmpty) return null;
     const wav = this.#wav ?? encodeWav(joinChunks(this.#pieces), this.#rateHz);

@@ -1,5 +1,5 @@
 // @ts-check
-/** A recorded call: pictures, words and figures at the playhead, and all tracks on one time axis. */
+/** Replay of a call: pictures, text and figures at the playhead, and all tracks on one time axis. */
 
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
@@ -67,7 +67,7 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   const keepMoment = momentKeeper();
   on(clock, "tick", show);
   on(clock, "change", () => {
-    showSoon(); // dragging asks more often than a screen can show
+    showSoon(); // dragging fires more often than the screen refreshes
     el.dataset.playing = String(clock.isPlaying);
     if (clock.isPlaying) parts.file.pause();
     else keepMoment(clock.atS);
@@ -83,7 +83,7 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     plan,
     seek,
     playFile: (/** @type {string} */ path) => playFile(parts.file, urlOf(path), clock),
-    /** @param {Recording} latest its sound may have been made since */
+    /** @param {Recording} latest its audio may have been created meanwhile */
     setSound({ merged_replay: sound }) {
       if (!sound || clock.hasSound) return;
       clock.setSound(urlOf(sound));
@@ -119,7 +119,7 @@ function makeParts(el) {
   };
 }
 
-/** Where the pictures cannot be drawn, the browser's own player helps. @param {HTMLAudioElement} audio */
+/** Falls back to the browser's player if waveforms cannot be drawn. @param {HTMLAudioElement} audio */
 function showPlainPlayer(audio) {
   audio.controls = true;
   audio.hidden = false;
@@ -130,10 +130,10 @@ function showPlainPlayer(audio) {
 function playFile(file, url, clock) {
   clock.pause();
   file.src = url;
-  file.play().catch(() => undefined); // refused or replaced by another
+  file.play().catch(() => undefined); // rejected or superseded
 }
 
-/** Puts the moment into the address when the playhead rests; browsers refuse to do so too often. */
+/** Puts the position into the address once the playhead rests, since browsers limit the rate. */
 function momentKeeper() {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
@@ -154,7 +154,7 @@ function listenToKeys(clock, { stepUnit, toggleKeys }) {
     const action = actionOf(event);
     if (!action || event.defaultPrevented || !(target instanceof Element) || target.closest(KEEPS_KEYS)) return;
     const isPress = action.kind === "toggle" && event.key === " " && target.closest("button, a") !== null;
-    if (isPress) return; // space presses the button that has the focus
+    if (isPress) return; // space activates the focused button
     event.preventDefault();
     if (action.kind === "toggle") clock.toggle();
     else if (action.kind === "seekBy") clock.seek(clock.atS + action.s);
@@ -172,7 +172,7 @@ function mountFigures(el, plan) {
       tn("viewer.units", count, { n: formatNumber(count), spoke: formatNumber(spokeCount) }),
       p50Ms !== null && p99Ms !== null && t("viewer.typical", { p50: formatNumber(p50Ms), p99: formatNumber(p99Ms) }),
       t("viewer.lates", { n: formatNumber(lateCount) }),
-      t("viewer.gaps", { n: formatNumber(gapCount), ms: formatNumber(gapMs) }),
+      tn("viewer.gaps", gapCount, { n: formatNumber(gapCount), ms: formatNumber(gapMs) }),
     ];
     const mark = ([name, key] = MARKS[0]) =>
       html`<span class="legend-entry"><i class="legend-mark" data-mark=${name}></i>${t(key)}</span>`;
@@ -221,7 +221,7 @@ function mountMoment(el, { plan, urlOf }) {
 }
 
 /**
- * A click jumps there, and what the model says now is marked.
+ * The transcript: a click seeks, and the current turn is marked.
  * @param {HTMLElement} el
  * @param {{plan: Plan, onJump: (atS: number) => void}} options
  */
@@ -260,7 +260,7 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
   };
 }
 
-/** Scrolls the list alone, never the page. @param {HTMLElement} list @param {HTMLElement} node */
+/** Scrolls the list only, never the page. @param {HTMLElement} list @param {HTMLElement} node */
 function scrollInside(list, node) {
   const top = node.offsetTop - list.offsetTop;
   if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;

@@ -1,8 +1,8 @@
 // @ts-check
-/** The head of a replay: what it is, its link, and the comment on it. */
+/** Header of a replay: facts, link and comment. */
 
 import { getJson, sendJson } from "../shared/api.js";
-import { appTitle } from "../shared/page.js";
+import { appTitle } from "../shared/apps.js";
 import { commentField, copyText, linkOf } from "../shared/save-share.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
@@ -41,7 +41,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
     if (!meta) return;
     const app = appTitle(appOf(meta.app_type), meta.app_type);
     setText(title, app);
-    title.removeAttribute("data-t"); // it has its own words now
+    title.removeAttribute("data-t"); // it has texts of its own now
     document.title = `${app} · ${formatDateTime(meta.created_at)} · MiniCPM-o live`;
     const texts = factTexts(meta);
     render(
@@ -63,7 +63,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
       meta = latest;
       draw();
     },
-    /** @param {boolean} wish the recording is one's own, or an administrator looks at it */
+    /** @param {boolean} wish whether the visitor owns the recording or is an administrator */
     allow(wish) {
       isAllowed = wish;
       draw();
@@ -75,10 +75,10 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
 export async function copyLink(url) {
   const isCopied = await copyText(url);
   if (isCopied) toast(t("share.copied"));
-  else toast(url, { shownMs: LINK_SHOWN_MS }); // copying was refused: show it instead
+  else toast(url, { shownMs: LINK_SHOWN_MS }); // copying was rejected: show the link instead
 }
 
-// The comment on a recording: read it, write it, change it.
+// The comment on a recording: view and edit.
 
 /** @param {HTMLElement} el @param {{recordingId: string, maxChars?: number}} options */
 export function mountCommentCard(el, { recordingId, maxChars }) {
@@ -145,7 +145,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
       el.hidden = false;
       draw();
     },
-    /** @param {boolean} isAllowed the recording is one's own, or an administrator looks at it */
+    /** @param {boolean} isAllowed whether the visitor owns the recording or is an administrator */
     allow(isAllowed) {
       state.isAllowed = isAllowed;
       draw();

@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands beside the picture of a replay, and the turns of a conversation without one. */
+/** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
@@ -21,7 +21,7 @@ const ICONS = { film: "film", browser: "record", sound: "wave" };
 
 /** A player for a whole file. @param {Replay} replay */
 export function replayPanel({ name, url, subtitles, onPlay }) {
-  // Only the first frame, and only for who opens it.
+  // Only the first frame, once opened.
   const onToggle = (/** @type {{currentTarget: HTMLDetailsElement}} */ { currentTarget: details }) => {
     const media = /** @type {HTMLMediaElement} */ (details.querySelector("audio, video"));
     if (details.open) media.preload = "metadata";
@@ -68,7 +68,7 @@ function configValue(value) {
 }
 
 /**
- * Every unit, a page at a time: for screen readers, and to hear single files.
+ * Table of all units, paginated: for screen readers, and to play single files.
  * @param {{plan: Plan, onJump: (atS: number) => void, playFile: (path: string) => void, draw: () => void}} options
  */
 export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
@@ -145,7 +145,7 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
   </tr>`;
 }
 
-// A recorded chat or conversation in turns: bubbles with what was said, shown and heard, and their figures.
+// A recorded chat or half-duplex conversation: messages with media and figures.
 
 /** @typedef {(path: string) => string} UrlOf */
 
@@ -159,7 +159,7 @@ export function turnBubbles({ turns = [] }, urlOf) {
   </ol>`;
 }
 
-/** The length of a sound is asked for when it is seen, the sound itself when it is played. @param {HTMLElement} el */
+/** Loads a sound's duration when it becomes visible, and the sound when it is played. @param {HTMLElement} el */
 export function loadWhatIsSeen(el) {
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
@@ -226,7 +226,7 @@ const sound = (url, label) => html`<audio controls preload="none" src=${url} ari
 const video = (url, label) =>
   html`<video controls preload="none" src=${url} aria-label=${label} class="bubble-video" playsinline></video>`;
 
-// The buttons under the pictures: play, steps, speed, zoom, link to the moment, keys.
+// Transport controls: play, steps, speed, zoom, link to the position, keys.
 
 const ZOOM = 2;
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** The outline of a replay's sound, loaded piece by piece, only where somebody looks. Pure. */
+/** Waveform peaks of a replay's audio, loaded in pieces for the visible range only. Pure. */
 
 import { wavFormat } from "../shared/pcm.js";
 
@@ -12,15 +12,15 @@ const AT_ONCE = 2;
 
 /**
  * @typedef {Object} PeakSource
- * @property {(view: View) => void} look load what this view shows; what was requested before may wait
+ * @property {(view: View) => void} look loads the visible range first
  * @property {(view: View) => Float32Array[]} peaks of each channel; 0 where nothing is loaded yet
  * @property {() => void} close
  */
 
 /**
- * @param {(first: number, last: number) => Promise<ArrayBuffer>} bytes reads a part of a WAV file, both inside
- * @param {() => void} onMore more is loaded
- * @param {() => void} [onFailed] there is nothing to show
+ * @param {(first: number, last: number) => Promise<ArrayBuffer>} bytes reads a byte range of a WAV file, both ends inclusive
+ * @param {() => void} onMore more peaks are loaded
+ * @param {() => void} [onFailed] loading failed
  * @returns {PeakSource}
  */
 export function openPeaks(bytes, onMore, onFailed) {
@@ -90,7 +90,7 @@ export function openPeaks(bytes, onMore, onFailed) {
   };
 }
 
-// Reads the shape of a WAV file and the loudest samples of a part of it.
+// Parsing of WAV headers and computation of peaks.
 
 const PCM16_SCALE = 32_768;
 const BYTES_PER_SAMPLE = 2;
@@ -103,7 +103,7 @@ const BYTES_PER_SAMPLE = 2;
  * @property {number} frames samples of each channel
  */
 
-/** @param {ArrayBuffer} head the file's beginning @returns {WavShape | null} null if it is no 16-bit WAV file */
+/** @param {ArrayBuffer} head the file's beginning @returns {WavShape | null} null if it is not a 16-bit WAV file */
 export function wavShape(head) {
   const found = wavFormat(new Uint8Array(head));
   if (found?.bits !== BYTES_PER_SAMPLE * 8 || found.channels === 0) return null;

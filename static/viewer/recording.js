@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * Where each unit, word, picture and piece of speech of a duplex recording stands on the replay's clock. Pure.
+ * Positions of the units, texts, pictures and speech of a duplex recording on the replay's clock. Pure.
  *
- * Follows the rules of `recording/replay_plan.py`, so that times fit the merged sound to the millisecond.
+ * Follows the rules of `recording/replay_plan.py`, so that times match the merged audio to the millisecond.
  */
 
 /** @import { Chunk, Recording } from "../../types/recording.js" */
@@ -15,15 +15,15 @@
  * @property {"listen" | "speak" | "none"} mode none: it was never answered
  * @property {string} text
  * @property {number | null} wallMs from its arrival to its answer
- * @property {boolean} isLate it took longer than it lasts
- * @property {number} gapMs silence that the listener heard inside an answer before this unit
- * @property {boolean} isBargeIn the answer before was broken off here
+ * @property {boolean} isLate it took longer than its duration
+ * @property {number} gapMs audible gap in an answer before this unit
+ * @property {boolean} isBargeIn the previous answer was interrupted here
  * @property {Chunk} chunk
  *
  * @typedef {Object} SpokenTurn
  * @property {number} number in order, from 0
  * @property {number} startS
- * @property {number} endS when its words or its sound end
+ * @property {number} endS end of its text or audio
  * @property {string} text
  * @property {boolean} isInterrupted
  * @property {{atS: number, text: string}[]} words
@@ -35,9 +35,9 @@
  */
 
 const MS = 1_000;
-const UNIT_MS = 1_000; // where the settings do not tell
-const PLAYBACK_DELAY_MS = 200; // what the pages wait before the first sound by default
-const GAP_MS = 10; // shorter is not heard
+const UNIT_MS = 1_000; // if the settings do not tell
+const PLAYBACK_DELAY_MS = 200; // default playback delay of the pages
+const GAP_MS = 10; // shorter gaps are inaudible
 
 /** @param {Recording} recording of a duplex session */
 export function planUnits(recording) {
@@ -50,7 +50,7 @@ export function planUnits(recording) {
     durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
     units: planner.units,
     turns: planner.turns,
-    userWords: userWords(recording.events ?? [], planner.starts), // what the user said or typed, in order
+    userWords: userWords(recording.events ?? [], planner.starts), // the user's transcripts and typed texts, in order
     pictures: planner.pictures,
   };
 }
@@ -133,7 +133,7 @@ function say(planner, aiMs) {
   spans.push(planner.speech);
 }
 
-/** What was said before is heard no longer. @param {Planner} planner */
+/** Ends earlier audio. @param {Planner} planner */
 function breakOff(planner) {
   const { spans, nowMs } = planner;
   while (spans.length > 0 && spans[spans.length - 1].startMs >= nowMs) spans.pop();
@@ -175,7 +175,7 @@ function show(planner, chunk, lengthMs) {
 }
 
 /**
- * How long the listener heard nothing because this piece of the answer came after the one before had ended.
+ * Audible gap because this piece of the answer arrived after the previous one had ended.
  * @param {Planner} planner
  * @param {Chunk} chunk
  * @param {number} aiMs
@@ -192,7 +192,7 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
   return gapMs > GAP_MS ? Math.round(gapMs) : 0;
 }
 
-/** Which page of ours a kind of conversation belongs to. */
+/** App of a kind of conversation. */
 const PAGE_OF = Object.freeze({ chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" });
 
 /** @param {string} appType of a recording @returns {string} the app's id, for titles and icons */
@@ -200,7 +200,7 @@ export function appOf(appType) {
   return Object.entries(PAGE_OF).find(([type]) => type === appType)?.[1] ?? appType;
 }
 
-/** Where a file of a recording is. @param {string} recordingId @param {string} path as the recording names it */
+/** URL of a recording's file. @param {string} recordingId @param {string} path as the recording names it */
 export function assetUrl(recordingId, path) {
   const inside = path.split("/").map(encodeURIComponent).join("/");
   return `/api/sessions/${encodeURIComponent(recordingId)}/assets/${inside}`;

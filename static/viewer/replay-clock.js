@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * The replay's clock: a sound element, or a silent clock where there is no sound to play. Pure.
+ * Clock of the replay: an audio element, or a silent clock without audio. Pure.
  *
- * Events: `change` when it starts, stops, jumps or changes speed; `tick` in each frame while it runs.
+ * Events: `change` on start, stop, seek and change of speed; `tick` in each frame while it runs.
  */
 
 const MS_PER_S = 1_000;
@@ -30,7 +30,7 @@ export class ReplayClock extends EventTarget {
     audio.addEventListener("ended", () => this.#end());
   }
 
-  /** @param {string} url of the sound; it is fetched when it is first played */
+  /** @param {string} url of the audio; fetched when it is first played */
   setSound(url) {
     const { atS } = this;
     this.pause();
@@ -73,7 +73,7 @@ export class ReplayClock extends EventTarget {
     this.#lastMs = null;
     if (this.#hasSound) {
       this.#audio.currentTime = this.#atS;
-      this.#audio.play().catch(() => this.pause()); // refused or replaced: the button shows it
+      this.#audio.play().catch(() => this.pause()); // rejected or superseded: the button shows the state
     }
     this.#request();
     this.#changed();
@@ -102,7 +102,7 @@ export class ReplayClock extends EventTarget {
     this.#changed();
   }
 
-  /** The sound element was used by its own controls or ended by itself. */
+  /** The audio element was used by its own controls or ended by itself. */
   #onMediaEvent() {
     const { paused, currentTime, ended } = this.#audio;
     if (!this.#hasSound) return;
@@ -115,7 +115,7 @@ export class ReplayClock extends EventTarget {
     this.#changed();
   }
 
-  /** The sound may be a little shorter than the plan says. */
+  /** The audio may be slightly shorter than the plan. */
   #end() {
     this.pause();
     this.#atS = this.#durationS;

@@ -1,5 +1,5 @@
 // @ts-check
-/** Times of a replay: the axis, series along it, links to a moment, and keys that lead to one. Pure. */
+/** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
 
 import { formatClock, formatNumber, formatBytes, formatDateTime } from "../shared/formats.js";
 import { t, hasText } from "../shared/texts.js";
@@ -9,13 +9,13 @@ import { t, hasText } from "../shared/texts.js";
 /** @typedef {{fromS: number, toS: number}} View */
 
 export const SHORTEST_S = 4;
-export const LONGEST_S = 300; // more would ask for all of the sound of a long recording
+export const LONGEST_S = 300; // more would load all of a long recording's audio
 const FIRST_S = 120;
-const FOLLOW_AT = 0.92; // of the view: the playhead turns the page here
+const FOLLOW_AT = 0.92; // share of the view at which the playhead turns the page
 const FOLLOW_TO = 0.08;
 const STEPS_S = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300];
 
-/** @param {View} view @param {number} durationS @returns {View} the nearest that lies in the recording */
+/** @param {View} view @param {number} durationS @returns {View} the nearest view within the recording */
 export function fit({ fromS, toS }, durationS) {
   const longestS = Math.min(LONGEST_S, Math.max(durationS, SHORTEST_S));
   const spanS = Math.min(Math.max(toS - fromS, SHORTEST_S), longestS);
@@ -23,12 +23,12 @@ export function fit({ fromS, toS }, durationS) {
   return { fromS: beginS, toS: beginS + spanS };
 }
 
-/** @param {number} durationS @returns {View} what is shown first */
+/** @param {number} durationS @returns {View} the initial view */
 export function firstView(durationS) {
   return fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
 }
 
-/** @param {View} view @param {number} factor @param {number} anchorS stays where it is @param {number} durationS */
+/** @param {View} view @param {number} factor @param {number} anchorS keeps its position @param {number} durationS */
 export function zoomed(view, factor, anchorS, durationS) {
   const spanS = view.toS - view.fromS;
   const wanted = Math.min(Math.max(spanS * factor, SHORTEST_S), LONGEST_S);
@@ -48,7 +48,7 @@ export function moved({ fromS, toS }, share, durationS) {
  * @param {View} view
  * @param {number} atS
  * @param {number} durationS
- * @param {boolean} [isPlaying] then the page is turned before its end
+ * @param {boolean} [isPlaying] turns the page before the end
  */
 export function following(view, atS, durationS, isPlaying = false) {
   const share = shareOf(view, atS);
@@ -69,7 +69,7 @@ export function timeAt({ fromS, toS }, share) {
   return fromS + share * (toS - fromS);
 }
 
-/** @param {View} view @param {number} most marks that have room @returns {number[]} times to mark */
+/** @param {View} view @param {number} most marks that fit @returns {number[]} times to mark */
 export function ticks({ fromS, toS }, most) {
   const stepS = STEPS_S.find((step) => (toS - fromS) / step <= most) ?? STEPS_S[STEPS_S.length - 1];
   const first = Math.ceil(fromS / stepS - 1e-9);
@@ -78,7 +78,7 @@ export function ticks({ fromS, toS }, most) {
 }
 
 /**
- * The last entry that begins at or before a time; -1 if there is none. The list is sorted.
+ * Index of the last entry that begins at or before a time; -1 if there is none. The list is sorted.
  * @template T
  * @param {readonly T[]} list
  * @param {number} atS
@@ -95,7 +95,7 @@ export function indexAt(list, atS, startS) {
 }
 
 /**
- * The entries that can be seen in a view. Sorted, and none ends later than a later one.
+ * The entries visible in a view. Starts and ends are both sorted.
  * @template {{startS: number, endS: number}} T
  * @param {readonly T[]} list
  * @param {View} view
@@ -111,13 +111,13 @@ export function within(list, { fromS, toS }) {
 }
 
 /**
- * Entries evenly spread over a view, one for each place that has room; none twice.
+ * Entries spread evenly over a view, one for each slot, none twice.
  * @template T
  * @param {readonly T[]} list sorted
  * @param {View} view
  * @param {number} places
  * @param {(entry: T) => number} startS
- * @returns {{entry: T, share: number}[]} `share` is the left edge of its place
+ * @returns {{entry: T, share: number}[]} `share` is the left edge of its slot
  */
 export function spread(list, view, places, startS) {
   /** @type {{entry: T, share: number}[]} */
@@ -131,7 +131,7 @@ export function spread(list, view, places, startS) {
   return found;
 }
 
-// The columns of the latency chart.
+// Columns of the latency chart.
 
 /**
  * @param {Plan} plan
@@ -149,7 +149,7 @@ export function latencySeries({ units }) {
   ];
 }
 
-/** What can be said of all units together. @param {Plan} plan */
+/** Summary of all units. @param {Plan} plan */
 export function latencyFigures({ units }) {
   const walls = units.flatMap(({ wallMs }) => (wallMs === null ? [] : [wallMs])).sort((a, b) => a - b);
   const at = (/** @type {number} */ share) => walls[Math.min(walls.length - 1, Math.floor(share * walls.length))] ?? null;
@@ -164,14 +164,14 @@ export function latencyFigures({ units }) {
   };
 }
 
-// A moment of a recording in an address: `?t=12.3`.
+// A position in an address: `?t=12.3`.
 
 const NAME = "t";
 const DIGITS = 1;
 const CLOCK = /^(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)$/;
 const SECONDS_PER_MINUTE = 60;
 
-/** @param {string} search of an address @returns {number | null} s; null if it names no moment */
+/** @param {string} search of an address @returns {number | null} s; null if there is none */
 export function readMoment(search) {
   const value = new URLSearchParams(search).get(NAME)?.trim() ?? "";
   const clock = CLOCK.exec(value);
@@ -183,7 +183,7 @@ export function readMoment(search) {
   return Number.isFinite(atS) && atS >= 0 ? atS : null;
 }
 
-/** The beginning needs no name; everything else in it stays. @param {string} href @param {number} atS */
+/** Sets the position, omitted at the start; the rest of the address stays. @param {string} href @param {number} atS */
 export function withMoment(href, atS) {
   const url = new URL(href);
   const text = atS.toFixed(DIGITS).replace(/\.0$/, "");
@@ -192,7 +192,7 @@ export function withMoment(href, atS) {
   return url.href;
 }
 
-// Which key does what in the viewer.
+// Keyboard shortcuts of the viewer.
 
 const STEP_S = 1;
 const BIG_STEP_S = 5;
@@ -205,7 +205,7 @@ const JUMP_S = 10;
  * @typedef {{key: string, shiftKey?: boolean, ctrlKey?: boolean, altKey?: boolean, metaKey?: boolean}} Key
  */
 
-/** What to show in the help: keys, and the name of the text that explains them. */
+/** Entries of the help: keys and text. */
 export const KEY_HELP = Object.freeze([
   { keys: ["Space", "K"], text: "viewer.key_toggle" },
   { keys: ["←", "→"], text: "viewer.key_step" },
@@ -246,10 +246,10 @@ export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
   }
 }
 
-// Units, turns and moments in words.
+// Texts of units, turns and positions.
 
-const LINGER_S = 1.5; // words stay so long after their end
-const EDGE_S = 0.05; // stepping back from a unit's very start goes to the one before
+const LINGER_S = 1.5; // how long text stays after its end
+const EDGE_S = 0.05; // tolerance for stepping back from the start of a unit
 /** @type {[string, (keyof UnitTiming)[]][]} */
 const STAGES = [
   ["input", ["prefill_ms"]],

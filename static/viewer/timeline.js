@@ -1,5 +1,5 @@
 // @ts-check
-/** All tracks of a duplex recording on one time axis, with one playhead. Asks for a moment by `onSeek`. */
+/** All tracks of a duplex recording on one time axis with one playhead. Requests positions by `onSeek`. */
 
 import { find, on } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
@@ -12,13 +12,13 @@ import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 /** @import { View } from "./time-axis.js" */
 /** @import { Plan, SpokenTurn } from "./recording.js" */
 
-// The whole recording in one line: who spoke when, what was late, and which part is in view.
+// Overview of the whole recording: speech, late units, visible part.
 
 const LEAST_PX = 1;
 const LATE_PX = 4;
 
 /**
- * For mouse and touch only: the slider below does the same for everybody.
+ * For mouse and touch only; the slider below is the accessible equivalent.
  * @param {HTMLElement} el
  * @param {{plan: Plan, onSeek: (atS: number) => void}} options
  */
@@ -73,7 +73,7 @@ function mountOverview(el, { plan, onSeek }) {
 
 /** @typedef {{update: (view: View) => void}} Track */
 
-const TICK_PX = 90; // room for "0.5 s" twice, as the last one stands left of its mark
+const TICK_PX = 90; // room for two labels, as the last one is left of its mark
 const WHEEL_ZOOM = 1.2;
 const DETAIL_S = 10; // below this, marks show tenths
 
@@ -82,8 +82,8 @@ const DETAIL_S = 10; // below this, marks show tenths
  * @property {Plan} plan
  * @property {(path: string) => string} urlOf
  * @property {(atS: number) => void} onSeek
- * @property {string} nonce for style sheets of libraries
- * @property {() => void} onMissing a library is not there
+ * @property {string} nonce for the libraries' style sheets
+ * @property {() => void} onMissing a library is not installed
  */
 
 /** @param {HTMLElement} el @param {TimelineOptions} options */
@@ -149,13 +149,13 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
       coming.then(
         (waves) => waves.open(url),
         () => undefined,
-      ); // that it is missing was said
+      ); // the missing library was reported
     },
   };
 }
 
 /**
- * Sideways moves the view, with Ctrl it zooms; what scrolls the page continues doing so.
+ * Horizontal wheel pans, Ctrl+wheel zooms; vertical scrolling is left to the page.
  * @param {HTMLElement} root
  * @param {{zoom: (factor: number) => void, pan: (share: number) => void}} actions
  */
@@ -170,7 +170,7 @@ function onWheel(root, { zoom, pan }) {
   on(root, "wheel", onTurn, { passive: false });
 }
 
-/** The tracks draw what is in the lanes. @param {HTMLElement} el @param {Plan} plan */
+/** Creates the lanes for the tracks. @param {HTMLElement} el @param {Plan} plan */
 function drawLanes(el, plan) {
   render(
     html`<div class="timeline">
@@ -234,9 +234,9 @@ function drawAxis(axis, view) {
 }
 
 /**
- * Dragging over tracks moves the playhead; buttons on them stay buttons.
+ * Dragging over tracks moves the playhead; buttons on them still work.
  * @param {HTMLElement[]} places
- * @param {HTMLElement} ruler its width is that of the view
+ * @param {HTMLElement} ruler as wide as the view
  * @param {(share: number) => void} seek
  */
 function scrub(places, ruler, seek) {
@@ -258,7 +258,7 @@ function scrub(places, ruler, seek) {
   }
 }
 
-// What the model said, as segments on the time axis; a click jumps there.
+// The model's turns as segments on the time axis; a click seeks.
 
 /** @param {HTMLElement} el @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options */
 function mountTextTrack(el, { turns, onJump }) {

@@ -16,10 +16,10 @@ import { fetchBytes } from "./viewer-source.js";
 /** @import { PeakSource } from "./peaks.js" */
 
 const LANE_PX = 52;
-const MOST_PEAKS = 4_000; // more than any screen has pixels
-const FULL_SCALE = 0.6; // speech rarely is louder; what is, is cut off
+const MOST_PEAKS = 4_000; // more than the width of any screen
+const FULL_SCALE = 0.6; // speech is rarely louder; louder peaks are clipped
 
-/** @param {HTMLElement} el @param {{nonce: string, onFailed: () => void}} options `onFailed`: there is no sound to draw */
+/** @param {HTMLElement} el @param {{nonce: string, onFailed: () => void}} options `onFailed`: no audio could be loaded */
 export async function mountWaves(el, { nonce, onFailed }) {
   const WaveSurfer = await loadWavesurfer();
   const colours = themeColours(el);
@@ -68,7 +68,7 @@ export async function mountWaves(el, { nonce, onFailed }) {
   });
 
   return {
-    /** @param {string} url of the stereo sound */
+    /** @param {string} url URL of the stereo audio */
     open(url) {
       source?.close();
       source = openPeaks((first, last) => fetchBytes(url, first, last), request, onFailed);
@@ -96,7 +96,7 @@ function thinned(line) {
   return thin;
 }
 
-// How long each unit took, against the time it may take.
+// Duration of each unit against its budget.
 
 const HEIGHT_PX = 110;
 const HEADROOM = 1.15;
@@ -179,7 +179,7 @@ function drawBudget({ ctx, bbox, valToPos }, budgetMs, colours) {
   ctx.restore();
 }
 
-// Pictures the model saw: a strip of small ones on the time axis, and the one at the playhead large.
+// Pictures seen by the model: thumbnails on the time axis, and the current one enlarged.
 
 const THUMB_PX = 92;
 const FALLBACK_PX = 900;
@@ -237,6 +237,6 @@ export function mountBigFrame(image, { pictures, urlOf }) {
     image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) });
     image.dataset.unit = String(picture.unit);
     const next = pictures[index + 1];
-    if (next) new Image().src = urlOf(next.path); // so that it is there in time
+    if (next) new Image().src = urlOf(next.path); // preloads it
   };
 }

@@ -1,12 +1,12 @@
 // @ts-check
-/** What a replay fetches: the recording and its sound. Device. */
+/** Loads a recording and its audio. Device. */
 
 import { ApiError, getJson } from "../shared/api.js";
 
 /** @import { Meta, Recording } from "../../types/recording.js" */
 
 const AGAIN_MS = 2_000;
-const REPLAY_LIMIT_MS = 180_000; // a sound that was not made by then will not be
+const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
 const CONFLICT = 409;
 
 /** @param {string} recordingId @param {string} [what] */
@@ -26,7 +26,7 @@ function wait(ms, signal) {
 /**
  * @param {string} recordingId
  * @param {{onMeta: (meta: Meta) => void, onWaiting: (status: string) => void, signal: AbortSignal}} options
- *   `onWaiting`: it is still being written, and how far it is
+ *   `onWaiting`: it is still being written, with its progress
  */
 export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) {
   for (;;) {
@@ -51,7 +51,7 @@ export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording
   return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
 }
 
-/** @param {string} recordingId @param {AbortSignal} signal @returns {Promise<Recording | null>} null if it did not come */
+/** @param {string} recordingId @param {AbortSignal} signal @returns {Promise<Recording | null>} null if it is unavailable */
 export async function waitForReplay(recordingId, signal) {
   const untilMs = Date.now() + REPLAY_LIMIT_MS;
   while (Date.now() < untilMs) {
@@ -68,7 +68,7 @@ export async function waitForReplay(recordingId, signal) {
 
 const PARTIAL_CONTENT = 206;
 
-/** Reads a part of a file. @param {string} url @param {number} first @param {number} last inside @returns {Promise<ArrayBuffer>} */
+/** Reads a byte range of a file. @param {string} url @param {number} first @param {number} last inside @returns {Promise<ArrayBuffer>} */
 export async function fetchBytes(url, first, last) {
   const answer = await fetch(url, { headers: { Range: `bytes=${first}-${last}` } });
   if (!answer.ok) throw new Error(`The sound was not given (${answer.status}).`);

@@ -83,7 +83,7 @@ def question() -> Samples:
 def expect_activity(page: Page, *names: str) -> None:
     """Wait until the page shows one of these activities."""
     page.wait_for_function(
-        "(names) => names.includes(document.getElementById('stage')?.dataset.activity)",
+        "(names) => names.includes(document.getElementById('stage')?.dataset.callState)",
         arg=list(names),
     )
 
@@ -122,7 +122,7 @@ def stop_answer_once_heard(page: Page) -> float:
             const stage = document.getElementById("stage");
             let sinceMs = Infinity; // what sounded before the answer does not count
             const look = () => {
-                if (stage.dataset.activity === "speaking") {
+                if (stage.dataset.callState === "speaking") {
                     sinceMs = Math.min(sinceMs, performance.now());
                 }
                 if (!__tap.frames.some((frame) => frame.atMs >= sinceMs && frame.rms > rms)) {
@@ -144,7 +144,7 @@ def exchanges(page: Page, *, done: bool | None = None) -> Locator:
     return page.locator(f".exchange{state}")
 
 
-def expect_problem(page: Page, code: str, *, place: str = "#problem", lang: str = "en") -> None:
+def expect_problem(page: Page, code: str, *, place: str = "#notice", lang: str = "en") -> None:
     """Expect the sentence of a problem and its next step."""
     words = texts(lang)
     expect(page.locator(place)).to_contain_text(words[f"problem.{code}.title"])

@@ -164,7 +164,7 @@ def test_charts_show_the_last_hour(visit: Visits, fake_site: RunningSystem) -> N
     legend = page.locator("[data-chart=units] .admin-legend")
     expect(legend).to_contain_text("200 ms")
     expect(legend).to_contain_text("640 ms")
-    expect(page.locator("[data-chart=memory]")).to_contain_text("20.0 GiB")
+    expect(page.locator("[data-chart=memory]")).to_contain_text("20 GiB")
     picture = page.locator("[data-chart=sessions] .admin-plot")
     expect(picture).to_have_attribute("aria-label", re.compile("Voice call 4.*Video call 2"))
     expect(page.locator("#chart-numbers table")).to_be_hidden()

@@ -88,7 +88,7 @@ def test_useless_voices_are_refused_each_with_its_reason(
         expect_toast(page, words)
         page.evaluate("document.querySelectorAll('.toast').forEach((toast) => toast.remove())")
     page.locator("#voice-file").set_input_files(large)
-    expect(page.locator("#voice-problem")).to_contain_text("This file is too large: 11.0 MiB.")
+    expect(page.locator("#voice-problem")).to_contain_text("This file is too large: 11 MiB.")
     assert voices(fake_site) == []
 
 

@@ -105,7 +105,7 @@ def test_memory_errors_and_kept_histories_of_a_worker_are_told(
     card = page.locator("[data-worker=worker_0]")
     for words in (
         "Failed: CUDA out of memory",
-        "70.0 GiB of 80.0 GiB",
+        "70 GiB of 80 GiB",
         "0123456789ab…",
         "1,234",
         "321 ms",

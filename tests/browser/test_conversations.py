@@ -29,9 +29,10 @@ def ask_aloud(page: Page, question: str) -> None:
 def expect_recorded(page: Page, wire: Wire) -> None:
     """End the call; its devices are let go, and its replay is offered and there."""
     calls.stop(page)
-    assert held_tracks(page, "microphone") == held_tracks(page, "camera") == 0
     recording_id = wire.got("prepared")[0]["recording_session_id"]
+    # It is offered once the devices are closed.
     expect(page.locator("[data-action=replay]")).to_have_attribute("href", f"/s/{recording_id}")
+    assert held_tracks(page, "microphone") == held_tracks(page, "camera") == 0
     assert page.request.get(f"/api/sessions/{recording_id}").ok
 
 
@@ -63,7 +64,7 @@ def test_a_question_in_voice_turns_is_answered_aloud(visit: Visits) -> None:
     half_call.expect_activity(page, "ended")
     assert held_tracks(page, "microphone") == 0
     stopped = wire.first("stopped")["recording_session_id"]
-    expect(page.get_by_role("link", name="Replay it")).to_have_attribute("href", f"/s/{stopped}")
+    expect(page.get_by_role("link", name="Replay")).to_have_attribute("href", f"/s/{stopped}")
 
 
 def test_a_question_in_a_voice_call_is_answered_aloud(visit: Visits) -> None:

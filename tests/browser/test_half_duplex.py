@@ -73,7 +73,7 @@ def test_stop_answer(visit: Visits, shared_site: SiteMaker) -> None:
     talk.ask(page)
     clicked_ms = talk.stop_answer_once_heard(page)
     wait_until_quiet(page)
-    expect(talk.exchanges(page, done=True).first).to_contain_text("Stopped")
+    expect(talk.exchanges(page, done=True).first).to_contain_text("Interrupted")
     expect_activity(page, "listening")
     stale = [piece for piece in played(page) if piece.is_audible and piece.at_ms > clicked_ms]
     assert len(stale) * PIECE_MS < MAX_STALE_MS
@@ -129,7 +129,7 @@ def test_reset_brings_the_settings_back(visit: Visits, fake_site: RunningSystem)
     page.get_by_role("button", name="Settings").click()
     threshold = page.locator("[data-setting=vad_threshold]")
     expect(threshold).to_have_value("0.3")
-    page.get_by_role("button", name="Reset the settings").click()
+    page.get_by_role("button", name="Reset all settings").click()
     expect(threshold).to_have_value("0.8")
 
 
@@ -140,7 +140,7 @@ def test_try_again_when_the_microphone_is_free(visit: Visits, fake_site: Running
     become(page, "microphone", "file")
     page.get_by_role("button", name="Try again").click()
     expect_activity(page, "listening", "hearing")
-    expect(page.locator("#problem")).to_be_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_unplugged_and_plugged_in_again(visit: Visits, fake_site: RunningSystem) -> None:
@@ -149,7 +149,7 @@ def test_unplugged_and_plugged_in_again(visit: Visits, fake_site: RunningSystem)
     unplug(page, "microphone")
     expect_problem(page, "unplugged")
     become(page, "microphone", "file")  # the call opens it by itself
-    expect(page.locator("#problem")).to_be_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
     talk.ask(page)
     expect(talk.exchanges(page, done=True)).to_have_count(1)
 
@@ -157,9 +157,9 @@ def test_unplugged_and_plugged_in_again(visit: Visits, fake_site: RunningSystem)
 def test_a_microphone_that_gives_zeros(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
     talk.start(page)
-    expect_problem(page, "silent_microphone", place="#note")
+    expect_problem(page, "silent_microphone", place="#notice")
     talk.ask(page)
-    expect(page.locator("#note")).to_be_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_nothing_heard_for_too_long(visit: Visits, fake_site: RunningSystem) -> None:
@@ -179,9 +179,9 @@ def test_nothing_heard_for_too_long(visit: Visits, fake_site: RunningSystem) -> 
     expect(remaining).to_contain_text(re.compile("0:0[0-9]|0:10"))
     expect_problem(page, "timeout")
     expect_activity(page, "ended")
-    page.locator("#problem").get_by_role("button", name="Start again").click()
+    page.locator("#notice").get_by_role("button", name="Start again").click()
     expect_activity(page, "listening")
-    expect(page.locator("#problem")).to_be_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_the_longest_time_is_over(visit: Visits, shared_site: SiteMaker) -> None:
@@ -204,7 +204,7 @@ def test_waiting_in_line(visit: Visits, shared_site: SiteMaker) -> None:
     second.get_by_role("button", name="Leave the queue").click()
     expect_activity(second, "ended")
     expect(second.locator("#queue")).to_be_hidden()
-    expect(second.locator("#problem")).to_be_hidden()
+    expect(second.locator("#notice")).to_be_hidden()
     talk.click_start(second)
     expect_activity(second, "waiting")
     end(first)
@@ -221,10 +221,10 @@ def test_the_model_is_still_loading(visit: Visits, shared_site: SiteMaker) -> No
     page.route("**/status", loading)
     page.reload()
     wait_until_ready(page)
-    expect_problem(page, "worker_loading", place="#note")
+    expect_problem(page, "worker_loading", place="#service-note")
     page.unroute("**/status")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    expect(page.locator("#note")).to_be_hidden()
+    expect(page.locator("#service-note")).to_be_hidden()
 
 
 def test_the_worker_dies(visit: Visits, shared_site: SiteMaker) -> None:

@@ -72,6 +72,33 @@ def test_the_published_model_needs_no_note(visit: Visits) -> None:
     expect(page.locator("#model-note")).to_be_hidden()
 
 
+def test_a_suggestion_is_said_and_answered_without_a_microphone(visit: Visits) -> None:
+    page = visit("/", devices=Devices(microphone="none"))
+    page.locator("#model-note").get_by_role("link", name="What is seven plus five?").click()
+    talk = page.locator("#transcript")
+    expect(talk.locator("[data-who=user]")).to_contain_text("What is seven plus five?")
+    expect(talk.locator("[data-who=model]")).to_contain_text("Seven plus five is twelve.")
+    expect(page.locator(".state-hint")).to_contain_text("This call has no microphone.")
+    # In the middle of a call a suggestion is typed.
+    page.locator("#model-note").get_by_role("button", name="Hello.").click()
+    expect(talk.locator("[data-who=user]")).to_have_count(2)
+    expect(talk.locator("[data-who=model]")).to_have_count(2)
+    page.get_by_role("button", name="End", exact=True).click()
+    expect(page.get_by_role("button", name="Start again")).to_be_visible()
+
+
+def test_a_suggestion_is_typed_where_the_server_gives_no_speech(
+    visit: Visits, problems: Problems
+) -> None:
+    problems.allow("503")
+    page = visit("/audio_duplex")
+    page.route("**/v1/audio/speech", lambda route: route.fulfill(status=503))
+    page.locator("#model-note").get_by_role("button", name="Hello.").click()
+    talk = page.locator("#transcript")
+    expect(talk.locator("[data-who=user]").first).to_contain_text("Hello.")
+    expect(talk.locator("[data-who=model]").first).to_be_visible()
+
+
 def test_refused_microphone(visit: Visits) -> None:
     page = visit("/", devices=Devices(permission="denied"))
     line_of(page, "microphone", "bad", "The microphone is not allowed.")
@@ -218,7 +245,7 @@ def test_the_language_changes_at_once_and_stays(visit: Visits) -> None:
     expect(page.locator("h1")).to_have_text("和边听边说的 AI 聊天")
     line_of(page, "queue", "good", "没有人排队。")
     expect(page.locator("#start")).to_have_text("开始说话")
-    expect(page.locator("#compare th").first).to_have_text("应用")
+    expect(page.locator("#compare th").first).to_have_text("对话方式")
     page.reload()
     wait_until_ready(page)
     expect(page.locator("#start")).to_have_text("开始说话")

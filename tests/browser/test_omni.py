@@ -75,6 +75,7 @@ def test_hd_cuts_pictures_into_tiles(visit: Visits, site: RunningSystem) -> None
     expect(hd).to_have_attribute("aria-pressed", "false")
     hd.click()
     expect(hd).to_have_attribute("aria-pressed", "true")
+    calls.wait_for_units(page, len(wire.got("result")) + 3)
     expect(page.locator("#figures")).to_have_text(re.compile(r"[2-9] tiles \((128|192) tokens\)"))
     assert wire.said("audio_chunk")[0]["max_slice_nums"] == 1
     assert wire.said("audio_chunk")[-1]["max_slice_nums"] == 2

@@ -296,7 +296,7 @@ def test_the_speaker_can_be_chosen_during_the_answer(
     speaker.select_option(index=1)
     wait_until_playing(page)
     assert played(page)
-    expect(page.locator("#note")).to_be_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 @pytest.mark.parametrize("width_px", [360, 1_280])

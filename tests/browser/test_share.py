@@ -118,7 +118,7 @@ def test_a_failed_upload_says_why_and_can_be_tried_again(
 def test_limits_are_named_before_anything_is_sent(visit: Visits, shared_site: SiteMaker) -> None:
     site = shared_site(config={"limits": {"recording_upload_bytes": 1_048_576 // 64}})
     page = hold_call(visit, site)
-    expect(offer(page)).to_contain_text("the server accepts at most 16.0 KiB")
+    expect(offer(page)).to_contain_text("the server accepts at most 16 KiB")
     expect(offer(page).get_by_label("Include what this browser recorded")).to_be_disabled()
     comment = offer(page).get_by_role("textbox", name="Comment (optional)")
     comment.fill("x" * 2_500)

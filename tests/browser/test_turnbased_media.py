@@ -156,12 +156,12 @@ def test_limits_are_named_before_anything_is_sent(visit: Visits, shared_site: Si
     small = 1024 * 1024
     site = shared_site(workers=1, config={"limits": {"chat_message_bytes": small}})
     page = visit(PATH, at=site)
-    expect(page.locator("#limits")).to_contain_text("960.0 KiB in total")
+    expect(page.locator("#limits")).to_contain_text("960 KiB in total")
     large: FilePayload = {"name": "large.mp4", "mimeType": "video/mp4", "buffer": b"\0" * small}
     page.locator("#file").set_input_files(large)
     expect(
         page.get_by_role("alert").filter(
-            has_text="“large.mp4” is too big. A video may have at most 720.0 KiB"
+            has_text="“large.mp4” is too big. A video may have at most 720 KiB"
         )
     ).to_be_visible()
     note: FilePayload = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"words"}

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
-import { STATE_COLOURS, halfCallStateOf, halfControlsFor, orbStateOf } from "../../static/duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
+import { STATE_COLOURS, callStateOf, controlsFor } from "../../static/duplex/lib/call-state.js";
+import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/call-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
 import { LevelHistory } from "../../static/duplex/lib/call-figures.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
@@ -273,16 +273,11 @@ test("every callState has a colour, and buttons follow the state", () => {
     "interrupted",
     "settling",
   ])) {
-    assert.ok(orbStateOf(halfCallStateOf({ phase: "running", activity })) in STATE_COLOURS);
+    assert.ok(callStateOf({ phase: "running", activity }) in STATE_COLOURS);
   }
-  const idle = halfControlsFor({ phase: "idle", activity: "none" }, false);
-  assert.deepEqual([idle.canStart, idle.isStopShown], [true, false]);
-  const starting = halfControlsFor({ phase: "idle", activity: "none" }, true);
-  assert.deepEqual([starting.canStart, starting.canStop], [false, true]);
-  const answer = halfControlsFor({ phase: "running", activity: "speaking" }, false);
+  const answer = controlsFor({ phase: "running", activity: "speaking" });
   assert.deepEqual([answer.canInterrupt, answer.canStop, answer.isTalk], [true, true, true]);
-  assert.equal(halfControlsFor({ phase: "running", activity: "settling" }, false).canInterrupt, false);
-  assert.equal(halfControlsFor({ phase: "stopping", activity: "none" }, false).canStop, false);
+  assert.equal(controlsFor({ phase: "running", activity: "settling" }).canInterrupt, false);
 });
 
 test("settings: server, then the preset of the start, then the visitor, then a chosen preset", () => {

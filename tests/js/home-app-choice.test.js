@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { chooseStart, inOrder } from "../../static/home/readiness.js";
+import { chooseStart, inOrder } from "../../static/shared/apps.js";
 
 /** @param {string[]} ids */
 const apps = (...ids) => ids.map((id) => ({ app_id: id, name: id, route: `/${id}` }));

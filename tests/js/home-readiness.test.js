@@ -120,14 +120,14 @@ test("a full line and a closed door are told apart", () => {
   assert.equal(linesOf({}, { is_intake_paused: true }).of("queue")?.text.key, "home.paused");
 });
 
-test("each stand-in for the model has its own words and is no problem", () => {
+test("a stand-in for the model is named and is no problem", () => {
   for (const kind of /** @type {const} */ (["tiny_random", "nano", "cascade", "fake"])) {
     const { lines, of } = linesOf({}, { model: modelOf({ kind, is_demonstration: true }) });
-    assert.equal(of("model")?.text.key, `home.model_${kind}`);
+    assert.deepEqual(of("model")?.text, { key: "model_note.loaded", params: { name: modelOf({}).name } });
     assert.equal(firstObstacle(lines), null);
   }
-  assert.equal(linesOf({}, { model: modelOf({}) }).of("model")?.next?.key, "home.model_unknown_next");
-  assert.equal(linesOf({}, { model: null }).of("model")?.text.key, "home.model_none");
+  assert.equal(linesOf({}, { model: modelOf({}) }).of("model")?.next?.key, "model_note.unknown");
+  assert.equal(linesOf({}, { model: null }).of("model")?.text.key, "model_note.none");
 });
 
 test("the expected wait is that of the last in line, else of the first to finish", () => {

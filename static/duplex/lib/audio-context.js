@@ -1,16 +1,16 @@
 // @ts-check
-/** Contexts of sound that run, and what the player sounds through. Device. */
+/** Keeps audio contexts running, and the output chain of the player. Device. */
 
 import { rms } from "../../shared/pcm.js";
 
 const GESTURES = ["pointerdown", "keydown", "touchend"];
 
-/** At each gesture and whenever the system suspends it. @param {AudioContext} context @param {EventTarget} [gestureTarget] */
+/** Resumes a context at each gesture and whenever the system suspends it. @param {AudioContext} context @param {EventTarget} [gestureTarget] */
 export function keepRunning(context, gestureTarget = globalThis) {
   const tryResume = () => {
-    // Safari says "interrupted" after a phone call; the type of the standard has no such word.
+    // Safari reports "interrupted" after a phone call, which the standard's type lacks.
     if (context.state === "running" || context.state === "closed") return;
-    context.resume().catch(() => undefined); // refused without a gesture: the next one tries again
+    context.resume().catch(() => undefined); // rejected without a gesture: retried at the next one
   };
   const ending = new AbortController();
   const { signal } = ending;
@@ -37,14 +37,14 @@ export function untilRunning(context, signal) {
   });
 }
 
-// The player's way to the ear: sources → fader → meter → loudspeaker.
+// Output chain of the player: sources → fader → meter → loudspeaker.
 
-/** Every fade takes so long, seconds. */
+/** Duration of a fade, seconds. */
 const FADE_S = 0.03;
 const METER_SAMPLES = 1_024;
 const MS_PER_S = 1_000;
 
-/** A gain that fades from where it really is: not every browser reports that in the middle of a ramp. */
+/** A gain that tracks its own value, since not every browser reports it during a ramp. */
 class Fader {
   /** @readonly */
   node;
@@ -76,7 +76,7 @@ class Fader {
 export class PlayerOutput {
   /** @readonly */
   context;
-  /** What is heard: connect a recorder to it. @readonly */
+  /** The audible output, for recorders. @readonly */
   node;
   #isOwnContext;
   #fader;
@@ -84,7 +84,7 @@ export class PlayerOutput {
   #meter = new Float32Array(METER_SAMPLES);
   #endWatch;
 
-  /** @param {AudioContext | undefined} context its own when left out */
+  /** @param {AudioContext | undefined} context default: its own */
   constructor(context) {
     this.#isOwnContext = context === undefined;
     this.context = context ?? new AudioContext({ latencyHint: "interactive" });
@@ -141,7 +141,7 @@ export class PlayerOutput {
 
   async close() {
     this.#endWatch();
-    // Another than its own context lives on: leave it nothing of ours, once the fade is over.
+    // A shared context lives on, so our node is disconnected once the fade is over.
     setTimeout(() => this.node.disconnect(), 4 * FADE_S * MS_PER_S);
     if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
   }

@@ -11,15 +11,15 @@ import { Resampler } from "./resampler.js";
 
 const MS_PER_S = 1_000;
 const METRICS_INTERVAL_MS = 200;
-/** A source is scheduled so long before its start, or its first samples would be cut. */
+/** Lead time of scheduling, without which the first samples would be cut off. */
 const LEAD_S = 0.005;
 
 /**
- * The loudspeaker side of a session.
+ * Playback of a session's audio.
  *
  * Order: `init()` → `beginTurn(turnId)` → `playChunk()`… → `endTurn()`. `flush()` fades out within 30 ms
- * and then ignores chunks until a `beginTurn` with another turnId (or none): nothing stale is heard.
- * `hold()` fades out and keeps the rest, `release()` continues there; `duck(gainDb)` only lowers.
+ * and then ignores chunks until a `beginTurn` with another turnId (or none), so that nothing stale is heard.
+ * `hold()` fades out and retains the rest, `release()` resumes there; `duck(gainDb)` only lowers.
  * Memory bound: samples of queued chunks only, at most `maxAheadS` seconds of them.
  * Events (CustomEvent, `detail`): `metrics` each 200 ms · `gap` PlayerGap · `flushed`
  * {lostMs} · `drained` when the queue has played out · `suspended`/`resumed`
@@ -50,7 +50,7 @@ export class AudioPlayer extends Emitter {
     this.#schedule = new PlaybackSchedule({ baseDelayS: this.#options.delayMs / MS_PER_S });
   }
 
-  /** Open the output; harmless when it is open. */
+  /** Opens the output, unless it is open. */
   async init() {
     if (this.#output !== null) return;
     const { context: given, rateHz, delayMs, maxAheadS } = this.#options;
@@ -67,7 +67,7 @@ export class AudioPlayer extends Emitter {
     return this.#output?.context ?? null;
   }
 
-  /** What is heard, as a node: connect a recorder to it. Null before `init`. @returns {AudioNode | null} */
+  /** The audible output as a node, for recorders; null before `init`. @returns {AudioNode | null} */
   get output() {
     return this.#output?.node ?? null;
   }
@@ -102,12 +102,12 @@ export class AudioPlayer extends Emitter {
     };
   }
 
-  /** Level of what has sounded in the last 20 ms or so, after volume. */
+  /** Level of the last 20 ms or so, after volume. */
   outputRms() {
     return this.#output?.rms() ?? 0;
   }
 
-  /** The answer begins. @param {string | number | null} [turnId] a turn that was flushed stays silent */
+  /** @param {string | number | null} [turnId] a turn that was flushed stays silent */
   beginTurn(turnId = null) {
     if (this.#isDiscarding && turnId !== null && turnId === this.#turnId) return;
     this.#isDiscarding = false;
@@ -118,7 +118,7 @@ export class AudioPlayer extends Emitter {
   }
 
   /**
-   * @param {string | Float32Array} chunk Base64 of the wire, or samples at `rateHz`
+   * @param {string | Float32Array} chunk Base64 as received, or samples at `rateHz`
    * @returns {boolean} false: not played, since the turn was flushed, the queue is full or not `init`ed
    */
   playChunk(chunk) {
@@ -139,7 +139,7 @@ export class AudioPlayer extends Emitter {
   }
 
   /**
-   * Fade out within 30 ms and forget the rest of the turn. Counted as a flush, not as a gap.
+   * Fades out within 30 ms and drops the rest of the turn. Counted as a flush, not as a gap.
    * @returns {number} ms of sound that will not be heard
    */
   flush() {
@@ -152,7 +152,7 @@ export class AudioPlayer extends Emitter {
     return lostMs;
   }
 
-  /** Fade out within 30 ms and wait; chunks may still come. */
+  /** Fades out within 30 ms and pauses; chunks are still accepted. */
   hold() {
     if (this.#output === null || this.#schedule.isHeld) return;
     this.#schedule.hold(this.#now);
@@ -166,7 +166,7 @@ export class AudioPlayer extends Emitter {
     for (const placement of this.#schedule.release(now)) this.#startSource(placement, now);
   }
 
-  /** Lower the answer, or raise it again. @param {number} gainDb 0 or below */
+  /** Sets the volume of the answer. @param {number} gainDb 0 or below */
   duck(gainDb) {
     this.#output?.duck(fromDb(gainDb));
   }
@@ -239,7 +239,7 @@ export class AudioPlayer extends Emitter {
     const endS = this.#output?.silence();
     for (const queued of this.#queued.values()) {
       const { source } = queued;
-      queued.source = null; // so that its end does not count as played
+      queued.source = null; // so that its end is not counted as played
       source?.stop(endS);
     }
   }

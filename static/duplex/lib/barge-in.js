@@ -3,7 +3,7 @@
  * Lets the user interrupt the answer by speaking: microphone frames → gate → player. Pure.
  *
  * Events (CustomEvent, `detail`): `state` {state} · `interrupt` when the user's barge-in is
- * confirmed and the answer flushed: send the interrupt then. What each step means: see speech-gate.js.
+ * confirmed and the answer flushed: send the interrupt then. speech-gate.js explains the steps.
  */
 import { SpeechGate } from "./speech-gate.js";
 
@@ -11,7 +11,7 @@ import { SpeechGate } from "./speech-gate.js";
 /** @import { SpeechFrame } from "./speech-features.js" */
 /** @import { GateAction } from "./speech-gate.js" */
 
-/** Lowered by so much while a sound may still be a backchannel, dB. */
+/** Attenuation while a sound may still be a backchannel, dB. */
 const DUCK_DB = -9;
 
 /**
@@ -25,7 +25,7 @@ const DUCK_DB = -9;
  */
 
 /**
- * A source of frames: the microphone, or a file in its place.
+ * A source of speech frames: the microphone or a file.
  * @typedef {EventTarget & {setFeatures: (isOn: boolean) => void, setWindows: (isOn: boolean) => void}} FrameSource
  */
 
@@ -56,20 +56,20 @@ export class BargeIn extends EventTarget {
     return this.#state;
   }
 
-  /** Turn it on or off; off lets a held answer continue. @param {boolean} isEnabled */
+  /** Turning it off releases a held answer. @param {boolean} isEnabled */
   setEnabled(isEnabled) {
     if (this.#isEnabled && !isEnabled) this.#recover();
     this.#isEnabled = isEnabled;
     this.#gate.reset();
   }
 
-  /** Ask a voice detector as well; null asks the energy alone. @param {VoiceDetector | null} detector */
+  /** Consults a voice detector as well; null relies on the energy alone. @param {VoiceDetector | null} detector */
   setDetector(detector) {
     this.#detector = detector;
     this.#source?.setWindows(detector !== null);
   }
 
-  /** Listen to a source of frames instead of the last one. @param {FrameSource | null} source */
+  /** Replaces the source of frames. @param {FrameSource | null} source */
   attach(source) {
     this.#source?.removeEventListener("feature", this.#onFrame);
     this.#source?.removeEventListener("window", this.#onWindow);
@@ -82,7 +82,7 @@ export class BargeIn extends EventTarget {
     source?.setWindows(this.#detector !== null);
   }
 
-  /** The server or a button broke the answer off: silence it, without an `interrupt` event. */
+  /** Flushes the answer on behalf of the server or a button, without an `interrupt` event. */
   flush() {
     this.#player.flush();
     this.#player.duck(0);

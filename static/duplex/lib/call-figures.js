@@ -1,31 +1,31 @@
 // @ts-check
-/** The figures of a live call, how good each is, and its units as columns. Pure: no words, no formats. */
+/** Metrics of a live call with their grades, and its units as columns of the timeline. Pure. */
 
 /** @import { SessionState } from "./session-state.js" */
 /** @import { UnitRecord } from "./unit-log.js" */
 
 /** @typedef {"good" | "caution" | "bad" | "none"} Grade */
 
-/** First sound after so long is good, or still bearable, ms. */
+/** Limits of the time to first audio: good and acceptable, ms. */
 const TTFS_MS = Object.freeze([1_000, 2_000]);
-/** Change between the clocks of page and server, ms. */
+/** Limits of the clock drift between page and server, ms. */
 const DRIFT_MS = Object.freeze([50, 200]);
-/** Sound queued while the model speaks: above is good, or still enough, ms. */
+/** Lower limits of the audio queued while the model speaks: good and acceptable, ms. */
 const AHEAD_MS = Object.freeze([200, 50]);
-/** Silence heard in the middle of answers, summed up, ms. */
+/** Limits of the total audible gaps, ms. */
 const SHIFT_MS = Object.freeze([0, 200]);
 const KV_SHARE = Object.freeze([0.5, 0.8]);
-/** Share of a unit's length that its work takes. */
+/** Limits of the compute time as a share of the unit's length. */
 const INFER_SHARE = Object.freeze([0.8, 1]);
 
-/** @param {number | null} value @param {readonly number[]} limits good, bearable up to here @returns {Grade} */
+/** @param {number | null} value @param {readonly number[]} limits upper bounds of good and acceptable @returns {Grade} */
 export function gradeLow(value, [good, bearable]) {
   if (value === null || !Number.isFinite(value)) return "none";
   if (value <= good) return "good";
   return value <= bearable ? "caution" : "bad";
 }
 
-/** @param {number | null} value @param {readonly number[]} limits good, bearable from here on @returns {Grade} */
+/** @param {number | null} value @param {readonly number[]} limits lower bounds of good and acceptable @returns {Grade} */
 export function gradeHigh(value, [good, bearable]) {
   return gradeLow(value === null ? null : -value, [-good, -bearable]);
 }
@@ -51,17 +51,17 @@ export function figuresOf(state, maxKvTokens) {
   };
 }
 
-// Units as columns of a picture: stages stacked in ms, memory, sound ahead, gaps.
+// Units as columns of the timeline: stages stacked in ms, context, buffered audio, gaps.
 
 export const COLUMNS_SHOWN = 60;
-/** Room above the budget line, as a share of it. */
+/** Headroom above the budget line, as a share of it. */
 const HEADROOM = 1.2;
-/** The picture grows with slow units up to so many budgets; higher columns are cut off. */
+/** The scale grows with slow units up to this many budgets; higher columns are clipped. */
 const MOST_BUDGETS = 3;
-/** Full height of the line of sound ahead, ms. */
+/** Full scale of the line of buffered audio, ms. */
 const AHEAD_SCALE_MS = 2_000;
 
-/** From the ground up. @type {readonly ["read", "think", "voice", "sound", "rest"]} */
+/** From bottom to top. @type {readonly ["read", "think", "voice", "sound", "rest"]} */
 export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"]);
 /** @typedef {typeof STAGES[number]} Stage */
 
@@ -100,7 +100,7 @@ export function columnOf(unit, { chunkMs, maxKvTokens }) {
     isLate: Math.max(totalMs, unit.wallClockMs) > chunkMs, // over the budget
     isEndOfTurn: unit.isEndOfTurn,
     kvTokens: unit.kvTokens,
-    kvShare: maxKvTokens > 0 ? bounded(unit.kvTokens / maxKvTokens) : 0, // of the largest memory
+    kvShare: maxKvTokens > 0 ? bounded(unit.kvTokens / maxKvTokens) : 0, // of the context limit
     aheadMs: unit.aheadMs,
     aheadShare: bounded((unit.aheadMs ?? 0) / AHEAD_SCALE_MS),
     gapMs: unit.gapMs,
@@ -112,18 +112,18 @@ export function columnsOf(units, limits) {
   return units.slice(-COLUMNS_SHOWN).map((unit) => columnOf(unit, limits));
 }
 
-/** How many ms the full height stands for. @param {UnitColumn[]} columns @param {number} chunkMs */
+/** Full scale of the timeline, ms. @param {UnitColumn[]} columns @param {number} chunkMs */
 export function heightMs(columns, chunkMs) {
   const highest = columns.reduce((most, column) => Math.max(most, column.totalMs), 0);
   return Math.min(MOST_BUDGETS * chunkMs, Math.max(chunkMs, highest)) * HEADROOM;
 }
 
-// The last seconds of sound as levels, one per tick, and what happened in each.
+// Recent levels, one per tick, with the kind of each.
 
 /** @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
 /** @typedef {{share: number, kind: LevelKind}} LevelEntry `share` is 0 to 1 */
 
-/** Keeps a fixed number of them; the oldest goes first. */
+/** A ring of fixed size; the oldest entry is dropped first. */
 export class LevelHistory {
   #entries;
   #next = 0;

@@ -1,5 +1,5 @@
 // @ts-check
-/** What full and half duplex add to a call: barge-in, pauses and files on one side, a closed microphone on the other. Pure. */
+/** Strategies of a call: full duplex with barge-in, pauses and files; half duplex with a gated microphone. Pure. */
 
 import { Call } from "./call.js";
 import { initialHalfState, initialState } from "./session-state.js";
@@ -24,7 +24,7 @@ const FINISH_POLL_MS = 100;
 export const duplexCall = (options) => new Call(options, (call) => new FullDuplex(call, options));
 
 /**
- * The session itself keeps the microphone back.
+ * The session itself gates the microphone.
  * @param {CallOptions<HalfDuplexSession> & {getMaxSessionS?: () => number}} options
  */
 export const halfDuplexCall = ({ getMaxSessionS = () => 0, ...options }) =>
@@ -69,7 +69,7 @@ class FullDuplex {
     this.#enableBargeIn();
   }
 
-  /** Ask a voice detector as well before the user counts as speaking. @param {VoiceDetector | null} detector */
+  /** A second detector that has to agree before the user counts as speaking. @param {VoiceDetector | null} detector */
   setDetector(detector) {
     this.#detector = detector;
     this.#bargeIn?.setDetector(detector);
@@ -125,7 +125,7 @@ class FullDuplex {
   }
 
   #enableBargeIn() {
-    // A source that stands still could never let go of an answer that is held.
+    // A paused source could never release a held answer.
     const isDeaf = this.#call.devices.isMuted || (this.#isPaused && this.#call.source?.pause !== undefined);
     this.#bargeIn?.setEnabled(this.#options.settings().isBargeInOn && !isDeaf);
   }
@@ -145,7 +145,7 @@ class FullDuplex {
     return outcome !== undefined && outcome !== "not_running";
   }
 
-  /** Let the model finish what it says, then end. */
+  /** Ends the call once the model has finished speaking. */
   onFileOver() {
     clearInterval(this.#finishTimer);
     this.#finishTimer = setInterval(() => {

@@ -1,14 +1,16 @@
 // @ts-check
-/** What a call needs of the browser: parts that come late, the network, devices that change, a screen that stays on. Device. */
+/** Browser services of a call: lazily loaded parts, network, device changes, wake lock. Device. */
 
 import { late } from "../../shared/late.js";
 import { keepAwake, pageVisibility } from "../../shared/page-visibility.js";
 
 /** @import { CallParts } from "./call.js" */
+/** @import { MicrophoneOptions } from "../../../types/devices.js" */
+/** @import { DuplexCall, HalfCall } from "./call-kinds.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 
-/** Microphone and loudspeaker: they come when the first call begins, or earlier where a page has time. */
+/** Microphone and playback, loaded at the first call or earlier while the page is idle. */
 export const loadCallSound = late(async () => {
   const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
     import("./audio-player.js"),
@@ -17,11 +19,13 @@ export const loadCallSound = late(async () => {
   ]);
   return { AudioPlayer, BargeIn, openMicrophone };
 });
+/** Sources that replace the microphone: audio files and spoken sentences. */
+export const loadSoundFiles = late(() => import("./file-source.js"));
 const loadNetwork = () => import("../../shared/network.js");
 const loadDuplex = late(() => Promise.all([import("./duplex-session.js"), loadNetwork()]));
 const loadHalfDuplex = late(() => Promise.all([import("./half-duplex-session.js"), loadNetwork()]));
 
-/** What the first call needs to begin; a page may have it come earlier. */
+/** Loads what the first call needs. */
 export const loadCall = () => Promise.all([loadDuplex(), loadCallSound()]);
 export const loadHalfCall = () => Promise.all([loadHalfDuplex(), loadCallSound()]);
 
@@ -42,7 +46,7 @@ export const duplexParts = (appId) => ({
   ...PARTS,
   async openSession(options) {
     const [{ DuplexSession }, { networkOf }] = await loadDuplex();
-    const idPrefix = appId === "omni" ? "omni" : "adx"; // chooses the queue
+    const idPrefix = appId === "omni" ? "omni" : "adx"; // selects the queue
     return new DuplexSession({ ...networkOf("duplex", appId), visibility: pageVisibility(), idPrefix, ...options });
   },
 });
@@ -55,3 +59,43 @@ export const HALF_PARTS = {
     return new HalfDuplexSession({ ...networkOf("half_duplex", "half_duplex_audio"), visibility: pageVisibility(), ...options });
   },
 };
+
+// Suggestions that are spoken on the visitor's behalf.
+
+/**
+ * @param {DuplexCall | HalfCall} call
+ * @param {Object} actions
+ * @param {() => Promise<unknown>} actions.start
+ * @param {(sentence: string) => void} actions.type sends it as text
+ * @param {(sentence: string, lengthMs: number) => void} [actions.onSpoken]
+ */
+export function mountSuggestions(call, { start, type, onSpoken }) {
+  /** Sentence with which the starting call begins. */
+  let sentence = "";
+  let lengthMs = 0; // 0: the server could not speak it
+  call.on("prepared", () => {
+    if (!sentence) return;
+    if (lengthMs > 0) onSpoken?.(sentence, lengthMs);
+    else type(sentence);
+    sentence = "";
+  });
+  call.on("ended", () => (sentence = ""));
+  return {
+    /** @param {string} text */
+    say(text) {
+      if (call.isActive) return type(text);
+      [sentence, lengthMs] = [text, 0];
+      void start().finally(() => call.isActive || (sentence = ""));
+    },
+    /** Opens the microphone, after the sentence if the call begins with one. @param {MicrophoneOptions} options */
+    async openMicrophone(options) {
+      if (sentence) {
+        const { openSentence } = await loadSoundFiles();
+        const source = await openSentence(sentence, options).catch(() => null);
+        lengthMs = source?.lengthMs ?? 0;
+        if (source) return source;
+      }
+      return (await loadCallSound()).openMicrophone(options);
+    },
+  };
+}

@@ -1,17 +1,17 @@
 // @ts-check
-/** The settings of the calls: fields with their limits, and what a session takes of them. Pure. */
+/** Settings of the calls: fields with their limits, and their conversion to session options. Pure. */
 
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
-import { choiceField, flagField, numberField } from "../../shared/settings-store.js";
+import { SettingsStore, choiceField, flagField, numberField } from "../../shared/settings-store.js";
 import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 
-/** @import { DuplexConfig } from "../../../types/protocol.js" */
-/** @import { SettingsStore } from "../../shared/settings-store.js" */
+/** @import { DuplexConfig, HalfDuplexConfig } from "../../../types/protocol.js" */
+/** @import { SmallStorage } from "../../shared/memory.js" */
 /** @import { LiveSettings } from "../../../types/duplex.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
 /** @import { SubtitleLook } from "./subtitle-text.js" */
 
-/** What the server accepts, by the names of `DuplexConfig`. */
+/** Fields of `DuplexConfig` with the server's limits. */
 export const DUPLEX_FIELDS = Object.freeze({
   length_penalty: numberField(GIVEN.length_penalty, 0.5, 2, 0.05),
   force_listen_count: numberField(GIVEN.force_listen_count, 0, 20, 1),
@@ -34,7 +34,7 @@ export function duplexConfigOf(store) {
   return Object.fromEntries(names.map((name) => [name, store.get(name)]));
 }
 
-/** What both pages of full duplex have beside the settings of the model. */
+/** Settings of both full-duplex pages besides the model's. */
 export const LIVE_FIELDS = Object.freeze({
   playback_delay_ms: numberField(200, 0, 2_000, 50),
   max_kv_tokens: numberField(8_192, 256, 40_960, 256),
@@ -59,7 +59,7 @@ export function liveSettingsOf(store, speakerId) {
   };
 }
 
-// The video call, beside those of every full-duplex page.
+// Settings of the video call.
 
 const LENGTH_PENALTY = 1.1;
 const HD_SLICES = 2;
@@ -97,7 +97,7 @@ export function subtitleLookOf(store) {
   };
 }
 
-/** @param {OmniStore} store tiles a picture is cut into at most */
+/** @param {OmniStore} store maximum number of slices per picture */
 export function sliceCountOf(store) {
   return store.get("hd") ? HD_SLICES : 1;
 }
@@ -110,5 +110,59 @@ export function mixSettingsOf(store, microphoneLufs, volume) {
     trimMicrophoneDb: store.get("trim_microphone_db"),
     microphoneLufs,
     volume: store.get(volume) / 100,
+  };
+}
+
+// Half duplex.
+
+const HALF_STORAGE_KEY = "half_duplex_settings";
+/** Source of the limits: docs/specification/service.md#7.6. */
+const HALF_FIELDS = Object.freeze({
+  vad_threshold: numberField(0.8, 0.1, 0.95, 0.05),
+  vad_min_silence_duration_ms: numberField(800, 200, 3_000, 50),
+  vad_min_speech_duration_ms: numberField(128, 0, 1_024, 32),
+  vad_speech_pad_ms: numberField(30, 0, 500, 10),
+  max_new_tokens: numberField(256, 1, 2_048, 1),
+  length_penalty: numberField(1.1, 0.1, 5, 0.05),
+  temperature: numberField(0.7, 0, 2, 0.05),
+  timeout_s: numberField(180, 30, 600, 10),
+  has_voice: flagField(true),
+  captions: flagField(false),
+});
+
+/** @param {SmallStorage | null} storage @param {Record<string, unknown>} serverValues */
+export function makeHalfSettings(storage, serverValues) {
+  const store = new SettingsStore(HALF_STORAGE_KEY, HALF_FIELDS, storage);
+  store.applyServer(serverValues);
+  return {
+    store,
+    /**
+     * The preset of page load ranks below the visitor's own choices.
+     * @param {Record<string, unknown>} preset
+     * @param {boolean} isChosen
+     */
+    applyPreset(preset, isChosen) {
+      if (isChosen) store.applyPreset(preset);
+      else store.applyServer({ ...serverValues, ...preset });
+    },
+  };
+}
+
+/** @param {SettingsStore<typeof HALF_FIELDS>} store @returns {HalfDuplexConfig} */
+export function halfConfigOf(store) {
+  return {
+    vad: {
+      threshold: store.get("vad_threshold"),
+      min_speech_duration_ms: store.get("vad_min_speech_duration_ms"),
+      min_silence_duration_ms: store.get("vad_min_silence_duration_ms"),
+      speech_pad_ms: store.get("vad_speech_pad_ms"),
+    },
+    generation: {
+      max_new_tokens: store.get("max_new_tokens"),
+      length_penalty: store.get("length_penalty"),
+      temperature: store.get("temperature"),
+    },
+    tts: { enabled: store.get("has_voice") },
+    session: { timeout_s: store.get("timeout_s") },
   };
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a call is doing, in the one word that orb, state line, title and buttons share. Pure. */
+/** The state of a call as shown by orb, state line, title and buttons. Pure. */
 
 import { formatClock } from "../../shared/formats.js";
 import { t } from "../../shared/texts.js";
@@ -8,92 +8,65 @@ import { t } from "../../shared/texts.js";
 /** @import { HalfState, Phase, SessionState } from "./session-state.js" */
 
 /**
- * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "thinking" | "speaking"
- *   | "interrupted" | "pausing" | "paused" | "stopping" | "ended"} CallState
+ * `hearing` and `settling` occur in half duplex only, `pausing` and `paused` in full duplex only.
+ * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "hearing" | "thinking" | "speaking"
+ *   | "interrupted" | "settling" | "pausing" | "paused" | "stopping" | "ended"} CallState
  */
 
-/** Which colour token each callState wears, without the dashes. */
+/** Colour token of each state, without the leading dashes. */
 export const STATE_COLOURS = Object.freeze({
   idle: "accent",
   connecting: "wait",
   waiting: "wait",
   preparing: "wait",
   listening: "listen",
+  hearing: "listen",
   thinking: "listen",
   speaking: "speak",
   interrupted: "interrupt",
+  settling: "idle",
   pausing: "idle",
   paused: "idle",
   stopping: "idle",
   ended: "idle",
 });
 
-/** @param {Phase} phase */
-function stateOfPhase(phase) {
-  if (phase === "queued") return "waiting";
-  return phase === "running" ? "listening" : phase;
-}
+/** @typedef {Pick<SessionState, "phase" | "activity"> | Pick<HalfState, "phase" | "activity">} Doing */
 
-/** @param {Pick<SessionState, "phase" | "activity">} state @returns {CallState} */
-export function callStateOf({ phase, activity }) {
-  if (phase === "running" && activity !== "none") return activity;
-  return stateOfPhase(phase);
-}
-
-/** Which buttons make sense now. @param {Pick<SessionState, "phase" | "activity">} state */
-export function controlsFor(state) {
-  const { phase } = state;
-  const isTalk = phase === "running" || phase === "pausing" || phase === "paused";
-  return {
-    canStart: phase === "idle" || phase === "ended",
-    canStop: phase === "connecting" || phase === "queued" || phase === "preparing" || isTalk,
-    canResume: phase === "pausing" || phase === "paused",
-    canInterrupt: phase === "running" && state.activity === "speaking",
-    isTalk,
-  };
-}
-
-// What a half-duplex page shows for a state: the word, the colour, the buttons.
-
-/** @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "hearing" | "thinking"
- *   | "speaking" | "interrupted" | "settling" | "stopping" | "ended"} HalfCallState
+/**
+ * @param {Doing} state
+ * @param {boolean} [isHeld] the answer is held back because the user may be interrupting: the model listens already
+ * @returns {CallState}
  */
-
-/** @param {Pick<HalfState, "phase" | "activity">} state @returns {HalfCallState} */
-export function halfCallStateOf({ phase, activity }) {
-  if (phase === "running" && activity !== "none") return activity;
-  return /** @type {HalfCallState} */ (stateOfPhase(phase)); // half duplex has no pause
+export function callStateOf({ phase, activity }, isHeld = false) {
+  if (phase === "queued") return "waiting";
+  if (phase !== "running") return phase;
+  return activity === "none" || (activity === "speaking" && isHeld) ? "listening" : activity;
 }
 
-/** How the orb, which knows the states of full duplex, is to look. @param {HalfCallState} callState @returns {CallState} */
-export function orbStateOf(callState) {
-  if (callState === "hearing") return "listening";
-  return callState === "settling" ? "pausing" : callState;
-}
-
-/** @param {Pick<HalfState, "phase" | "activity">} state @param {boolean} isStarting devices are being opened */
-export function halfControlsFor({ phase, activity }, isStarting) {
-  const isTalk = phase === "running";
+/** Which buttons are available. @param {Doing} state @param {boolean} [isStarting] devices are being opened */
+export function controlsFor({ phase, activity }, isStarting = false) {
   const isOver = phase === "idle" || phase === "ended";
   return {
     canStart: isOver && !isStarting,
     canStop: isStarting || (!isOver && phase !== "stopping"),
     isStopShown: isStarting || !isOver,
-    canInterrupt: isTalk && (activity === "thinking" || activity === "speaking"),
-    isTalk,
+    canResume: phase === "pausing" || phase === "paused",
+    canInterrupt: phase === "running" && activity === "speaking",
+    isTalk: phase === "running" || phase === "pausing" || phase === "paused",
   };
 }
 
-// Which sentence tells the user why a live call does not continue, and what may be tried next.
+// Why a live call cannot continue, and what the user may try next.
 
 /**
  * @typedef {"restart" | "retry" | "reconnect" | "home" | "check" | "camera" | "file" | "voice"} NextStep `retry`
  *   is the same as `restart` before a call began, `reconnect` opens the microphone again, `camera` the
- *   camera; `file` and `voice` do without one
+ *   camera; `file` and `voice` continue without a camera
  *
  * @typedef {Object} LiveProblem
  * @property {string} code of a text `problem.CODE`
- * @property {string} message the server's own words, or ""
+ * @property {string} message the server's message, or ""
  * @property {"bad" | "caution"} kind
  * @property {NextStep[]} steps buttons to offer, best first
  */
@@ -101,13 +74,13 @@ export function halfControlsFor({ phase, activity }, isStarting) {
 /** @type {Readonly<Record<string, string>>} */
 const TIMEOUT_CODES = Object.freeze({ pause: "pause_timeout", max_session: "max_session", inactivity: "timeout" });
 
-/** Ends that are no failure. @type {ReadonlySet<string>} */
+/** Ends that are not failures. @type {ReadonlySet<string>} */
 const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout", "queue_cancelled"]);
 
-/** A microphone that may be there in a moment. @type {ReadonlySet<string>} */
+/** Problems of the microphone that may resolve themselves. @type {ReadonlySet<string>} */
 export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
-/** Codes of a microphone that delivers nothing useful. @type {ReadonlySet<string>} */
+/** Problems that do not end the call. @type {ReadonlySet<string>} */
 const MILD_CODES = new Set([
   "reconnecting",
   "reconnected",
@@ -122,7 +95,7 @@ const MILD_CODES = new Set([
   "voice_cut",
 ]);
 
-/** Why a session ended, as a problem; null if the user wanted it. @param {EndReason} reason @returns {LiveProblem | null} */
+/** The problem that ended a session; null if the user ended it. @param {EndReason} reason @returns {LiveProblem | null} */
 export function problemOfEnd(reason) {
   if (reason.isByUser) return null;
   const code = reason.code === "timeout" ? (TIMEOUT_CODES[reason.detail] ?? "timeout") : reason.code;
@@ -146,12 +119,45 @@ export function problemOfDevice(error, isInCall) {
   return { code, message, kind: "bad", steps };
 }
 
-/** A problem that does not end the call. @param {string} code @returns {LiveProblem} */
+/** A problem during a call that continues. @param {string} code @returns {LiveProblem} */
 export function warningOf(code) {
   return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
 }
 
-// What the stage and the queue before the call say.
+/** Warnings shown as toasts; lasting ones arrive as `problem`. */
+const SHOWN_WARNINGS = new Set([
+  "reconnecting",
+  "reconnected",
+  "late_chunk",
+  "upload_slow",
+  "context_nearly_full",
+  "recording_stopped",
+  "bad_frame",
+  "no_captions",
+  "one_voice",
+  "too_big",
+  "voice_cut",
+]);
+const SHOWN_AGAIN_MS = 20_000;
+
+/**
+ * Shows each kind of warning at most every 20 s.
+ * @param {(code: string) => void} show
+ * @param {() => number} [nowMs] a steady clock
+ * @returns {(warning: {code: string}) => void}
+ */
+export function throttledWarnings(show, nowMs = () => performance.now()) {
+  /** @type {Map<string, number>} */
+  const shownAtMs = new Map();
+  return ({ code }) => {
+    const now = nowMs();
+    if (!SHOWN_WARNINGS.has(code) || now - (shownAtMs.get(code) ?? -Infinity) < SHOWN_AGAIN_MS) return;
+    shownAtMs.set(code, now);
+    show(code);
+  };
+}
+
+// Texts of the stage.
 
 export const STATE_ICONS = Object.freeze({
   idle: "mic",
@@ -170,21 +176,24 @@ export const STATE_ICONS = Object.freeze({
   ended: "check",
 });
 
-/** @param {SessionState} state */
+/** @param {Pick<SessionState, "phase" | "preparedAtMs">} state */
 export function stopKey({ phase, preparedAtMs }) {
   if (phase === "queued") return "queue.cancel";
-  return preparedAtMs === null ? "common.cancel" : "live.stop";
+  return preparedAtMs === null || phase === "idle" || phase === "ended" ? "common.cancel" : "live.stop";
 }
 
-/** @param {CallState} callState @param {boolean} isMuted */
-export function defaultHint(callState, isMuted) {
-  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
-  return t(`live.hint.${callState}`);
-}
+/** States with the same hint in both kinds of call. @type {ReadonlySet<CallState>} */
+const SHARED_HINTS = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing"]));
 
-/** While the gate holds the answer the model listens already. @param {SessionState} state @returns {SessionState} */
-export function heldState(state) {
-  return state.activity === "speaking" ? { ...state, activity: "listening" } : state;
+/**
+ * @param {CallState} callState
+ * @param {{isMuted: boolean, canMute: boolean, isHalf: boolean}} call
+ */
+export function hintOf(callState, { isMuted, canMute, isHalf }) {
+  const isHeard = callState === "listening" || callState === "hearing" || (callState === "speaking" && !isHalf);
+  if (isMuted && isHeard) return t("live.hint.muted");
+  if (!canMute && callState === "listening") return t("live.hint.no_microphone");
+  return isHalf && !SHARED_HINTS.has(callState) ? t(`half.hint.${callState}`) : t(`live.hint.${callState}`);
 }
 
 /** @param {SessionState} state */

@@ -1,25 +1,25 @@
 // @ts-check
-/** Figures and units of a call in words, and where a unit stands. Pure: what the stage says is in call-state.js. */
+/** Texts of a call's metrics and units, and positions in the timeline. Pure. */
 
 import { formatBytes, formatClock, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/texts.js";
 import { COLUMNS_SHOWN, STAGES, figuresOf } from "./call-figures.js";
-import { callStateOf, halfCallStateOf } from "./call-state.js";
+import { callStateOf } from "./call-state.js";
 
 /** @import { Grade, UnitColumn } from "./call-figures.js" */
 /** @import { HalfTurn } from "./half-duplex.js" */
 /** @import { PictureTaker } from "./picture-taker.js" */
 /** @import { HalfState, SessionState } from "./session-state.js" */
 
-// The figures of a call: each with its value and, where there are limits, how good it is.
+// Metrics of a call: values and grades.
 
 /** @typedef {{name: string, label: string, text: string, grade?: Grade}} Metric */
 
 /**
- * What the panel shows beside the session itself.
+ * Values shown in addition to the session's state.
  * @typedef {Object} MetricsExtra
  * @property {number} maxKvTokens
- * @property {number} delayMs playback delay aimed at
+ * @property {number} delayMs target playback delay
  * @property {string} modelName
  * @property {boolean} hasVision
  */
@@ -67,7 +67,7 @@ export function halfMetrics(state, leftS, maxKvTokens) {
   const memory = kvTokens ? t("half.memory", { n: formatNumber(kvTokens), of: formatNumber(maxKvTokens) }) : NOTHING;
   /** @type {[string, string][]} */
   const rows = [
-    ["state", t(`half.state.${halfCallStateOf(state)}`)],
+    ["state", t(`live.state.${callStateOf(state)}`)],
     ["turn", formatNumber(state.turnCount)],
     ["remaining", leftS === null ? NOTHING : formatClock(Math.ceil(leftS))],
     ["queue", queue ? t("half.place", { n: formatNumber(queue.position) }) : NOTHING],
@@ -92,7 +92,7 @@ export function halfFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
   ].filter(([, text]) => text !== null);
 }
 
-/** What really goes out: pictures a second, their size, tiles. @param {ReturnType<PictureTaker["sent"]>} sent @param {SessionState} state */
+/** What is actually sent: pictures per second, size, slices. @param {ReturnType<PictureTaker["sent"]>} sent @param {SessionState} state */
 export function sentText({ rateHz, frame }, { visionTokens, visionSlices }) {
   if (!frame) return t("omni.sent_none");
   const { widthPx: width, heightPx: height, bytes } = frame;
@@ -104,7 +104,7 @@ export function sentText({ rateHz, frame }, { visionTokens, visionSlices }) {
   return parts.filter(Boolean).join(" · ");
 }
 
-// Columns of units.
+// Columns of the timeline.
 
 const AXIS_ROOM_PX = 44;
 const LEAST_COLUMN_PX = 4;
@@ -153,7 +153,7 @@ export function stepAt(columns, x, width) {
  * @param {UnitColumn[]} columns
  * @param {number | null} picked
  * @param {string} key
- * @returns {number | null | undefined} undefined: the key means nothing here
+ * @returns {number | null | undefined} undefined: the key has no meaning here
  */
 export function stepByKey(columns, picked, key) {
   if (columns.length === 0) return undefined;

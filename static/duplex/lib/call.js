@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * A call of either kind: microphone or file → session → loudspeaker, with change of devices and a tidy
- * end. Pure: pages show what its events say.
+ * A call of either kind: microphone or file → session → playback, with device changes and orderly
+ * shutdown. Pure.
  */
 
 import { Emitter } from "../../shared/emitter.js";
@@ -18,24 +18,24 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
 /** @import { LiveSession } from "./live-session.js" */
 
 /**
- * What a call needs of the browser; `call-parts.js` has it.
+ * Browser services of a call, implemented in `call-parts.js`.
  * @template Session
  * @typedef {Object} CallParts
  * @property {(options: PlayerOptions) => Promise<AudioPlayer>} openPlayer
  * @property {(player: AudioPlayer) => Promise<BargeIn>} openBargeIn
  * @property {(options: object) => Promise<Session>} openSession
  * @property {() => WakeLock} keepAwake
- * @property {(listener: () => void) => () => void} onDeviceChange something was plugged in or out; the result ends it
+ * @property {(listener: () => void) => () => void} onDeviceChange a device was plugged in or out; returns a function that removes the listener
  */
 
 /**
- * What full or half duplex adds to a call.
+ * Strategy of full or half duplex.
  * @template {DuplexSession | HalfDuplexSession} Session
  * @typedef {Object} CallKind
  * @property {() => Session["state"]} initialState
  * @property {object} sessionOptions
- * @property {(audio: Float32Array) => boolean} send whether it went to the model
- * @property {() => void} [flush] throw away what was not played yet; default: the player does
+ * @property {(audio: Float32Array) => boolean} send returns whether the chunk was sent
+ * @property {() => void} [flush] drops audio that was not played yet; default: `player.flush`
  * @property {() => void} [applySettings]
  * @property {() => void} [onStart] the devices are open, the session is about to start
  * @property {(isMuted: boolean) => void} [onMuted]
@@ -69,7 +69,7 @@ export class Call extends Emitter {
   /** @type {WakeLock | null} */
   #wakeLock = null;
   #inputRms = 0;
-  /** Grows with each start and end, so that what was opened too late is closed again. */
+  /** Incremented at each start and end, so that devices that open too late are closed again. */
   #round = 0;
   #wasQueued = false;
   #isReopening = false;
@@ -83,7 +83,7 @@ export class Call extends Emitter {
     this.#options = options;
     this.kind = createKind(this);
     this.#offDeviceChange = options.parts.onDeviceChange(() => {
-      if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: already reported
+      if (this.#isSourceLost) this.#reopen().catch(() => undefined); // still missing: already reported
     });
   }
 
@@ -106,7 +106,7 @@ export class Call extends Emitter {
   }
 
   /**
-   * Open the devices, then the session. Call it in a click.
+   * Opens the devices, then the session. To be called in a user gesture.
    * @param {Parameters<Session["start"]>[0]} given
    * @returns {Promise<boolean>} false: a device refused and `problem` said why, or the start was cancelled
    */
@@ -151,14 +151,14 @@ export class Call extends Emitter {
     this.kind.onMuted?.(isMuted);
   }
 
-  /** Settings changed: take over what may change in the middle of a call. */
+  /** Applies settings that may change during a call. */
   applySettings() {
     this.kind.applySettings?.();
     const { speakerId } = this.#options.settings();
     void this.player?.setSinkId(speakerId).catch(() => this.emit("problem", warningOf("sink_refused")));
   }
 
-  /** Open the microphone anew, for another device or other echo settings, or one plugged in again. */
+  /** Reopens the microphone, for another device, other echo settings, or one that was plugged in again. */
   async reopenSource() {
     try {
       await this.#reopen();
@@ -167,12 +167,12 @@ export class Call extends Emitter {
     }
   }
 
-  /** Run something at the end of each call while the devices are still open. @param {() => Promise<void>} run */
+  /** Registers a callback that runs at the end of each call, before the devices are closed. @param {() => Promise<void>} run */
   beforeClose(run) {
     this.#closers.push(run);
   }
 
-  /** End at once; the object is of no use afterwards. */
+  /** Ends at once; the object must not be used afterwards. */
   close() {
     this.#offDeviceChange();
     this.#round += 1;
@@ -183,7 +183,7 @@ export class Call extends Emitter {
   async #makeSession() {
     const isDrained = () => !this.player?.isPlaying;
     const session = await this.#options.parts.openSession({ ...this.kind.sessionOptions, isDrained });
-    // Both kinds of session have these events; of a union TypeScript cannot call `on`.
+    // Both kinds of session have these events, but TypeScript cannot call `on` of a union.
     const on = /** @type {LiveSession<Session["state"], any, any>} */ (session);
     on.on("state", (state) => {
       if (state.phase === "queued") this.#wasQueued = true;
@@ -227,7 +227,7 @@ export class Call extends Emitter {
     if (round !== this.#round) return; // cancelled meanwhile
     this.player = player;
     await player.init();
-    if (speakerId) await player.setSinkId(speakerId).catch(() => undefined); // gone: the default one plays
+    if (speakerId) await player.setSinkId(speakerId).catch(() => undefined); // unavailable: the default one is used
     await this.kind.onPlayer?.(player);
     player.addEventListener("suspended", () => this.#reportProblem("sound_suspended"));
     player.addEventListener("resumed", () => this.emit("solved", { code: "sound_suspended" }));
@@ -258,7 +258,7 @@ export class Call extends Emitter {
       source.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail), { signal });
     on("chunk", ({ audio }) => {
       if (this.kind.send(audio)) this.emit("chunk", { audio });
-      queueMicrotask(() => source.recycle?.(audio)); // other listeners of the event still need it
+      queueMicrotask(() => source.recycle?.(audio)); // after the other listeners of the event
     });
     on("level", ({ rms }) => {
       this.#inputRms = rms;
@@ -271,7 +271,7 @@ export class Call extends Emitter {
     on("ended", (error) => this.#onSourceEnded(error));
   }
 
-  /** @param {unknown} error null: a file is over */
+  /** @param {unknown} error null: a file has ended */
   #onSourceEnded(error) {
     this.#inputRms = 0;
     if (error === null) return this.kind.onFileOver?.();

@@ -1,7 +1,7 @@
 // @ts-check
-/** The user's camera, and pictures taken from it or from any video element, as JPEG. Device. */
+/** The user's camera, and JPEG frames of it or of any video element. Device. */
 
-import { CodedError, codeOf } from "../../shared/coded-error.js";
+import { CodedError, codeOf } from "../../shared/texts.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
 import { openUserMedia } from "./user-media.js";
 
@@ -9,9 +9,9 @@ import { openUserMedia } from "./user-media.js";
 
 const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
-const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState: there is a picture
+const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState from which a frame is available
 
-/** Codes that are the browser's, not the camera's. */
+/** Codes that concern the browser rather than the camera. */
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
 
 /** @typedef {"user" | "environment"} Facing */
@@ -65,7 +65,7 @@ function untilPicture(video) {
 
 /** An open camera. Event `ended` (CodedError "unplugged") when it is taken away. */
 export class Camera extends EventTarget {
-  /** Shows the camera. @readonly */
+  /** Element that shows the camera. @readonly */
   video;
   /** @type {MediaStream | null} */
   #stream = null;
@@ -127,19 +127,19 @@ export class Camera extends EventTarget {
   }
 }
 
-/** Resolves when it shows a picture. @param {CameraOptions} [options] @returns {Promise<Camera>} @throws {CodedError} */
+/** Resolves once the first frame is shown. @param {CameraOptions} [options] @returns {Promise<Camera>} @throws {CodedError} */
 export async function openCamera(options = {}) {
   const camera = new Camera(options);
   await camera.switchTo({ facing: options.facing, deviceId: options.deviceId });
   return camera;
 }
 
-// A picture from a file, as a call sends it.
+// Picture files, encoded like camera frames.
 
-const MAX_SIDE_PX = 1_280; // as of the camera's pictures
+const MAX_SIDE_PX = 1_280; // as for camera frames
 const QUALITY = 0.85;
 
-/** @param {Blob} file @returns {Promise<string>} JPEG in Base64 @throws {Error} it is no picture that the browser can read */
+/** @param {Blob} file @returns {Promise<string>} JPEG in Base64 @throws {Error} the browser cannot decode it */
 export async function readPicture(file) {
   const bitmap = await createImageBitmap(file);
   const { widthPx, heightPx } = fitSize(bitmap.width, bitmap.height, MAX_SIDE_PX);

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Audio thread of every capture: mono mix, 16 kHz, whole chunks out, levels 20 times a second.
- * Must never allocate (but for chunks when the pool is empty), log or encode in `process`.
+ * Audio thread of every capture: mono mix, resampling to 16 kHz, chunking, levels 20 times a second.
+ * `process` must never allocate (except chunks when the pool is empty), log or encode.
  * Device (audio worklet).
  */
 
@@ -9,12 +9,12 @@ import { CAPTURE_RATE_HZ, LEVELS_PER_S, PROCESSOR_NAME, WINDOW_SAMPLES } from ".
 import { Resampler, RingBuffer } from "./resampler.js";
 import { SpeechFeatures } from "./speech-features.js";
 
-/** Longest block a browser may pass; today's is 128. */
+/** Longest block that is supported; browsers use 128 samples. */
 const MAX_BLOCK_SAMPLES = 2_048;
-/** Spare chunk buffers kept; more are left to the collector. */
+/** Spare chunk buffers; further ones are garbage-collected. */
 const POOL_SIZE = 4;
 
-/** Length of a chunk where the options name none: half a second. */
+/** Default chunk length: half a second. */
 const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2;
 
 /**
@@ -24,8 +24,8 @@ const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2;
  * from it: {type: "chunk", audio, startSample, endTimeS, droppedSamples} · {type: "stopped"}
  *          · {type: "level", rms, peak, isSilent} · {type: "feature", rms, upperRms, zeroCrossings}
  *          · {type: "window", audio} of 512 samples, for a voice detector
- * Chunks flow at once, or from "start" on where the options say so, until "stop", which sends the
- * shorter rest and then "stopped". Levels always flow.
+ * Chunks are sent at once, or from "start" on with `waitsForStart`, until "stop", which sends the
+ * shorter rest and then "stopped". Levels are always sent.
  */
 class CaptureProcessor extends AudioWorkletProcessor {
   #chunkSamples;
@@ -82,7 +82,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
   process(inputs) {
     if (this.#is.closed) return false;
     const channels = inputs[0];
-    // A source without a signal delivers no channel at all, yet time continues: count it as zeros.
+    // A source without signal delivers no channels; it counts as zeros, since time continues.
     const count = channels.length === 0 ? 128 : channels[0].length;
     this.#mix(channels, count);
     if (this.#resampler === null) {
@@ -143,7 +143,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
 
 registerProcessor(PROCESSOR_NAME, CaptureProcessor);
 
-// What the capture worklet measures on the way: levels and windows, each as a message used again and again (a port copies what it is given).
+// Levels and detector windows, in reused messages (a port copies what is posted).
 
 const LEVEL_SAMPLES = CAPTURE_RATE_HZ / LEVELS_PER_S;
 

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * One capture worklet behind a node: chunks of 16 kHz mono and levels, as callbacks.
- * Used by the microphone, by file sources and by recorders. Device.
+ * Used by the microphone, file sources and recorders. Device.
  */
 import { PROCESSOR_NAME } from "./capture-format.js";
 
@@ -12,7 +12,7 @@ const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 /** @type {WeakMap<BaseAudioContext, Promise<void>>} */
 const loadedModules = new WeakMap();
 
-/** Load the worklet into a context, once. @param {BaseAudioContext} context @returns {Promise<void>} */
+/** Loads the worklet into a context, once. @param {BaseAudioContext} context @returns {Promise<void>} */
 function loadProcessor(context) {
   const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL);
   loadedModules.set(context, loading);
@@ -53,7 +53,7 @@ export async function createCapture(context, chunkSamples, listeners) {
       node.port.postMessage({ type: "start" });
     },
     stop() {
-      // A suspended context still answers its port; a closed one never does.
+      // The port of a suspended context still answers; that of a closed one does not.
       if (!isRunning || context.state === "closed") return Promise.resolve();
       isRunning = false;
       return new Promise((resolve) => {

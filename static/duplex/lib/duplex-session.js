@@ -1,5 +1,5 @@
 // @ts-check
-/** A full-duplex session: units of sound and pictures go in while the answer comes out. Pure. */
+/** A full-duplex session: sends units of audio and pictures while receiving the answer. Pure. */
 
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { endReason } from "../../shared/server-messages.js";
@@ -44,7 +44,7 @@ export class DuplexSession extends LiveSession {
     this.#diagnostics = createDiagnostics({ send, nowMs: this.clock.nowMs });
   }
 
-  /** Send a picture ahead of its unit. @param {string} base64 JPEG, PNG or WebP @returns {boolean} Whether it went out. */
+  /** Sends a picture ahead of its unit. @param {string} base64 JPEG, PNG or WebP @returns {boolean} Whether it was sent. */
   sendPicture(base64) {
     if (this.state.phase !== "running" || !this.link?.isOpen()) return false;
     if (!this.#budget.allowsPicture(this.link.bufferedBytes())) {
@@ -56,13 +56,13 @@ export class DuplexSession extends LiveSession {
     return true;
   }
 
-  /** Tell the model what was typed; the state's captions have it once it is taken. @param {string} text */
+  /** Sends typed text to the model; it appears in the state's captions once the server accepts it. @param {string} text */
   sendText(text) {
     const isTalk = ["running", "pausing", "paused"].includes(this.state.phase);
     return isTalk && (this.link?.send({ type: "text_input", text }) ?? 0) > 0;
   }
 
-  /** Send one unit's sound. @param {DuplexInput} input @returns {SendOutcome} */
+  /** Sends the audio of one unit. @param {DuplexInput} input @returns {SendOutcome} */
   sendChunk(input) {
     if (this.state.phase !== "running" || !this.link?.isOpen()) {
       this.apply({ type: "chunk_dropped", why: "idle" });
@@ -79,8 +79,8 @@ export class DuplexSession extends LiveSession {
   }
 
   /**
-   * Pause: sends no more, plays the rest, then is paused.
-   * @param {{isAuto?: boolean}} [how] `isAuto` ends by itself when the page is seen again.
+   * Pauses: stops sending, plays the rest, then is paused.
+   * @param {{isAuto?: boolean}} [how] `isAuto`: resumes by itself when the page becomes visible.
    */
   pause({ isAuto = false } = {}) {
     if (this.state.phase !== "running") return;
@@ -91,7 +91,7 @@ export class DuplexSession extends LiveSession {
     this.#drainTimer = setInterval(() => this.#checkDrained(), DRAIN_POLL_MS);
   }
 
-  /** Continue after a pause, or take one back that is still being made. */
+  /** Resumes after a pause, or cancels one in progress. */
   resume() {
     if (!this.apply({ type: "resume_asked" })) return;
     clearInterval(this.#drainTimer);
@@ -103,12 +103,12 @@ export class DuplexSession extends LiveSession {
     else this.resume();
   }
 
-  /** While on, the model must listen and nothing of it is played. @param {boolean} isOn */
+  /** While on, the model has to listen and its audio is dropped. @param {boolean} isOn */
   setForceListen(isOn) {
     if (this.apply({ type: "force_listen", isOn }) && isOn) this.emit("flush", { cause: "force_listen" });
   }
 
-  /** The user spoke into it: silence at once, and the next unit listens. */
+  /** The user interrupted: drops the audio, and the next unit listens. */
   interrupt() {
     if (!this.apply({ type: "interrupt_asked" })) return;
     this.emit("flush", { cause: "interrupt" });
@@ -120,7 +120,7 @@ export class DuplexSession extends LiveSession {
     this.apply({ type: "playback", ...report });
   }
 
-  /** The player ran dry: goes into the timeline, and to the server. @param {PlayerGap} gap */
+  /** The player ran out of audio: recorded in the timeline and reported to the server. @param {PlayerGap} gap */
   noteGap(gap) {
     if (!this.isActive) return;
     this.apply({ type: "gap", gapMs: gap.gapMs });
@@ -206,14 +206,14 @@ export class DuplexSession extends LiveSession {
   }
 }
 
-// How much of a call may wait to be sent: three units, as many as the server keeps.
+// Bound on unsent data: three units, as many as the server queues.
 
 const BACKLOG_UNITS = 3;
 const FLOOR_BYTES = 256 * 1024;
 
 export class UploadBudget {
   #largestUnitBytes = 0;
-  #pictureBytes = 0; // of the unit whose sound was not sent yet
+  #pictureBytes = 0; // pictures of the unit whose audio is not sent yet
 
   /** @param {number} waitingBytes */
   allowsPicture(waitingBytes) {
@@ -241,11 +241,11 @@ export class UploadBudget {
   }
 }
 
-// Reports to the server what was played: each gap soon, everything once at the end. At most two messages a second
-// and 16 KB each; what comes faster is put into the next one.
+// Playback reports to the server: gaps as they occur, totals at the end. At most two messages a second of
+// 16 KB each; further gaps are batched.
 
 const PERIOD_MS = 500;
-const LIMIT_CHARS = 15_000; // of 16 KiB; all of it is ASCII
+const LIMIT_CHARS = 15_000; // below 16 KiB; all characters are ASCII
 const GAPS_PER_MESSAGE = 20;
 
 /** @typedef {{noteGap: (gap: PlayerGap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
@@ -304,7 +304,7 @@ function gapOnWire(gap) {
   };
 }
 
-/** The session in a few numbers. @param {SessionState} state @param {number} nowMs @returns {Record<string, unknown>} */
+/** Summary of the session. @param {SessionState} state @param {number} nowMs @returns {Record<string, unknown>} */
 function sessionSummary(state, nowMs) {
   const walls = state.units.map((unit) => unit.wallClockMs).sort((a, b) => a - b);
   return {

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * How loud and how late the microphone hears the loudspeaker: a chirp is played and looked for.
- * Pure: who measures brings the open microphone and its capture.
+ * Measures level and delay of the loudspeaker's echo in the microphone by playing chirps.
+ * Pure: the caller provides the open microphone and its capture.
  */
 import { medianOf } from "../../shared/median.js";
 import { toDb } from "../../shared/pcm.js";
@@ -17,25 +17,25 @@ const CHIRP_AMPLITUDE = 0.5;
 const CHIRP_FADE_S = 0.02;
 const LEAD_S = 0.1;
 const MAX_DELAY_S = 0.8;
-/** A gap in the sound makes an echo softer, never louder: of so many the loudest counts. */
+/** Dropouts make an echo softer, never louder, so the loudest of several chirps counts. */
 const PLAYS = 2;
-/** A match must stand out so far from all other places. */
+/** Factor by which a match has to exceed all other positions. */
 const CLEAR_RATIO = 8;
-/** So clear, a chirp is heard in its parts as well; else a part may match the noise better. */
+/** From this ratio on, the parts of a chirp are reliable; below it a part may match noise. */
 const CLEAR_PARTS_RATIO = 32;
 const PARTS = 10;
-/** A busy browser loses blocks of 10 ms or puts some in: so far beside its place a part may be. */
+/** A busy browser drops or inserts blocks of 10 ms: tolerance of a part's position. */
 const MAX_SHIFT_S = 0.05;
 const MS_PER_S = 1_000;
 
 /**
  * @typedef {Object} EchoMeasure
  * @property {boolean} isHeard
- * @property {number} levelDb microphone minus loudspeaker; the noise's bound when not heard
- * @property {number} delayMs from the start of playing; 0 when not heard
+ * @property {number} levelDb microphone minus loudspeaker; the noise floor if no echo was found
+ * @property {number} delayMs from the start of playback; 0 if no echo was found
  */
 
-/** A tone that sweeps upwards. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
+/** A tone with rising frequency. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
 export function makeChirp(rateHz) {
   const fadeSamples = CHIRP_FADE_S * rateHz;
   const chirp = new Float32Array(Math.round(CHIRP_S * rateHz));
@@ -69,8 +69,8 @@ function bestMatch(recorded, sound, from, to) {
 }
 
 /**
- * The median gain of a chirp's parts, each looked for around its place. A lost block spoils one part;
- * it spoils the match of the whole, of which all that follows is out of step.
+ * Median gain of a chirp's parts, each located near its expected position. A lost block affects one
+ * part only, but misaligns everything after it in a match of the whole.
  * @param {Float32Array} recorded
  * @param {Float32Array} chirp
  * @param {number} chirpAt
@@ -93,7 +93,7 @@ export function locateChirp(recorded, chirp, rateHz) {
   const { at, clearness } = whole;
   const isHeard = clearness >= CLEAR_RATIO;
   const hasParts = clearness >= CLEAR_PARTS_RATIO;
-  // In a room that gives back few of the pitches, most parts are softer than the whole.
+  // In a room that reflects few frequencies, most parts are softer than the whole.
   const gain = hasParts ? Math.max(whole.gain, medianGain(recorded, chirp, at, rateHz)) : whole.gain;
   return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0 };
 }

@@ -1,31 +1,31 @@
 // @ts-check
 /**
- * A file in the microphone's place: the same chunks and levels, in real time. Device.
+ * A file as audio source: the same chunks and levels as the microphone, in real time. Device.
  *
  * Events (CustomEvent, `detail`): `chunk`, `level`, `feature`, `window` as the microphone's
  * · `progress` {elapsedS, totalS} · `frame-due` at 0.5 of each second of a
  * video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
 
-import { CodedError } from "../../shared/coded-error.js";
+import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/emitter.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
-/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, SoundFileOptions } from "../../../types/devices.js" */
+/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, SoundFileOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./microphone.js" */
-/** @import { LiveSource } from "../../../types/duplex.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
-/** Frames are taken at this part of each second. */
+/** Position of the frame within each second. */
 const FRAME_INSTANT_S = 0.5;
-/** A video element further from the sound than this is set right. */
+const MS_PER_S = 1_000;
+/** Drift between video and audio from which the video is repositioned. */
 const MAX_VIDEO_DRIFT_S = 0.15;
 
-/** Refuse what is empty or too long. @param {number} durationS @param {boolean} isVideo @throws {CodedError} */
+/** Rejects empty and overlong files. @param {number} durationS @param {boolean} isVideo @throws {CodedError} */
 export function checkDuration(durationS, isVideo) {
   if (!(durationS > 0)) throw new CodedError("empty");
   if (durationS > (isVideo ? VIDEO_MAX_S : AUDIO_MAX_S)) throw new CodedError("too_long");
@@ -35,11 +35,11 @@ export function checkDuration(durationS, isVideo) {
  * @param {Blob} file
  * @param {BaseAudioContext} context
  * @param {{isVideo?: boolean, durationS?: number}} [options] durationS of the video element: a video
- *   without a sound track then counts as silent
+ *   without audio track then counts as silent
  * @throws {CodedError}
  */
 export async function decodeSound(file, context, { isVideo = false, durationS } = {}) {
-  if (durationS !== undefined) checkDuration(durationS, isVideo); // before the memory is spent
+  if (durationS !== undefined) checkDuration(durationS, isVideo); // before decoding allocates memory
   let buffer;
   try {
     buffer = await context.decodeAudioData(await file.arrayBuffer());
@@ -64,7 +64,7 @@ export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
 }
 
-/** One run of a file. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
+/** One playback of a file. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
 export class FileSource extends Emitter {
   /** @readonly */
   mixer;
@@ -95,9 +95,14 @@ export class FileSource extends Emitter {
     this.mixer.measureFile(sound);
   }
 
-  /** What the model hears, as a node. @returns {AudioNode} */
+  /** The audio sent to the model, as a node. @returns {AudioNode} */
   get output() {
     return this.mixer.mix;
+  }
+
+  /** Duration without padding, ms. */
+  get lengthMs() {
+    return this.#options.sound.duration * MS_PER_S;
   }
 
   /** Called by `openFileSource` only. */
@@ -119,7 +124,7 @@ export class FileSource extends Emitter {
     const { context, sound, video } = this.#options;
     if (this.#state !== "ready" || this.#capture === null) return;
     this.#state = "running";
-    context.resume().catch(() => undefined); // it was opened by a gesture
+    context.resume().catch(() => undefined); // the call was started by a gesture
     this.#startS = context.currentTime;
     this.#player = new AudioBufferSourceNode(context, { buffer: sound });
     this.#player.connect(this.mixer.fileInput);
@@ -131,7 +136,7 @@ export class FileSource extends Emitter {
     }
   }
 
-  /** Stand still: neither file nor microphone is delivered. */
+  /** Pauses both file and microphone. */
   async pause() {
     this.#isHeld = true;
     this.#options.video?.pause();
@@ -143,7 +148,7 @@ export class FileSource extends Emitter {
     await this.#options.context.resume();
   }
 
-  /** End early; the rest of the chunk begun is delivered. */
+  /** Ends early; the rest of the current chunk is delivered. */
   async stop() {
     if (this.#state !== "running") return;
     this.#state = "ended";
@@ -152,7 +157,7 @@ export class FileSource extends Emitter {
     await this.#capture?.stop();
   }
 
-  /** Let all go; the microphone's stream is the caller's. */
+  /** Releases everything except the microphone's stream, which the caller owns. */
   async close() {
     await this.stop();
     this.#capture?.close();
@@ -202,10 +207,10 @@ export class FileSource extends Emitter {
     this.#frameIndex += 1;
   }
 
-  /** Keep the picture with the sound. @param {number} fileTimeS */
+  /** Keeps the video in sync with the audio. @param {number} fileTimeS */
   #followVideo(fileTimeS) {
     const { video, sound } = this.#options;
-    if (!video || this.#isHeld) return; // levels may still come that were heard before the pause
+    if (!video || this.#isHeld) return; // levels from before the pause may still arrive
     if (fileTimeS < 0 || fileTimeS >= sound.duration) {
       if (!video.paused) video.pause();
       return;
@@ -215,34 +220,66 @@ export class FileSource extends Emitter {
   }
 }
 
-/** Make a file ready to play. @param {FileSourceOptions} options @returns {Promise<FileSource>} */
+/** Prepares a file for playback. @param {FileSourceOptions} options @returns {Promise<FileSource>} */
 export async function openFileSource(options) {
   const source = new FileSource(options);
   await source.connect();
   return source;
 }
 
-// An audio file as the user of a call, alone or together with the microphone.
+// An audio file as the user's voice, alone or mixed with the microphone.
 
-/** @param {SoundFileOptions} options @returns {Promise<LiveSource>} */
-export async function openSoundFile(options) {
-  const { sound, hasMicrophone, paddingBeforeS, paddingAfterS, onProgress } = options;
+/** @param {SoundFileOptions} options @returns {Promise<FileSource>} */
+export async function openSoundFile({ hasMicrophone, microphone: wish, onProgress, ...options }) {
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
-  const microphone = hasMicrophone ? await openMicrophone({ ...options.microphone, context }) : null;
-  const mixer = new MixerController(context, { mode: microphone ? "both" : "file" });
-  const source = await openFileSource({
-    sound,
-    context,
-    mixer,
-    paddingBeforeS,
-    paddingAfterS,
-    ...(microphone && { microphone: microphone.stream }),
-  });
-  source.on("progress", onProgress);
-  return withMicrophone(source, microphone);
+  try {
+    const microphone = hasMicrophone ? await openMicrophone({ ...wish, context }) : null;
+    const mixer = new MixerController(context, { mode: microphone ? "both" : "file" });
+    const source = await openFileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
+    if (onProgress) source.on("progress", onProgress);
+    return withMicrophone(source, microphone);
+  } catch (error) {
+    await context.close();
+    throw error;
+  }
 }
 
-/** One source of both: what the microphone says counts for the file, too. @param {FileSource} source @param {Microphone | null} microphone */
+// A sentence spoken on the user's behalf by the server's text-to-speech.
+
+const SPEECH_TIMEOUT_MS = 8_000;
+/** The mixer makes a file quieter next to a microphone; a sentence is brought back to its level alone. */
+const SENTENCE_TRIM_DB = 5;
+
+/** @param {string} sentence @returns {Promise<AudioBuffer>} at 16 kHz @throws {Error} no speech could be generated */
+async function speechOf(sentence) {
+  const answer = await fetch("/v1/audio/speech", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ model: "default", voice: "default", input: sentence, response_format: "wav" }),
+    signal: AbortSignal.timeout(SPEECH_TIMEOUT_MS),
+  });
+  if (!answer.ok) throw new Error(`The sentence could not be spoken (${answer.status}).`);
+  return decodeSound(await answer.blob(), new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ));
+}
+
+/**
+ * Plays a sentence, followed by the microphone, or by silence if there is none.
+ * @param {string} sentence
+ * @param {MicrophoneOptions} microphone
+ * @returns {Promise<FileSource>}
+ * @throws {Error} no speech could be generated
+ */
+export async function openSentence(sentence, microphone) {
+  const { chunkSamples } = microphone;
+  const options = { sound: await speechOf(sentence), microphone, chunkSamples, paddingBeforeS: 0, paddingAfterS: Infinity };
+  const source = await openSoundFile({ ...options, hasMicrophone: true }).catch(() =>
+    openSoundFile({ ...options, hasMicrophone: false }),
+  );
+  if (source.mixer.mode === "both") source.mixer.setTrim({ fileDb: SENTENCE_TRIM_DB });
+  return source;
+}
+
+/** Combines file and microphone into one source, which forwards the microphone's events. @param {FileSource} source @param {Microphone | null} microphone */
 export function withMicrophone(source, microphone) {
   for (const type of ["silent", "audible", "ended"]) {
     microphone?.on(type, (detail) => source.emit(type, detail));

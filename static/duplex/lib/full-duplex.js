@@ -1,5 +1,5 @@
 // @ts-check
-/** What happens to a session of full duplex: units, pauses, interruptions, playback. Pure. */
+/** Reducer of a full-duplex session: units, pauses, interruptions, playback. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
 import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver } from "./session-state.js";
@@ -25,7 +25,7 @@ import { sessionReducer } from "./live-session.js";
 /** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
 
 const MS_PER_S = 1_000;
-/** Unanswered chunks from which on the model counts as thinking; one is always under way. */
+/** Number of unanswered chunks from which the model counts as thinking; one is always in flight. */
 const THINKING_CHUNKS = 2;
 
 /** @type {ReadonlySet<Phase>} */
@@ -58,7 +58,7 @@ function activityOf(state) {
   return unanswered(state) >= THINKING_CHUNKS ? "thinking" : "listening";
 }
 
-/** Chunks the server has and has not answered. @param {SessionState} state @returns {number} */
+/** Number of chunks the server has not answered. @param {SessionState} state @returns {number} */
 function unanswered(state) {
   return Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
 }

@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * A half-duplex session: the microphone's gate opens while listening and closes for the answer. Pure.
+ * A half-duplex session: the microphone's gate is open while listening and closed during the answer. Pure.
  *
- * The page sends every chunk it captures; what may not be heard now is left out here.
+ * The page passes in every captured chunk; those captured while the gate is closed are dropped here.
  */
 
 import { floatsToBase64 } from "../../shared/pcm.js";
@@ -16,7 +16,7 @@ import { LiveSession } from "./live-session.js";
 /** @import { HalfEvent, HalfState } from "./session-state.js" */
 
 /** @typedef {Object} OwnOptions
- * @property {() => boolean} [isAutoMuteOn] Hold the microphone back on a hidden page; default on.
+ * @property {() => boolean} [isAutoMuteOn] Mute the microphone while the page is hidden; default on.
  * @property {() => number} [getMaxSessionS] Of `/api/frontend_defaults`, `half_duplex.max_session_s`;
  *   0 is no limit.
  *
@@ -27,11 +27,11 @@ import { LiveSession } from "./live-session.js";
  * @typedef {Omit<HalfDuplexPrepare, "type">} HalfDuplexStart
  */
 
-/** How long the microphone stays closed after the answer: the room's echo. Source: service docs/specification/service.md#7.6. */
+/** How long the microphone stays closed after the answer, for the room's echo to decay. Source: service docs/specification/service.md#7.6. */
 export const SETTLE_MS = 800;
 const DRAIN_POLL_MS = 100;
 const OUTPUT_RATE_HZ = 24_000;
-/** Unsent bytes from which on the newest chunk is left out: about three seconds of sound. */
+/** Bound on unsent bytes, about three seconds of audio; beyond it the newest chunk is dropped. */
 const BACKLOG_BYTES = 256 * 1024;
 
 /** @extends {LiveSession<HalfState, HalfEvent, HalfDuplexStart>} */
@@ -48,12 +48,12 @@ export class HalfDuplexSession extends LiveSession {
     this.#options = options;
   }
 
-  /** Seconds left before the server ends the session; null unless it runs. */
+  /** Seconds until the server ends the session; null unless it is running. */
   get remainingS() {
     return remainingS(this.state, this.clock.nowMs(), this.#options.getMaxSessionS());
   }
 
-  /** While the gate is closed it is left out. @param {{audio: Float32Array}} input 16 kHz mono. @returns {SendOutcome} */
+  /** Sends a chunk, or drops it while the gate is closed. @param {{audio: Float32Array}} input 16 kHz mono. @returns {SendOutcome} */
   sendChunk({ audio }) {
     if (this.state.phase !== "running" || !this.link?.isOpen()) return "not_running";
     if (!isMicOpen(this.state)) return "gated";
@@ -67,13 +67,13 @@ export class HalfDuplexSession extends LiveSession {
     return "sent";
   }
 
-  /** Keep the microphone back; the server's silence limit continues. @param {boolean} isMuted */
+  /** Mutes the microphone; the server's silence timeout continues. @param {boolean} isMuted */
   setMicMuted(isMuted) {
     this.#isMutedByUser = isMuted;
     this.onVisibility(this.visibility.isHidden());
   }
 
-  /** Stop the answer: silence at once; the session continues. */
+  /** Stops the answer at once; the session continues. */
   interrupt() {
     if (!this.apply({ type: "interrupt_asked" })) return;
     this.emit("flush", { cause: "interrupt" });
@@ -106,7 +106,7 @@ export class HalfDuplexSession extends LiveSession {
     });
   }
 
-  /** Open the microphone when the answer was played and the room is quiet. */
+  /** Opens the microphone once the answer has been played and its echo has decayed. */
   #waitUntilPlayed() {
     clearTimeout(this.#gateTimer);
     if (this.state.gate !== "playing") return;

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * What happens to a session of half duplex. The microphone's gate is part of it: open while listening, closed from
- * `generating` until the answer was played and the room is quiet again. Pure.
+ * Reducer of a half-duplex session, including the microphone's gate: open while listening, closed from `generating`
+ * until the answer has been played and its echo has decayed. Pure.
  */
 
 import { numberOr0 } from "../../shared/server-messages.js";
@@ -95,15 +95,15 @@ function onServer(state, { message, nowMs }) {
 /** @param {number} turnIndex from 0, as in the recording @param {number} speechMs @param {number} startedAtMs on the session's clock */
 const newTurn = (turnIndex, speechMs, startedAtMs) => ({
   turnIndex,
-  speechMs, // length of what the user said
-  userText: "", // what the user said, with captions
-  text: "", // the answer, as far as it is there
+  speechMs, // duration of the user's speech
+  userText: "", // transcript, with captions on
+  text: "", // the answer so far
   isDone: false,
   isInterrupted: false,
   startedAtMs, // when the user had finished
   ttfsMs: /** @type {number | null} */ (null), // from there to the first sound of the answer
   ttftMs: /** @type {number | null} */ (null), // from there to its first text
-  elapsedMs: 0, // as the server says; 0 until it is done
+  elapsedMs: 0, // reported by the server; 0 until done
   tokenStats: /** @type {TokenStats | null} */ (null),
 });
 
@@ -137,7 +137,7 @@ function withTurnDone(state, message) {
   return { ...done, gate: "playing", kvTokens };
 }
 
-/** The answer was cut for who listens, even if all of it had arrived. @param {HalfState} state @returns {HalfState} */
+/** The answer counts as interrupted for the listener even if all of it had arrived. @param {HalfState} state @returns {HalfState} */
 function withTurnCut(state) {
   const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
   return withLastTurn({ ...state, isInterrupting: true }, { ...turn, isInterrupted: true });

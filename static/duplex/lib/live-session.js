@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * One live session: the socket around a reducer. What full and half duplex have in common. Pure.
+ * Base of both live sessions: a socket around a reducer. Pure.
  *
- * Emits codes, never sentences. It owns no microphone, camera or player: the page sends chunks in and
- * plays what `speak` brings, throws sound away on `flush`, and says when all was played.
+ * Emits codes, never texts. It owns no devices: the page passes chunks in, plays the audio of
+ * `speak`, drops it on `flush`, and reports when everything was played.
  */
 
 import { Emitter } from "../../shared/emitter.js";
@@ -19,7 +19,7 @@ import { isOver } from "./session-state.js";
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-state.js" */
 
-/** For programs without a window. @type {VisibilitySource} */
+/** For programs without a page. @type {VisibilitySource} */
 const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
 
 /**
@@ -58,7 +58,7 @@ export class LiveSession extends Emitter {
     this.#offs.push(visibility.onPageHide(() => this.#drop()));
   }
 
-  /** What is known of the session; replaced, never changed. */
+  /** Immutable state of the session, replaced on each change. */
   get state() {
     return this.#state;
   }
@@ -67,7 +67,7 @@ export class LiveSession extends Emitter {
     return this.#state.phase !== "idle" && this.#state.phase !== "ended";
   }
 
-  /** `prepared` or `ended` follows; does nothing while one is active. @param {Given} given @returns {string} The session's id. */
+  /** `prepared` or `ended` follows; ignored while a session is active. @param {Given} given @returns {string} The session's id. */
   start(given) {
     if (this.isActive) return this.#state.sessionId;
     const { idPrefix, url, socketFactory, probe, noteOwner } = this.#options;
@@ -88,7 +88,7 @@ export class LiveSession extends Emitter {
     return sessionId;
   }
 
-  /** Start again with the same settings, under a new id. @returns {string} The session's id; "" if there was none before. */
+  /** Starts again with the same settings and a new id. @returns {string} The session's id; "" if none was started before. */
   restart() {
     return this.#given ? this.start(this.#given) : "";
   }
@@ -98,7 +98,7 @@ export class LiveSession extends Emitter {
     this.leave(endReason(phase === "connecting" || phase === "queued" ? "cancelled" : "stopped"));
   }
 
-  /** End at once and listen to the page no more; the object is of no use afterwards. */
+  /** Ends at once and removes all listeners; the object must not be used afterwards. */
   close() {
     this.#drop();
     for (const off of this.#offs.splice(0)) off();
@@ -131,7 +131,7 @@ export class LiveSession extends Emitter {
   #onMessage(message) {
     const before = this.#state;
     const times = { nowMs: this.clock.nowMs(), unixMs: this.clock.unixMs() };
-    // The types promise what the server sends; the reducer reads each field with care.
+    // The types describe what the server should send; the reducer validates each field.
     const isNew = this.apply(/** @type {Event} */ (/** @type {unknown} */ ({ type: "server", message, ...times })));
     if (message.type === "warning") return this.warn(String(message.code), messageText(message));
     if (message.type === "user_transcript" && message.error) this.warn("no_captions", String(message.error));
@@ -162,7 +162,7 @@ export class LiveSession extends Emitter {
     this.emit("ended", { reason, state: this.#state });
   }
 
-  // What a kind of session adds.
+  // Hook of the subclasses.
 
   /** @param {Given} given @returns {object} @protected */
   prepareMessage(given) {
@@ -178,26 +178,26 @@ export class LiveSession extends Emitter {
   /** @protected */
   onStarted() {}
 
-  /** While the server can still receive something. @protected */
+  /** Called while the server can still receive messages. @protected */
   onLeave() {}
 
   /** @protected */
   onOver() {}
 }
 
-// A reducer makes the next state, from the start over the queue to the end; what full and half duplex do in between, a
-// strategy of each says.
+// The reducer common to both kinds, from start through queue to end; a strategy of each kind handles the
+// running session.
 
 /**
- * What a kind of session adds; each returns the same state where an event means nothing now.
+ * Strategy of a kind of session; each function returns the same state if an event does not apply.
  * @template {PhaseState & {activity: string}} State
  * @template {{type: string}} Event
  * @typedef {Object} Strategy
  * @property {() => State} initial
  * @property {(state: State) => State["activity"]} activityOf
- * @property {(state: State, event: any) => State} client what the page and its devices did; `any`: the kind's own events
- * @property {(state: State, event: any) => State} server a message that is not of the phases; `any`: as above
- * @property {(message: any, nowMs: number) => Partial<State>} prepared what the session's beginning says
+ * @property {(state: State, event: any) => State} client events of the page and its devices; `any`: the kind's own events
+ * @property {(state: State, event: any) => State} server messages that do not concern the phases; `any`: as above
+ * @property {(message: any, nowMs: number) => Partial<State>} prepared initial values from `prepared`
  * @property {(state: State, type: "stop_asked" | "ended", nowMs: number) => Partial<State>} over
  */
 
@@ -205,7 +205,7 @@ export class LiveSession extends Emitter {
  * @template {PhaseState & {activity: string}} State
  * @template {{type: string}} Event
  * @param {Strategy<State, Event>} strategy
- * @returns {(state: State, event: Event) => State} the next state; the same one if the event means nothing now
+ * @returns {(state: State, event: Event) => State} the next state; unchanged if the event does not apply
  */
 export function sessionReducer(strategy) {
   return (state, event) => {
@@ -247,7 +247,7 @@ function reduced(strategy, state, event) {
 /** @param {PhaseState} state */
 const isWaiting = ({ phase }) => phase === "connecting" || phase === "queued";
 
-/** Null where it means nothing now. @param {PhaseState} state @param {PhaseEvent} event @returns {Partial<PhaseState> | null} */
+/** Null if the event does not apply. @param {PhaseState} state @param {PhaseEvent} event @returns {Partial<PhaseState> | null} */
 function phaseChange(state, event) {
   if (event.type === "start") {
     return isOver(state) ? { phase: "connecting", sessionId: event.sessionId, startedAtMs: event.nowMs } : null;
@@ -258,7 +258,7 @@ function phaseChange(state, event) {
 }
 
 /**
- * What a message changes that both kinds of session get; nothing where it is out of place.
+ * Changes by messages that both kinds of session receive; none if a message is out of place.
  * @param {PhaseState} state
  * @param {{type: string, code?: string, recording_session_id?: string | null} & QueueWords} message
  * @param {number} nowMs

@@ -2,7 +2,7 @@
 /**
  * Loudness of recordings in LUFS. Pure.
  * Source: ITU-R BS.1770-4: K-weighting, 400 ms blocks with 75 % overlap, gates at -70 LUFS and -10 LU.
- * The filters are the standard's, taken back to their analogue form so that any rate will do.
+ * The standard's filters in analogue form, so that they work at any sample rate.
  */
 
 const BLOCK_MS = 400;
@@ -11,10 +11,10 @@ const STEPS_PER_BLOCK = BLOCK_MS / STEP_MS;
 const ABSOLUTE_GATE_LUFS = -70;
 const RELATIVE_GATE_LU = -10;
 const OFFSET_LUFS = -0.691;
-/** The head: a shelf of 4 dB above 1.7 kHz. */
+/** Effect of the head: a shelf of 4 dB above 1.7 kHz. */
 const SHELF = { hz: 1681.974450955533, gainDb: 3.999843853973347, q: 0.7071752369554196 };
 const SHELF_SLOPE = 0.4996667741545416;
-/** What is too low to sound loud. */
+/** High-pass: low frequencies add little loudness. */
 const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 };
 
 /**
@@ -76,7 +76,7 @@ const mean = (powers) => powers.reduce((sum, power) => sum + power, 0) / powers.
 /**
  * @param {Float32Array[]} channels of equal length; left and right count alike
  * @param {number} rateHz
- * @returns {number} LUFS with pauses left out; -Infinity for silence or less than 400 ms
+ * @returns {number} gated LUFS; -Infinity for silence or less than 400 ms
  */
 export function measureLufs(channels, rateHz) {
   const steps = stepPowers(channels, Math.round((rateHz * STEP_MS) / 1_000), rateHz);
@@ -100,7 +100,7 @@ function stepPowers(channels, stepSamples, rateHz) {
   return [...steps];
 }
 
-/** @param {number} lufs measured @param {number} targetLufs @param {number} [limitDb] at most so much up or down */
+/** @param {number} lufs measured @param {number} targetLufs @param {number} [limitDb] largest gain in either direction */
 export function gainToTargetDb(lufs, targetLufs, limitDb = 30) {
   if (!Number.isFinite(lufs)) return 0;
   return Math.max(-limitDb, Math.min(limitDb, targetLufs - lufs));

@@ -1,12 +1,12 @@
 // @ts-check
 /**
- * The user's microphone as a stream of 16 kHz chunks, with levels and typed failures. Device.
+ * The user's microphone as a stream of 16 kHz chunks, with levels and typed errors. Device.
  *
  * Events (CustomEvent, `detail`): `chunk` CaptureChunk · `level` CaptureLevel · `feature` SpeechFrame
  * (after `setFeatures(true)`) · `window` 512 samples (after `setWindows(true)`) · `silent` / `audible` (all-zero sound for 2 s, and its end) ·
- * `ended` CodedError "unplugged" · `suspended` / `resumed` (the browser wants a gesture).
+ * `ended` CodedError "unplugged" · `suspended` / `resumed` (the browser requires a gesture).
  */
-import { CodedError } from "../../shared/coded-error.js";
+import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/emitter.js";
 import { keepRunning } from "./audio-context.js";
 import { createCapture } from "./capture.js";
@@ -15,7 +15,7 @@ import { openUserMedia } from "./user-media.js";
 
 /** @import { Capture, CaptureLevel, MicrophoneOptions } from "../../../types/devices.js" */
 
-/** So long every sample must be zero before the microphone counts as dead, ms. */
+/** Duration of all-zero samples from which the microphone counts as silent, ms. */
 const SILENT_AFTER_MS = 2_000;
 const LEVEL_INTERVAL_MS = 50;
 
@@ -28,7 +28,7 @@ function connectStream(stream, { context: given }) {
     context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ, latencyHint: "interactive" });
     return { context, source: context.createMediaStreamSource(stream), isOwn: true };
   } catch {
-    // Firefox refuses a stream whose rate differs from the context's; the worklet resamples then.
+    // Firefox rejects a stream whose rate differs from the context's; the worklet then resamples.
     context?.close();
     context = new AudioContext({ latencyHint: "interactive" });
     return { context, source: context.createMediaStreamSource(stream), isOwn: true };
@@ -61,7 +61,7 @@ export class Microphone extends Emitter {
     return this.#context;
   }
 
-  /** Its node in the context: connect a recorder or mixer to it. @returns {AudioNode} */
+  /** Its node in the context, for recorders and mixers. @returns {AudioNode} */
   get output() {
     return this.#source;
   }
@@ -98,22 +98,22 @@ export class Microphone extends Emitter {
     this.#capture?.start();
   }
 
-  /** End the chunks; resolves when the rest has been delivered. Levels continue. */
+  /** Stops the chunks; resolves once the rest has been delivered. Levels continue. */
   async stop() {
     await this.#capture?.stop();
   }
 
-  /** Deliver `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
+  /** Turns on `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
   setFeatures(isOn) {
     this.#capture?.setFeatures(isOn);
   }
 
-  /** Deliver `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
+  /** Turns on `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
   setWindows(isOn) {
     this.#capture?.setWindows(isOn);
   }
 
-  /** Give a chunk's memory back to the audio thread. @param {Float32Array} audio not used after */
+  /** Returns a chunk's memory to the audio thread. @param {Float32Array} audio not to be used afterwards */
   recycle(audio) {
     this.#capture?.recycle(audio);
   }
@@ -143,7 +143,7 @@ export class Microphone extends Emitter {
   }
 }
 
-/** Levels flow at once, chunks after `start()`. @param {MicrophoneOptions} [options] @throws {CodedError} */
+/** Levels are delivered at once, chunks after `start()`. @param {MicrophoneOptions} [options] @throws {CodedError} */
 export async function openMicrophone(options = {}) {
   const { deviceId, echoCancellation = true, noiseSuppression = true, autoGainControl = true } = options;
   const device = deviceId ? { deviceId: { exact: deviceId } } : {};

@@ -1,5 +1,5 @@
 // @ts-check
-/** Mixes a file and the microphone as loud as the model likes them, and lets one try the mix before a call. Device. */
+/** Mixes a file and the microphone at target loudness, with a preview before the call. Device. */
 
 import { fromDb, rms, toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ, MAX_TRIM_DB } from "./capture-format.js";
@@ -11,7 +11,7 @@ import { setMixer } from "./video-file.js";
 /** @import { BenchOptions, MicrophoneOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./microphone.js" */
 
-/** Loudness of the file beside the microphone, of the microphone, and of a file alone, LUFS. */
+/** Target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS. */
 const FILE_TARGET_LUFS = -33;
 const MICROPHONE_TARGET_LUFS = -23;
 const FILE_ALONE_TARGET_LUFS = -28;
@@ -26,7 +26,7 @@ const MS_PER_S = 1_000;
 /** @typedef {"file" | "microphone" | "both"} MixMode */
 /** @typedef {{fileDb: number, microphoneDb: number, mixDb: number}} MixLevels each -60 to 0 */
 
-/** @param {MixMode} mode @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity when unknown: no gain */
+/** @param {MixMode} mode @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity if unknown: no gain */
 export function automaticGains(mode, { fileLufs, microphoneLufs }) {
   const fileTargetLufs = mode === "file" ? FILE_ALONE_TARGET_LUFS : FILE_TARGET_LUFS;
   return {
@@ -39,11 +39,11 @@ export function automaticGains(mode, { fileLufs, microphoneLufs }) {
 const boundTrim = (trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 
 export class MixerController {
-  /** Connect the file to this. @readonly */
+  /** Input of the file. @readonly */
   fileInput;
-  /** Connect the microphone to this. @readonly */
+  /** Input of the microphone. @readonly */
   microphoneInput;
-  /** What the model hears. @readonly */
+  /** The mix sent to the model. @readonly */
   mix;
   #context;
   #monitor;
@@ -57,7 +57,7 @@ export class MixerController {
   #preview = null;
   /** @type {AudioBufferSourceNode | null} */
   #previewSource = null;
-  /** Ends what is being recorded. @type {() => Promise<void>} */
+  /** Ends the current recording. @type {() => Promise<void>} */
   #endRecording = async () => {};
 
   /** @param {AudioContext} context @param {{mode?: MixMode}} [options] */
@@ -98,12 +98,12 @@ export class MixerController {
     this.#apply();
   }
 
-  /** How loud the user hears the file. @param {number} volume 0 to 1 */
+  /** Volume at which the user hears the file. @param {number} volume 0 to 1 */
   setMonitorVolume(volume) {
     this.#ramp(this.#monitor, volume);
   }
 
-  /** Measure the file. @param {AudioBuffer} buffer @returns {number} LUFS */
+  /** @param {AudioBuffer} buffer @returns {number} LUFS */
   measureFile(buffer) {
     const channels = Array.from({ length: buffer.numberOfChannels }, (_, i) => buffer.getChannelData(i));
     this.#measured.fileLufs = measureLufs(channels, buffer.sampleRate);
@@ -111,16 +111,16 @@ export class MixerController {
     return this.#measured.fileLufs;
   }
 
-  /** Take over what was measured earlier. @param {number} lufs */
+  /** Sets a loudness measured earlier. @param {number} lufs */
   noteMicrophone(lufs) {
     this.#measured.microphoneLufs = lufs;
     this.#apply();
   }
 
   /**
-   * Listen to the microphone for three seconds while the user speaks.
+   * Measures the microphone for three seconds while the user speaks.
    * @param {AudioNode} source the microphone before the mixer's gain
-   * @returns {Promise<number>} LUFS; -Infinity when nothing was heard
+   * @returns {Promise<number>} LUFS; -Infinity if nothing was detected
    */
   async measureMicrophone(source) {
     const samples = await this.#record(source, MEASURE_MS);
@@ -128,7 +128,7 @@ export class MixerController {
     return this.#measured.microphoneLufs;
   }
 
-  /** Record what the model would hear, for listening. @param {number} [lengthS] at most 30 */
+  /** Records the mix for the preview. @param {number} [lengthS] at most 30 */
   async recordPreview(lengthS = 5) {
     this.#preview = await this.#record(this.mix, Math.min(lengthS, PREVIEW_MAX_S) * MS_PER_S);
     return this.#preview;
@@ -138,7 +138,7 @@ export class MixerController {
     void this.#endRecording();
   }
 
-  /** Play the preview at the monitor's volume; resolves at its end. */
+  /** Plays the preview at the monitor's volume; resolves at its end. */
   playPreview() {
     this.stopPreview();
     const samples = this.#preview;
@@ -177,7 +177,7 @@ export class MixerController {
     source.connect(capture.node);
     this.#endRecording = async () => {
       await capture.stop();
-      deliver(new Float32Array(0)); // nothing came yet, or nothing is left to say
+      deliver(new Float32Array(0)); // nothing arrived yet, or nothing is left
     };
     capture.start();
     const samples = await recorded;
@@ -205,9 +205,9 @@ export class MixerController {
   }
 }
 
-// The mixer outside of a call: measure the voice, record a piece of the mix, listen to it.
+// The mixer outside a call: measuring the voice and previewing the mix.
 
-/** One use of it: open, measure or record and play, close. */
+/** Used once: open, measure or record and play, close. */
 export class MixerBench {
   /** @readonly */
   mixer;
@@ -236,12 +236,12 @@ export class MixerBench {
     this.#voice.connect(this.mixer.microphoneInput);
   }
 
-  /** Three seconds of the voice. @returns {Promise<number>} LUFS; -Infinity when nothing was heard */
+  /** Measures three seconds of the voice. @returns {Promise<number>} LUFS; -Infinity if nothing was detected */
   async measure() {
     return this.#voice ? this.mixer.measureMicrophone(this.#voice) : -Infinity;
   }
 
-  /** Record the mix until the mixer's `finishPreview` is called, 30 s at most. */
+  /** Records the mix until `finishPreview` is called, at most 30 s. */
   async record() {
     if (this.#sound && this.mixer.mode !== "microphone") {
       this.#file = new AudioBufferSourceNode(this.#context, { buffer: this.#sound });

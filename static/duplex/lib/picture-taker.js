@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Takes the pictures that go with the sound and sends them ahead of it: one for each unit, as soon as
- * it is there, so that the model has looked at it when the unit's sound is complete. Pure.
+ * Takes one picture per unit and sends it ahead of the unit's audio, so that it is encoded by the
+ * time the audio is complete. Pure.
  */
 
 import { createRateCounter } from "../../shared/median.js";
@@ -13,27 +13,27 @@ import { LEVELS_PER_S } from "./capture-format.js";
 
 /**
  * @param {{grab: () => Promise<Frame | null>, isFile: () => boolean, nowMs?: () => number}} options `grab`
- *   gives null while there is no picture
+ *   resolves to null while there is no picture
  */
 export function createPictureTaker({ grab, isFile, nowMs = () => performance.now() }) {
   let rate = createRateCounter();
   let rateHz = 0;
   /** @type {Frame | null} */
   let sent = null;
-  let round = 0; // a picture that comes after `clear` or from a source before is not wanted
+  let round = 0; // discards pictures from before `clear` or of an earlier source
   /** @type {AbortController | null} */
   let following = null;
 
-  /** Tried again at the next level while the element has no picture yet. */
+  /** Retried at the next level while the element has no picture. */
   let isWanted = false;
   let isShooting = false;
-  let isUnitServed = false; // by a picture that came too late for the unit before, perhaps
+  let isUnitServed = false; // possibly by a late picture of the previous unit
 
   const shoot = async (/** @type {(base64: string) => boolean} */ send) => {
     if (isShooting) return;
     isShooting = true;
     const mine = round;
-    const frame = await grab().catch(() => null); // the camera went away meanwhile
+    const frame = await grab().catch(() => null); // the camera was closed meanwhile
     isShooting = false;
     if (mine !== round || !frame) return;
     isWanted = false;
@@ -44,9 +44,9 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
   };
   return {
     /**
-     * Follows a source: its `frame-due` where it has them, else its levels.
+     * Follows a source's `frame-due` events, or its levels if it has none.
      * @param {EventTarget} source
-     * @param {(base64: string) => boolean} send whether a picture went out
+     * @param {(base64: string) => boolean} send returns whether the picture was sent
      */
     attach(source, send) {
       following?.abort();
@@ -70,7 +70,7 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
       source.addEventListener("frame-due", want, { signal });
       source.addEventListener("level", countLevel, { signal });
     },
-    sent: () => ({ rateHz, frame: sent }), // what really went out; `frame` is the last one
+    sent: () => ({ rateHz, frame: sent }), // what was actually sent; `frame` is the last one
     clear() {
       round += 1;
       sent = null;
@@ -82,26 +82,26 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
   };
 }
 
-// When the next camera picture is taken.
+// Timing of camera pictures.
 
 /**
- * A picture is taken so long before its unit ends. It has to be there, and the model has to have looked
- * at it, when the sound is complete: up to 200 ms to encode it, 100 on the way, 100 of looking.
+ * Lead of a picture before the end of its unit, so that it is encoded by the model when the audio is
+ * complete: up to 200 ms for JPEG encoding, 100 for the network, 100 for the vision encoder.
  */
 export const AHEAD_MS = 400;
 const MS_PER_S = 1_000;
 const DUE_LEVELS = Math.round(((MS_PER_S - AHEAD_MS) / MS_PER_S) * LEVELS_PER_S);
 
-/** One picture a unit, counted in what was heard of it: a busy page is late, but never too little. */
+/** One picture per unit, timed by captured audio: a busy page takes it late but never skips one. */
 export class PictureTempo {
   #levels = 0;
 
-  /** A chunk was complete: the next unit begins. */
+  /** A chunk is complete: the next unit begins. */
   beginUnit() {
     this.#levels = 0;
   }
 
-  /** Count a microphone level; return whether to take a picture now; true once a second, chunks or not. */
+  /** Counts a microphone level and returns whether to take a picture now: once a second, even without chunks. */
   countLevel() {
     this.#levels += 1;
     return this.#levels % LEVELS_PER_S === DUE_LEVELS;

@@ -1,23 +1,23 @@
 // @ts-check
 /**
- * When each chunk of the answer starts: target delay, gaps, holds, bounds. Pure.
+ * Start times of the answer's chunks: target delay, gaps, holds, bounds. Pure.
  * All times are seconds of the playback clock; the caller passes `now`.
  */
 
-// How long the first chunk of a turn waits, so that the ones after it are not late. Raised at once by gap or jitter,
-// shrinks by 5 ms per second played without a gap, never below the base delay nor below what the jitter of the last
-// minute used up. Takes effect at the next turn.
+// Target delay of a turn's first chunk, so that later ones arrive in time. A gap or jitter raises it at once; it shrinks
+// by 5 ms per second played without a gap, but never below the base delay or the jitter of the last minute. Changes
+// take effect at the next turn.
 
 /** Added to the delay beyond the gap itself, seconds. */
 const GAP_MARGIN_S = 0.04;
-/** Safety kept above the jitter seen. */
+/** Margin above the observed jitter. */
 const JITTER_MARGIN_S = 0.03;
 /** Shrinking, seconds of delay per second played. */
 const SHRINK_PER_S = 0.005;
 /** How long a measured jitter counts, seconds, and how many are kept. */
 const JITTER_MEMORY_S = 60;
 const JITTER_MEMORY_CHUNKS = 256;
-/** A restart after a gap waits this part of the delay, within bounds in seconds. */
+/** Share of the delay that a restart after a gap waits, within bounds in seconds. */
 const RESTART_PART = 0.5;
 const MIN_RESTART_S = 0.04;
 const MAX_RESTART_S = 0.1;
@@ -26,7 +26,7 @@ class PlaybackDelay {
   #baseS;
   #maxS;
   #targetS;
-  /** Sound in hand when the turn began, later shifts included. */
+  /** Buffered audio at the start of the turn, including later shifts. */
   #cushionS = 0;
   /** @type {{atS: number, usedS: number}[]} */
   #jitter = [];
@@ -42,12 +42,12 @@ class PlaybackDelay {
     return this.#targetS;
   }
 
-  /** How long a restart after a gap waits, lest the same jitter tears it again. */
+  /** Delay of a restart after a gap, so that the same jitter does not cause another. */
   get restartWaitS() {
     return Math.min(MAX_RESTART_S, Math.max(MIN_RESTART_S, this.#targetS * RESTART_PART));
   }
 
-  /** The user's wish. @param {number} baseS */
+  /** The user's setting. @param {number} baseS */
   setBase(baseS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(this.#maxS, baseS);
@@ -60,12 +60,12 @@ class PlaybackDelay {
     this.#cushionS = cushionS;
   }
 
-  /** The plan moved back. @param {number} shiftS */
+  /** The schedule was shifted. @param {number} shiftS */
   addShift(shiftS) {
     this.#cushionS += shiftS;
   }
 
-  /** A chunk that continues the turn came. @param {number} aheadS sound still in hand; below 0 when late @param {number} now */
+  /** A chunk that continues the turn arrived. @param {number} aheadS buffered audio; below 0 if late @param {number} now */
   noteArrival(aheadS, now) {
     const jitter = this.#jitter;
     jitter.push({ atS: now, usedS: this.#cushionS - aheadS });
@@ -86,12 +86,12 @@ class PlaybackDelay {
   }
 }
 
-/** A chunk later than this is a gap one may hear, seconds. */
+/** Lateness from which a gap is audible, seconds. */
 const AUDIBLE_GAP_S = 0.01;
 /**
  * @typedef {Object} ScheduleOptions
- * @property {number} [baseDelayS] delay of the first turn and least delay of all
- * @property {number} [maxDelayS] the delay never rises above
+ * @property {number} [baseDelayS] delay of the first turn and minimum of all
+ * @property {number} [maxDelayS] upper bound of the delay
  * @property {number} [maxAheadS] bound on queued sound
  * @property {number} [gridHz] start times lie on multiples of 1/gridHz; 0 for none
  */
@@ -100,27 +100,27 @@ const AUDIBLE_GAP_S = 0.01;
  * A chunk's place.
  * @typedef {Object} Placement
  * @property {number} id
- * @property {number} startS when it starts; while held, in the standing time of the hold
+ * @property {number} startS start time; while held, in the frozen time of the hold
  * @property {number} durationS
  */
 
 /**
- * What `place` decided.
+ * Result of `place`.
  * @typedef {Object} Placed
- * @property {Placement | null} placement null: refused, the queue is full
- * @property {number} gapS silence before it that should not be; 0 when in time
+ * @property {Placement | null} placement null: rejected, the queue is full
+ * @property {number} gapS unwanted silence before it; 0 if in time
  * @property {boolean} isCounted the gap was audible and counted
  */
 
 /**
- * The plan of one player.
+ * Schedule of one player.
  *
- * - A turn's first chunk starts the target delay after it came; the next ones follow without a seam.
- * - Late chunk: a gap, counted beyond 10 ms, which raises the target delay (see playback-delay.js).
- *   The schedule restarts a little after `now`, so that the same jitter does not tear it again.
- * - Bound: a chunk that would begin more than `maxAheadS` ahead is refused (the newest is
- *   dropped: what is already promised to the ear stays whole).
- * - hold/release: time stands still for what waits; nothing is lost and no gap is counted.
+ * - A turn's first chunk starts the target delay after its arrival; the following ones are seamless.
+ * - Late chunk: a gap, counted beyond 10 ms, which raises the target delay (see above).
+ *   The schedule restarts a little after `now`, so that the same jitter does not cause another gap.
+ * - Bound: a chunk that would begin more than `maxAheadS` ahead is rejected (the newest is
+ *   dropped, so that audio already scheduled stays intact).
+ * - hold/release: time is frozen for queued audio; nothing is lost and no gap is counted.
  */
 export class PlaybackSchedule {
   #delay;
@@ -170,23 +170,23 @@ export class PlaybackSchedule {
     return this.#turn !== "closed";
   }
 
-  /** The user's wish for the delay; takes effect at the next turn. @param {number} delayS */
+  /** Sets the base delay; takes effect at the next turn. @param {number} delayS */
   setBaseDelay(delayS) {
     this.#delay.setBase(delayS);
   }
 
-  /** The next chunk is the first of a turn: it waits the target delay and cannot be late. */
+  /** Marks the next chunk as the first of a turn: it waits the target delay and cannot be late. */
   beginTurn() {
     this.#turn = "opening";
     this.#turnCount += 1;
   }
 
-  /** No more chunks of this turn: what is queued plays out, its end is no gap. */
+  /** Marks the end of the turn: queued audio plays out, and its end is not a gap. */
   endTurn() {
     this.#turn = "closed";
   }
 
-  /** Give a chunk its place. @param {number} durationS @param {number} now @returns {Placed} */
+  /** Schedules a chunk. @param {number} durationS @param {number} now @returns {Placed} */
   place(durationS, now) {
     const at = this.#heldAtS ?? now;
     this.#forgetFinished(at);
@@ -237,22 +237,22 @@ export class PlaybackSchedule {
   /** @param {number} timeS @returns {number} the next multiple of the grid */
   #toGrid(timeS) {
     if (this.#gridHz === 0) return timeS;
-    // A sum of multiples may miss its grid point by rounding; do not jump a whole sample for that.
+    // Rounding may place a sum of multiples just off the grid; that must not cost a whole sample.
     return Math.ceil(timeS * this.#gridHz - 1e-3) / this.#gridHz;
   }
 
-  /** Queued sound that has not been heard yet. @param {number} now @returns {number} seconds */
+  /** Queued audio that has not been played yet. @param {number} now @returns {number} seconds */
   aheadS(now) {
     return Math.max(0, this.#nextS - (this.#heldAtS ?? now));
   }
 
-  /** Is something sounding, or held back in the middle? @param {number} now */
+  /** Whether audio is playing or held. @param {number} now */
   isPlaying(now) {
     this.#forgetFinished(this.#heldAtS ?? now);
     return this.#entries.length > 0;
   }
 
-  /** Stand still: what is queued waits, `release` continues where it stopped. @param {number} now */
+  /** Freezes queued audio; `release` continues where it stopped. @param {number} now */
   hold(now) {
     if (this.#heldAtS !== null) return;
     this.#forgetFinished(now);
@@ -261,8 +261,8 @@ export class PlaybackSchedule {
 
   /**
    * @param {number} now
-   * @returns {Placement[]} all that waits, at its new time; one that began before the hold starts
-   *   before `now`, and is to be played from `now - startS` into it
+   * @returns {Placement[]} all queued chunks at their new times; one that began before the hold starts
+   *   before `now` and is to be played from `now - startS` on
    */
   release(now) {
     if (this.#heldAtS === null) return [];
@@ -275,7 +275,7 @@ export class PlaybackSchedule {
     return this.#entries.map((entry) => ({ ...entry }));
   }
 
-  /** @param {number} now @returns {number} seconds of sound that will not be heard */
+  /** @param {number} now @returns {number} seconds of audio that will not be played */
   flush(now) {
     const lostS = this.isPlaying(now) ? this.aheadS(now) : 0;
     this.#entries.length = 0;

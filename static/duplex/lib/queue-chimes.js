@@ -1,5 +1,5 @@
 // @ts-check
-/** The wait in the queue: a countdown that never jumps back, and sounds as the position changes. Pure: the page opens the sound device. */
+/** Queue countdown, which never jumps back, and chimes. Pure: the page opens the audio device. */
 
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/texts.js";
@@ -49,7 +49,7 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
     try {
       context ??= makeContext();
     } catch {
-      return null; // no sound device: the page says the same in words
+      return null; // no audio device: the page shows the same as text
     }
     if (context.state === "suspended") context.resume().catch(() => {});
     return context;
@@ -67,14 +67,14 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
   }
 
   return {
-    /** Sounds while it is 1. @param {number | null} position null leaves the queue */
+    /** Chimes while the position is 1. @param {number | null} position null leaves the queue */
     setPosition(position) {
       if (position !== 1) return stopLoop();
       if (loop !== undefined) return;
       play(NEXT_NOTES);
       loop = setInterval(() => play(NEXT_NOTES), LOOP_PERIOD_MS);
     },
-    /** It is one's turn. */
+    /** The user's turn has come. */
     playTurn() {
       stopLoop();
       play(TURN_NOTES);
@@ -82,7 +82,7 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
     playReady: () => play(READY_NOTES),
     setMuted: (/** @type {boolean} */ isMutedNow) => void (muted = isMutedNow),
     isMuted: () => muted,
-    /** Call it in a click, so that browsers allow sound later. */
+    /** To be called in a user gesture, so that browsers allow audio later. */
     unlock: () => void ready(),
   };
 }
@@ -94,7 +94,7 @@ function playNote(context, note) {
   const gain = context.createGain();
   gain.gain.setValueAtTime(0, startS);
   gain.gain.linearRampToValueAtTime(VOLUME, startS + ATTACK_S);
-  gain.gain.exponentialRampToValueAtTime(0.0001, endS); // an exponential ramp cannot reach zero
+  gain.gain.exponentialRampToValueAtTime(0.0001, endS); // exponential ramps cannot reach zero
   const tone = context.createOscillator();
   tone.type = "sine";
   tone.frequency.value = note.pitchHz;
@@ -103,7 +103,7 @@ function playNote(context, note) {
   tone.stop(endS);
 }
 
-// The wait as a person sees it: it never jumps up without a cause they can see.
+// The wait as displayed: it never increases without a visible cause.
 
 /** What the server last said.
  * @typedef {Object} QueueReport
@@ -133,8 +133,8 @@ export function countdownView(state, nowMs) {
   const { position, queueLength } = state;
   return {
     shownS: Math.max(0, Math.ceil(leftMs / MS_PER_S)), // 0 in overtime
-    isOvertime: leftMs < 0, // it takes longer than was said
-    overtimeS: Math.max(0, Math.floor(-leftMs / MS_PER_S)), // since it should have been over
+    isOvertime: leftMs < 0, // longer than estimated
+    overtimeS: Math.max(0, Math.floor(-leftMs / MS_PER_S)), // since the estimated end
     position,
     queueLength,
   };

@@ -1,13 +1,13 @@
 // @ts-check
-/** Other rates for sound that comes in pieces, and a ring of samples between two paces. Pure. */
+/** Streaming resampler, and a ring buffer of samples. Pure. */
 
 /** Zero crossings of the sinc on each side, at the lower of the two rates. */
 const HALF_WIDTH_PERIODS = 48;
-/** Kaiser window: about 80 dB beside the main lobe. */
+/** Kaiser window: side lobes at about -80 dB. */
 const KAISER_BETA = 8;
 /** Cut-off as a part of the lower Nyquist frequency: the transition ends before it. */
 const CUTOFF_PART = 0.948;
-/** Largest bank: a ratio that needs more is no sound device's. */
+/** Largest filter bank; no audio device has a ratio that needs more. */
 const MAX_PHASES = 4_096;
 const HISTORY_BLOCK_SAMPLES = 1_024;
 
@@ -59,7 +59,7 @@ export class Resampler {
   /**
    * @param {number} fromHz whole number
    * @param {number} toHz whole number
-   * @throws {RangeError} rates that are no whole positive numbers or have no small ratio
+   * @throws {RangeError} rates are not positive integers or their ratio is too complex
    */
   constructor(fromHz, toHz) {
     if (!Number.isInteger(fromHz) || !Number.isInteger(toHz) || fromHz < 1 || toHz < 1) {
@@ -96,19 +96,19 @@ export class Resampler {
 
   reset() {
     this.#history.fill(0);
-    this.#historyLength = this.#halfWidth - 1; // so that output sample 0 lies on input sample 0
+    this.#historyLength = this.#halfWidth - 1; // aligns output sample 0 with input sample 0
     this.#phase = 0;
     this.#readAt = 0;
     this.#inputSamples = 0;
     this.#outputSamples = 0;
   }
 
-  /** Room an output needs for that much input. @param {number} inputLength @returns {number} samples */
+  /** Required output size for an input. @param {number} inputLength @returns {number} samples */
   maxOutputSamples(inputLength) {
     return Math.ceil(((inputLength + this.#tapCount) * this.#phaseCount) / this.#step) + 1;
   }
 
-  /** @param {Float32Array} input @param {Float32Array} output with room for `maxOutputSamples(count)` @param {number} [count] */
+  /** @param {Float32Array} input @param {Float32Array} output of at least `maxOutputSamples(count)` @param {number} [count] */
   process(input, output, count = input.length) {
     let taken = 0;
     let written = 0;
@@ -127,8 +127,8 @@ export class Resampler {
   }
 
   /**
-   * Give what is still inside, as if zeros followed; the stream is over after it.
-   * @param {Float32Array} output with room for `maxOutputSamples(0)`
+   * Flushes the rest, as if zeros followed; the stream ends.
+   * @param {Float32Array} output of at least `maxOutputSamples(0)`
    * @returns {number} samples written: all output together is ⌈input × to / from⌉ samples
    */
   flush(output) {
@@ -193,7 +193,7 @@ export class RingBuffer {
     return this.#droppedSamples;
   }
 
-  /** Append the first `count` samples. @param {Float32Array} source @param {number} [count] */
+  /** Appends the first `count` samples. @param {Float32Array} source @param {number} [count] */
   write(source, count = source.length) {
     const capacity = this.#samples.length;
     const skipped = Math.max(0, count - capacity);
@@ -214,7 +214,7 @@ export class RingBuffer {
   /**
    * @param {Float32Array} target
    * @param {number} [count] at most `target.length`
-   * @returns {number} samples moved: fewer than asked when fewer were waiting
+   * @returns {number} samples moved; may be fewer than requested
    */
   read(target, count = target.length) {
     const moved = Math.min(count, this.#length);

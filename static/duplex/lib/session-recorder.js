@@ -1,5 +1,5 @@
 // @ts-check
-/** Records a call in the browser: the user on the left, the model on the right. Pure: the page brings the capture. */
+/** Records a call in the browser: user left, model right. Pure: the page provides the capture. */
 
 import { toPcm16, wavHeader } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
@@ -32,7 +32,7 @@ export class SessionRecorder extends EventTarget {
     this.#now = now;
   }
 
-  /** Takes `chunk` events of `source`, and what `answer` sounds. @param {EventTarget} source @param {AudioNode | null} answer */
+  /** Records `chunk` events of `source` and the audio of `answer`. @param {EventTarget} source @param {AudioNode | null} answer */
   async start(source, answer) {
     this.#startedAtMs = this.#now();
     this.#isRecording = true;
@@ -62,7 +62,7 @@ export class SessionRecorder extends EventTarget {
     this.dispatchEvent(new CustomEvent("full"));
   }
 
-  /** End; what was recorded stays until the object goes. */
+  /** Ends; the recording remains available. */
   async stop() {
     if (this.#source === null) return;
     await this.#capture?.stop();
@@ -74,26 +74,26 @@ export class SessionRecorder extends EventTarget {
     this.#capture = null;
   }
 
-  /** The file; null when nothing was recorded. @returns {Blob | null} */
+  /** The WAV file; null if nothing was recorded. @returns {Blob | null} */
   encode() {
     return this.#tape.lengthSamples > 0 ? this.#tape.toWav() : null;
   }
 }
 
-// Two channels of 16-bit sound on one time line, made into a WAV file.
+// Two 16-bit channels on a common time line, written as a WAV file.
 
-/** A channel that fell so far behind the clock stood still: fill up with silence. */
+/** Lag behind the clock from which a channel counts as paused and is padded with silence. */
 const MAX_LAG_SAMPLES = CAPTURE_RATE_HZ / 4;
 const SEALED_SAMPLES = 10 * CAPTURE_RATE_HZ;
 
-/** What is not sealed yet of one channel. */
+/** The part of one channel that is not finalised. */
 class Channel {
   /** @type {Int16Array[]} */
   #pieces = [];
   #takenSamples = 0;
   lengthSamples = 0;
 
-  /** @param {Float32Array} samples @param {number} endSample where the clock says that they end */
+  /** @param {Float32Array} samples @param {number} endSample end position by the clock */
   append(samples, endSample) {
     const missing = endSample - samples.length - this.lengthSamples;
     if (missing > MAX_LAG_SAMPLES) this.#add(new Int16Array(Math.round(missing)));
@@ -106,7 +106,7 @@ class Channel {
     this.lengthSamples += piece.length;
   }
 
-  /** What is missing stays silent. @param {Int16Array} frames @param {number} offset */
+  /** Missing samples stay silent. @param {Int16Array} frames @param {number} offset */
   moveInto(frames, offset) {
     let at = offset;
     while (at < frames.length && this.#pieces.length > 0) {
@@ -135,16 +135,16 @@ export class StereoTape {
     return Math.max(this.#channels.left.lengthSamples, this.#channels.right.lengthSamples);
   }
 
-  /** Samples in the script's memory, of the longer channel. */
+  /** Buffered samples of the longer channel. */
   get heldSamples() {
     return this.lengthSamples - this.#sealedSamples;
   }
 
   /**
-   * Appends to a channel; pads first where it stood still.
+   * Appends to a channel, after padding it if it was paused.
    * @param {"left" | "right"} side
    * @param {Float32Array} samples at 16 kHz
-   * @param {number} endSample where the clock says that they end
+   * @param {number} endSample end position by the clock
    */
   append(side, samples, endSample) {
     this.#channels[side].append(samples, endSample);

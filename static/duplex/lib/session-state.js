@@ -1,5 +1,5 @@
 // @ts-check
-/** What is known of a session of either kind, and what follows from it. Pure. */
+/** State of both kinds of session, and values derived from it. Pure. */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
 /** @import { HalfDuplexServerMessage } from "../../../types/protocol.js" */
@@ -12,7 +12,7 @@ export const DEFAULT_TIMEOUT_S = 180;
 export const DEFAULT_CHUNK_MS = 1_000;
 export const DEFAULT_PAUSE_TIMEOUT_S = 60;
 
-/** Where a session stands; half duplex has no pause.
+/** Phase of a session; half duplex has no pause.
  * @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "pausing" | "paused"
  *  | "stopping" | "ended"} Phase
  */
@@ -22,14 +22,14 @@ export const DEFAULT_PAUSE_TIMEOUT_S = 60;
  *  | {type: "ended", reason: EndReason, nowMs: number}} PhaseEvent
  */
 
-/** What every session has before it begins. @typedef {ReturnType<typeof notBegun>} PhaseState */
+/** Initial state common to both kinds. @typedef {ReturnType<typeof notBegun>} PhaseState */
 const notBegun = () => ({
   phase: /** @type {Phase} */ ("idle"),
   sessionId: "",
   recordingSessionId: /** @type {string | null} */ (null),
   queue: /** @type {QueuePlace | null} */ (null),
   isContextNearlyFull: false,
-  chunksUploadDropped: 0, // left out because the network was too slow
+  chunksUploadDropped: 0, // dropped because the network was too slow
   startedAtMs: /** @type {number | null} */ (null),
   preparedAtMs: /** @type {number | null} */ (null),
   endedAtMs: /** @type {number | null} */ (null),
@@ -41,7 +41,7 @@ export const isOver = ({ phase }) => phase === "idle" || phase === "ended";
 
 // Full duplex.
 
-/** What happens while it runs: `thinking` is the model being two units behind or more.
+/** Activity of a running session; `thinking` means the model is at least two units behind.
  * @typedef {"none" | "listening" | "thinking" | "speaking" | "interrupted"} Activity
  * @typedef {ReturnType<typeof initialState>} SessionState
  */
@@ -55,17 +55,17 @@ export const initialState = () => ({
   pauseEndsAtMs: /** @type {number | null} */ (null), // when it would, on the session's clock; null if not paused
   isAutoPaused: false, // because the page was hidden
   isPauseConfirmed: false,
-  isDrained: false, // all sound of before the pause was played
+  isDrained: false, // all audio from before the pause was played
   isResuming: false,
   isForceListen: false,
-  isAwaitingListen: false, // sound is thrown away until the model has listened once
-  isInterrupted: false, // a turn was just broken off
+  isAwaitingListen: false, // audio is dropped until the model has listened once
+  isInterrupted: false, // a turn was just interrupted
   isTurnOpen: false, // the model is in the middle of a turn
-  isHeardEarly: false, // some sound of the unit to come was sent ahead
+  isHeardEarly: false, // part of the next unit's audio was sent ahead
   chunksSent: 0,
   chunksReceived: 0, // results
-  chunksServerDropped: 0, // the server warned that it left out at least so many
-  chunksIdleDropped: 0, // came while the session did not run
+  chunksServerDropped: 0, // at least this many, by the server's warnings
+  chunksIdleDropped: 0, // arrived while the session was not running
   framesSent: 0,
   kvTokens: 0,
   visionSlices: 0, // of the last unit
@@ -84,12 +84,12 @@ export const initialState = () => ({
   turnCount: 0, // turns the model began
 });
 
-/** Whether sound of the model is to be thrown away now. @param {SessionState} state @returns {boolean} */
+/** Whether the model's audio is dropped now. @param {SessionState} state @returns {boolean} */
 export function isMuted(state) {
   return state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
 }
 
-/** How long the session has been ready, ms. @param {SessionState} state @param {number} nowMs @returns {number} */
+/** How long the session has been ready, ms. @param {PhaseState} state @param {number} nowMs @returns {number} */
 export function runningMs(state, nowMs) {
   if (state.preparedAtMs === null) return 0;
   return Math.max(0, (state.endedAtMs ?? nowMs) - state.preparedAtMs);
@@ -97,13 +97,13 @@ export function runningMs(state, nowMs) {
 
 // Half duplex.
 
-/** What happens while it runs: `hearing` the user speaks, `thinking` nothing of the answer is there
- * yet, `settling` the answer was played and the microphone opens in a moment.
+/** Activity of a running session: in `hearing` the user speaks, in `thinking` nothing of the answer has
+ * arrived, in `settling` the answer has been played and the microphone is about to open.
  * @typedef {"none" | "listening" | "hearing" | "thinking" | "speaking" | "interrupted"
  *  | "settling"} HalfActivity
  */
 
-/** Whether the microphone's sound is sent.
+/** State of the microphone's gate; audio is sent while it is open.
  * @typedef {"open" | "generating" | "playing" | "settling"} Gate
  * @typedef {ReturnType<typeof initialHalfState>} HalfState
  */
@@ -122,28 +122,28 @@ export const initialHalfState = () => ({
   ...notBegun(),
   activity: /** @type {HalfActivity} */ ("none"),
   gate: /** @type {Gate} */ ("open"),
-  isMicMuted: false, // the user, or a hidden page, keeps the microphone back
+  isMicMuted: false, // muted by the user or because the page is hidden
   isUserSpeaking: false, // as the server detects it
-  isInterrupting: false, // the rest of this answer is thrown away
-  timeoutS: DEFAULT_TIMEOUT_S, // the server ends the session after so long without sound
-  heardAtMs: /** @type {number | null} */ (null), // when sound was last sent, or last expected
+  isInterrupting: false, // the rest of this answer is dropped
+  timeoutS: DEFAULT_TIMEOUT_S, // the server ends the session after this long without audio
+  heardAtMs: /** @type {number | null} */ (null), // when audio was last sent or expected
   chunksSent: 0,
   kvTokens: 0,
   turns: /** @type {readonly HalfTurn[]} */ ([]), // the last 60
   turnCount: 0,
 });
 
-/** Whether sound of the microphone may be sent. @param {HalfState} state @returns {boolean} */
+/** Whether the microphone's audio may be sent. @param {HalfState} state @returns {boolean} */
 export function isMicOpen(state) {
   return state.phase === "running" && state.gate === "open" && !state.isMicMuted;
 }
 
 /**
- * Seconds until the server would end the session if nothing more were sent; it does not run while
- * an answer is made or played. null before the session is ready.
+ * Seconds until the server ends the session if nothing more is sent; the timer is stopped while an
+ * answer is generated or played. Null before the session is ready.
  * @param {HalfState} state
  * @param {number} nowMs
- * @param {number} maxSessionS The server ends every session after so long; 0 is never.
+ * @param {number} maxSessionS Maximum length of a session; 0: unlimited.
  */
 export function remainingS(state, nowMs, maxSessionS) {
   if (state.phase !== "running" || state.preparedAtMs === null) return null;

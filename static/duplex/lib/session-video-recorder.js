@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Records picture and sound of a session in the browser: left the user, right the answer. Device.
- * Memory bound: 512 MB of encoded parts of one second; then recording ends with the event `full`.
+ * Records video and audio of a session in the browser: user left, model right. Device.
+ * Memory bound: 512 MB of encoded data in parts of one second; then recording ends with the event `full`.
  */
 
 /** @import { UserBus, VideoRecorderOptions } from "../../../types/devices.js" */
@@ -15,7 +15,7 @@ export const BITRATES = [1_000_000, 2_000_000, 4_000_000, 8_000_000];
 
 /** @typedef {{id: string, mimeType: string, extension: string, hasPicture: boolean}} Format */
 
-/** In the order they are tried. @type {readonly Format[]} */
+/** In order of preference. @type {readonly Format[]} */
 export const FORMATS = [
   { id: "webm-vp9", mimeType: "video/webm;codecs=vp9,opus", extension: "webm", hasPicture: true },
   { id: "webm-vp8", mimeType: "video/webm;codecs=vp8,opus", extension: "webm", hasPicture: true },
@@ -32,7 +32,7 @@ export function supportedFormats(isSupported) {
 }
 
 /**
- * The format wished for where possible, else the first that works; null: this browser cannot record.
+ * The requested format if supported, else the first supported one; null: this browser cannot record.
  * @param {(mimeType: string) => boolean} isSupported
  * @param {string} [wishId]
  */
@@ -42,7 +42,7 @@ export function pickFormat(isSupported, wishId) {
   return wished ?? possible.find(({ hasPicture }) => hasPicture) ?? possible[0] ?? null;
 }
 
-/** Some browsers write MP4 without sound. @param {Format} format @param {(mimeType: string) => boolean} isSupported */
+/** Whether the browser may write MP4 without audio. @param {Format} format @param {(mimeType: string) => boolean} isSupported */
 export function mayLackSound(format, isSupported) {
   return format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
 }
@@ -50,14 +50,14 @@ export function mayLackSound(format, isSupported) {
 /** @param {string} mimeType */
 export const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
 
-/** To cross from one context to another. @param {AudioNode} node of a live context */
+/** Bridges two audio contexts. @param {AudioNode} node of a live context */
 function streamOf(node) {
   const tap = /** @type {AudioContext} */ (node.context).createMediaStreamDestination();
   node.connect(tap);
   return { stream: tap.stream, close: () => node.disconnect(tap) };
 }
 
-/** Picture and sound into one file. Event `full` at the bound, `failed` when the browser gives up. */
+/** Records video and audio into one file. Event `full` at the bound, `failed` if the browser stops. */
 export class SessionVideoRecorder extends EventTarget {
   /** @type {MediaRecorder | null} */
   #recorder = null;
@@ -109,7 +109,7 @@ export class SessionVideoRecorder extends EventTarget {
       if (tap !== null) this.#closers.push(tap.close);
       const stream = tap === null ? /** @type {MediaStream} */ (sound) : tap.stream;
       if (stream.getAudioTracks().length === 0) return;
-      // To mono first: a merger's input takes the first channel only.
+      // Mixed to mono first, since a merger's input uses the first channel only.
       const mono = new GainNode(context, { channelCount: 1, channelCountMode: "explicit" });
       context.createMediaStreamSource(stream).connect(mono).connect(merger, 0, channel);
     });
@@ -133,7 +133,7 @@ export class SessionVideoRecorder extends EventTarget {
       draw?.(context, widthPx, heightPx);
     };
     paint();
-    // A timer, not animation frames: those stop in a hidden tab.
+    // A timer, since animation frames stop in a hidden tab.
     const timer = setInterval(paint, MS_PER_S / FRAME_RATE_HZ);
     this.#closers.push(() => clearInterval(timer));
     return canvas.captureStream(FRAME_RATE_HZ);
@@ -149,7 +149,7 @@ export class SessionVideoRecorder extends EventTarget {
     this.dispatchEvent(new CustomEvent("full"));
   }
 
-  /** End. @returns {Promise<Blob | null>} the file; null when nothing was recorded */
+  /** @returns {Promise<Blob | null>} the file; null if nothing was recorded */
   async stop() {
     const recorder = this.#recorder;
     if (recorder !== null && recorder.state !== "inactive") {
@@ -163,15 +163,15 @@ export class SessionVideoRecorder extends EventTarget {
   }
 }
 
-// The user's sound as one stream that outlives a change of microphone, and is silent while muted.
+// The user's audio as one stream that survives a change of microphone and is silent while muted.
 
 /** @param {{isMuted: boolean}} options @returns {UserBus} */
 export function createUserBus({ isMuted }) {
   const context = new AudioContext();
   const output = context.createMediaStreamDestination();
-  const gate = new GainNode(context, { gain: isMuted ? 0 : 1 }); // a ramp from 1 would let a muted user through
+  const gate = new GainNode(context, { gain: isMuted ? 0 : 1 }); // a ramp from 1 would let a muted user be heard
   gate.connect(output);
-  context.resume().catch(() => undefined); // the next gesture lets it run
+  context.resume().catch(() => undefined); // resumes at the next gesture
   let disconnect = () => {};
   return {
     stream: output.stream,

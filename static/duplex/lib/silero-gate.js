@@ -1,8 +1,8 @@
 // @ts-check
 /**
  * Silero VAD (version 5 or 6) in the browser, as the voice detector of barge-in; loaded on demand. Pure.
- * A window is judged with the 64 samples before it and a recurrent state, one after the other.
- * Bound: four windows wait at most; a slow machine skips the newest, and the last probability stays.
+ * Windows are evaluated in order, each with the preceding 64 samples and a recurrent state.
+ * Bound: at most four windows are queued; a slow machine drops the newest and keeps the last probability.
  */
 import { CAPTURE_RATE_HZ, WINDOW_SAMPLES } from "./capture-format.js";
 
@@ -11,7 +11,7 @@ const STATE_SHAPE = [2, 1, 128];
 const MAX_WAITING = 4;
 
 /**
- * What is used of ONNX Runtime.
+ * The parts of ONNX Runtime in use.
  * @typedef {{dispose?: () => void, data: unknown}} Tensor
  * @typedef {Object} OnnxSession
  * @property {(feeds: Record<string, Tensor>) => Promise<Record<string, Tensor>>} run
@@ -22,7 +22,7 @@ const MAX_WAITING = 4;
  */
 
 export class SileroDetector {
-  /** Of speech in the last window judged. */
+  /** Speech probability of the last window. */
   probability = 0;
   #ort;
   #session;
@@ -53,7 +53,7 @@ export class SileroDetector {
       return;
     }
     this.#waiting.push(window);
-    if (!this.#isBusy) this.#work().catch(() => this.close()); // a broken runtime vetoes nothing
+    if (!this.#isBusy) this.#work().catch(() => this.close()); // a failed runtime blocks nothing
   }
 
   async #work() {
@@ -65,7 +65,7 @@ export class SileroDetector {
     this.#isBusy = false;
   }
 
-  /** Judge one window; do not mix with `push`. @param {Float32Array} window @returns {Promise<number>} probability of speech */
+  /** Evaluates one window; not to be mixed with `push`. @param {Float32Array} window @returns {Promise<number>} probability of speech */
   async judge(window) {
     const input = new Float32Array(CONTEXT_SAMPLES + WINDOW_SAMPLES);
     input.set(this.#context);
@@ -80,7 +80,7 @@ export class SileroDetector {
     return Number(/** @type {Float32Array} */ (outputs.output.data)[0]);
   }
 
-  /** Stop; from now on it says "speech", so that the energy gate decides alone. */
+  /** Stops; from now on it reports speech, so that the energy gate decides alone. */
   async close() {
     if (this.#isClosed) return;
     this.#isClosed = true;

@@ -1,13 +1,13 @@
 // @ts-check
 /**
- * What the speech gate hears: level, level of the upper band and zero crossings of 10 ms frames.
- * An open mouth puts much of its energy above 1 kHz, a hum ("mm-hm") almost none.
+ * Features of the speech gate: level, level of the upper band and zero crossings of 10 ms frames.
+ * Open speech has much of its energy above 1 kHz, a hum ("mm-hm") almost none.
  * Allocates nothing after the constructor. Pure.
  */
 
 export const FRAME_MS = 10;
 const MS_PER_S = 1_000;
-/** Rumble, mains hum and DC lie below. */
+/** Removes rumble, mains hum and DC. */
 const RUMBLE_HZ = 90;
 const UPPER_BAND_HZ = 1_000;
 
@@ -15,7 +15,7 @@ const UPPER_BAND_HZ = 1_000;
  * One frame of sound.
  * @typedef {Object} SpeechFrame
  * @property {number} rms of the frame without rumble, amplitude
- * @property {number} upperRms of what lies above 1 kHz, amplitude
+ * @property {number} upperRms of the band above 1 kHz, amplitude
  * @property {number} zeroCrossings in the frame
  */
 
@@ -47,7 +47,7 @@ class HighPass {
 }
 
 export class SpeechFeatures {
-  /** The frame measured last, ready for a port; overwritten by the next. */
+  /** The last frame, as a message; overwritten by the next. */
   frame = { type: "feature", rms: 0, upperRms: 0, zeroCrossings: 0 };
   #rumbleFilter;
   #upperFilter;
@@ -65,7 +65,7 @@ export class SpeechFeatures {
     this.#upperFilter = new HighPass(UPPER_BAND_HZ, rateHz);
   }
 
-  /** Take one sample. @param {number} sample @returns {boolean} true when `frame` is new */
+  /** @param {number} sample @returns {boolean} true when `frame` is new */
   push(sample) {
     const clean = this.#rumbleFilter.next(sample);
     const upper = this.#upperFilter.next(clean);

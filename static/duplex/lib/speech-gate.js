@@ -1,46 +1,46 @@
 // @ts-check
-/** Decides from 10 ms frames whether the user barges in while the answer plays. Pure. */
+/** Decides from 10 ms frames whether the user is barging in. Pure. */
 import { FLOOR_DB, toDb } from "../../shared/pcm.js";
 import { FRAME_MS } from "./speech-features.js";
 
 /** @import { SpeechFrame } from "./speech-features.js" */
 
-/** Louder than the room by so much to count, dB. */
+/** Margin above the room's noise, dB. */
 const ABOVE_NOISE_DB = 10;
-/** Louder than the expected echo by so much to count, dB. */
+/** Margin above the expected echo, dB. */
 const ABOVE_ECHO_DB = 6;
 const LEAST_LEVEL_DB = -60;
 const NOISE_LEAST_DB = -80;
 const NOISE_MOST_DB = -30;
-/** The room is the quietest frame of the last 15 × 100 ms: speech always pauses within that. */
+/** The noise floor is the quietest frame of the last 15 × 100 ms, within which speech always pauses. */
 const NOISE_SLICES = 15;
 const NOISE_SLICE_FRAMES = 10;
-/** Echo may arrive so long after it was played, frames. */
+/** Longest delay of an echo, frames. */
 const ECHO_FRAMES = 30;
 const COUPLING_START_DB = -20;
 const COUPLING_LEAST_DB = -60;
 const COUPLING_MOST_DB = 6;
 const COUPLING_FALL_DB = 0.08;
 const COUPLING_RISE_DB = 0.25;
-/** Most a hold that looks like echo adds. */
+/** Largest correction after a hold that looks like echo. */
 const COUPLING_STEP_DB = 6;
 /** Below this output there is no echo to learn from. */
 const OUTPUT_AUDIBLE_DB = -50;
-/** Upper band less whole band: above it a frame is open, below it is a hum. */
+/** Upper band minus whole band: above it a frame is open speech, below it a hum. */
 const OPEN_RATIO_DB = -11;
 const OPEN_SPAN_DB = 4;
-/** An open frame must be within so much of the loudest frame since the onset. */
+/** Largest distance of an open frame from the loudest frame since the onset. */
 const NEAR_PEAK_DB = 9;
 const HOLD_EVIDENCE = 3;
 const EVIDENCE_FALL = 0.25;
 const DUCK_FRAMES = 4;
-/** A click or a knock is over before it can hold. */
+/** Evidence needed to hold; a click or knock is shorter. */
 const HOLD_FRAMES = 6;
 const SPEECH_PROBABILITY = 0.5;
-/** A pause inside speech of so many frames ends a sound that was only ducked for. */
+/** Pause, in frames, that ends a sound that only ducked. */
 const DUCK_RELEASE_FRAMES = 12;
 const HOLD_RELEASE_FRAMES = 26;
-/** Sound that vanishes within so many frames of a hold may have been the answer's own echo. */
+/** A sound that vanishes within this many frames after a hold may have been the answer's echo. */
 const ECHO_TELL_FRAMES = 25;
 
 const NO_SOUND = {
@@ -60,21 +60,21 @@ const NO_SOUND = {
  * @typedef {Object} GateOptions
  * @property {number} [confirmMs] speech of this length is a barge-in
  * @property {number} [humMs] a hum of this length is treated as speech
- * @property {number} [couplingDb] first guess of microphone minus loudspeaker
+ * @property {number} [couplingDb] initial estimate of microphone minus loudspeaker
  */
 
 /**
  * @typedef {Object} GateContext
- * @property {boolean} isPlaying an answer sounds or is held
+ * @property {boolean} isPlaying an answer is playing or held
  * @property {number} outputRms level of the loudspeaker now, amplitude
- * @property {number} [speechProbability] of a voice detector; a sound that never reaches one half only ducks
+ * @property {number} [speechProbability] from a voice detector; a sound that never reaches 0.5 only ducks
  */
 
 /**
- * The gate of one session; it sees every frame of the microphone.
+ * The gate of one session, fed with every frame of the microphone.
  *
- * The user wants the answer silent within 200 ms, yet 200 ms of sound do not show whether it
- * becomes a sentence or stays a backchannel. So the gate answers in steps, all but the last of
+ * The answer should fall silent within 200 ms, but 200 ms of audio do not show whether it will be
+ * a sentence or a backchannel. So the gate answers in steps, all but the last of
  * which are reversible:
  *
  *   duck     a sound began (40 ms): 9 dB quieter, the answer continues.
@@ -103,7 +103,7 @@ export class SpeechGate {
   #couplingDb;
   #outputs = new Float32Array(ECHO_FRAMES).fill(FLOOR_DB);
   #outputAt = 0;
-  /** What is known of the sound now heard. */
+  /** State of the current sound. */
   #sound = { ...NO_SOUND };
   #heldFrames = 0;
   #wasPlaying = false;
@@ -119,15 +119,15 @@ export class SpeechGate {
     return this.#state;
   }
 
-  /** The answer is over or was flushed: forget the sound, keep what was learnt of room and echo. */
+  /** The answer ended or was flushed: resets the sound, keeps the estimates of room and echo. */
   reset() {
     this.#state = "idle";
     this.#forgetSound();
   }
 
-  /** @param {SpeechFrame} frame @param {GateContext} context @returns {GateAction} what to do with the answer now */
+  /** @param {SpeechFrame} frame @param {GateContext} context @returns {GateAction} action on the answer */
   push(frame, { isPlaying, outputRms, speechProbability = 1 }) {
-    // Speech that the answer began over needs its full length anew.
+    // Speech during which the answer began has to reach its full length again.
     if (isPlaying && !this.#wasPlaying) this.reset();
     this.#wasPlaying = isPlaying;
     const levelDb = toDb(frame.rms);
@@ -160,7 +160,7 @@ export class SpeechGate {
     return Math.max(this.#noiseDb + ABOVE_NOISE_DB, LEAST_LEVEL_DB, echoDb);
   }
 
-  /** Learn the coupling from a frame without the user's voice. @param {number} levelDb @param {number} outputDb */
+  /** Updates the coupling from a frame without the user's voice. @param {number} levelDb @param {number} outputDb */
   #learn(levelDb, outputDb) {
     if (outputDb <= OUTPUT_AUDIBLE_DB) return;
     const seenDb = levelDb - outputDb;
@@ -235,7 +235,7 @@ export class SpeechGate {
     const isChanged = wasHeld || this.#state === "ducked";
     const soundedFrames = this.#heldFrames - this.#sound.pauseFrames;
     if (wasHeld && soundedFrames < ECHO_TELL_FRAMES && this.#sound.outputDb > OUTPUT_AUDIBLE_DB) {
-      // It may have been a short word of the user: believe in echo by steps, lest the gate stays closed.
+      // It may have been a short word of the user, so the coupling rises in steps, lest the gate stay closed.
       const seenDb = this.#sound.peakDb - this.#sound.outputDb;
       const raisedDb = Math.min(seenDb, this.#couplingDb + COUPLING_STEP_DB, COUPLING_MOST_DB);
       this.#couplingDb = Math.max(this.#couplingDb, raisedDb);

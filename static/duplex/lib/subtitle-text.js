@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands under the picture: which words, in which lines, how strong. Pure. */
+/** Subtitles: text, line breaks and opacity. Pure. */
 
 /** @import { TranscriptTurn } from "./unit-log.js" */
 /** @import { UserTurn } from "./user-turns.js" */
@@ -12,14 +12,14 @@
  * @property {number} topPercent opacity of the oldest line
  */
 
-/** What was said stays so long after its end. */
+/** How long subtitles stay after the end of a turn. */
 const LINGER_MS = 4_000;
-/** Longest text that is wrapped; what is older has left the picture. */
+/** Longest text that is wrapped; older text is no longer visible. */
 const MOST_CHARS = 600;
 const LINES_PER_PICTURE = 14;
 const LINE_HEIGHT = 1.35;
 const MARGIN = 0.05;
-/** Chinese and its neighbours break anywhere, other scripts between words. */
+/** CJK text may break anywhere, other scripts between words. */
 const PIECES = /[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+\s*|\s+/gu;
 
 /** @param {readonly TranscriptTurn[]} turns @param {number} nowMs on the clock of the turns @returns {string} "" for none */

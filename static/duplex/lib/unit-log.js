@@ -1,5 +1,5 @@
 // @ts-check
-/** What follows from the units of a duplex session: timeline, transcript, clocks. Pure. */
+/** Timeline, transcript and clocks derived from the units of a duplex session. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
 
@@ -12,7 +12,7 @@ import { numberOr0 } from "../../shared/server-messages.js";
  * @property {number | null} aheadMs
  * @property {number} gapMs
  * @property {boolean} isMuted
- * @property {number} fallbackStep For servers that do not number their units.
+ * @property {number} fallbackStep Used if the server does not number its units.
  */
 
 /** What the model said in one turn.
@@ -21,12 +21,12 @@ import { numberOr0 } from "../../shared/server-messages.js";
  * @property {string} text
  * @property {number} startedAtMs On the session's clock.
  * @property {number | null} endedAtMs null while it speaks.
- * @property {boolean} isInterrupted It was broken off, by the user or by the model.
+ * @property {boolean} isInterrupted Interrupted by the user or abandoned by the model.
  */
 
-/** Units the timeline remembers: ten minutes of one second each. */
+/** Units kept in the timeline: ten minutes of one second each. */
 export const UNITS_KEPT = 600;
-/** Turns the transcript remembers; what is older is in the recording. */
+/** Turns kept in the transcript; older ones are in the recording. */
 export const TURNS_KEPT = 60;
 const MS_PER_S = 1_000;
 
@@ -37,9 +37,9 @@ export const unitRecord = (result, seen) => ({
   step: typeof result.step === "number" ? result.step : seen.fallbackStep, // from 0
   turnId: numberOr0(result.turn_id), // of the speaking turn
   isListen: Boolean(result.is_listen), // the model stayed silent
-  isEndOfTurn: Boolean(result.end_of_turn), // it finished what it had to say
-  isBargeIn: result.barge_in === true, // it broke off what it was saying
-  isMuted: seen.isMuted, // its sound was thrown away: the user had interrupted
+  isEndOfTurn: Boolean(result.end_of_turn), // it finished its turn
+  isBargeIn: result.barge_in === true, // it abandoned its turn
+  isMuted: seen.isMuted, // its audio was dropped because the user had interrupted
   prefillMs: numberOr0(result.prefill_ms),
   costLlmMs: numberOr0(result.cost_llm_ms),
   costTtsMs: numberOr0(result.cost_tts_ms),
@@ -51,8 +51,8 @@ export const unitRecord = (result, seen) => ({
   visionTokens: numberOr0(result.vision_tokens),
   heardMs: numberOr0(result.current_time), // audio the server has heard so far
   arrivalMs: seen.arrivalMs, // when it came, on the session's clock
-  aheadMs: seen.aheadMs, // sound that was waiting to be played when it came
-  gapMs: seen.gapMs, // silence the listener heard since the unit before; 0 is good
+  aheadMs: seen.aheadMs, // audio buffered when it arrived
+  gapMs: seen.gapMs, // audible gap since the previous unit; 0 is good
 });
 
 /** @template T @param {readonly T[]} list @param {T} item @param {number} kept @returns {readonly T[]} */
@@ -62,9 +62,8 @@ export function appendKept(list, item, kept) {
 }
 
 /**
- * Whether a result breaks off a turn that was being spoken. Servers that support `barge_in` report it
- * themselves (listening on for want of sound is none); for others, listening before the end of the
- * turn is one.
+ * Whether a result interrupts the current turn. Servers with `barge_in` report it themselves
+ * (listening for lack of audio is none); otherwise, listening before the end of the turn counts.
  * @param {Result} result
  * @param {boolean} isTurnOpen
  */
@@ -73,12 +72,12 @@ export function breaksOff(result, isTurnOpen) {
   return Boolean(result.is_listen) && isTurnOpen;
 }
 
-/** From the last listening to the first sound of the turn. @param {SessionState} state before the sound @param {number} nowMs */
+/** Time from the last listen result to the first audio of the turn. @param {SessionState} state before the sound @param {number} nowMs */
 export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
   return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
 }
 
-/** Whether sound that comes now begins a turn. @param {SessionState} state before the sound */
+/** Whether audio that arrives now begins a turn. @param {SessionState} state before the sound */
 export function isTurnStart({ isTurnOpen, isHeardEarly }) {
   return !isTurnOpen && !isHeardEarly;
 }
@@ -124,13 +123,13 @@ export function closeTurn(turns, nowMs, isInterrupted) {
   return [...turns.slice(0, -1), closed];
 }
 
-/** All of it had come, but not all of it was heard. @param {readonly TranscriptTurn[]} turns */
+/** All of it had arrived, but not all of it was played. @param {readonly TranscriptTurn[]} turns */
 export function markInterrupted(turns) {
   const last = turns.at(-1);
   return last ? [...turns.slice(0, -1), { ...last, isInterrupted: true }] : turns;
 }
 
-/** Only its change means anything. @param {Result} result @param {number} unixMs Client's clock when it came. */
+/** Only changes of the value are meaningful. @param {Result} result @param {number} unixMs Client's clock when it came. */
 export function clockOffsetMs(result, unixMs) {
   const sentS = result.server_send_ts;
   return typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null;

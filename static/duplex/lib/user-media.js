@@ -1,11 +1,11 @@
 // @ts-check
-/** Opens microphone or camera, or says by a code why it cannot. Device. */
+/** Opens microphone or camera, with typed errors. Device. */
 
-import { CodedError } from "../../shared/coded-error.js";
+import { CodedError } from "../../shared/texts.js";
 
 /**
  * @param {MediaStreamConstraints} constraints
- * @param {string} missing the code where there is no such device
+ * @param {string} missing code if there is no such device
  * @throws {CodedError} `insecure_context`, `permission_denied`, `busy`, `unsupported` or `missing`
  */
 export async function openUserMedia(constraints, missing) {
@@ -19,7 +19,7 @@ export async function openUserMedia(constraints, missing) {
   }
 }
 
-/** Why `getUserMedia` refused. @param {unknown} error @param {string} missing the code where there is no such device */
+/** Code of a `getUserMedia` error. @param {unknown} error @param {string} missing code if there is no such device */
 export function deviceCode(error, missing) {
   switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
     case "NotAllowedError":

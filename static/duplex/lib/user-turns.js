@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * What the user said: when, how long, a small waveform, and the words where the call has captions. Pure.
+ * The user's turns: time, duration, waveform, and text where known. Pure.
  *
- * Only for the transcript; what interrupts the model is decided by the speech gate.
+ * For the transcript only; the speech gate decides on interruptions.
  */
 
 import { TURNS_KEPT, appendKept } from "./unit-log.js";
@@ -11,12 +11,12 @@ import { TURNS_KEPT, appendKept } from "./unit-log.js";
 
 /** Levels this far above the noise floor count as speech. */
 const ABOVE_NOISE = 3;
-/** Nothing below this level is speech, amplitude (-46 dB). */
+/** Minimum level of speech, amplitude (-46 dB). */
 const LEAST_RMS = 0.005;
-/** The noise floor falls at once and rises slowly: share of the distance per level. */
+/** The noise floor falls at once and rises by this share of the distance per level. */
 const FLOOR_RISE = 0.01;
 const FIRST_FLOOR_RMS = 0.003;
-/** Speech shorter than this is a click, ms. */
+/** Anything shorter is a click, ms. */
 const SHORTEST_MS = 250;
 /** A pause longer than this ends a turn, ms. */
 const PAUSE_MS = 900;
@@ -27,7 +27,7 @@ const USER_TURNS_KEPT = 60;
 /**
  * @typedef {Object} UserTurn
  * @property {number} startedAtMs
- * @property {number} lengthMs speech without the pause that ended it
+ * @property {number} lengthMs without the pause that ended it
  * @property {number[]} bars 0 to 1
  * @property {boolean} isOpen still talking
  * @property {string} [text] what was said or typed, where it is known
@@ -41,7 +41,7 @@ export class UserTurns {
   #done = [];
   #version = 0;
 
-  /** Grows with every change, so that a view redraws only then. */
+  /** Incremented with every change, so that views redraw only then. */
   get version() {
     return this.#version;
   }
@@ -68,7 +68,7 @@ export class UserTurns {
     } else if (nowMs - this.#current.lastLoudMs > PAUSE_MS) this.end();
   }
 
-  /** The microphone fell silent for good or the call is over. */
+  /** Ends the current turn, when the microphone is closed or the call is over. */
   end() {
     const current = this.#current;
     this.#current = null;
@@ -89,7 +89,7 @@ export class UserTurns {
   }
 }
 
-/** The loudest is 1. @param {number[]} levels @param {number} [count] @returns {number[]} */
+/** Peak levels, normalised to 1. @param {number[]} levels @param {number} [count] @returns {number[]} */
 export function barsOf(levels, count = BARS) {
   const loudest = levels.reduce((most, level) => Math.max(most, level), 0);
   if (loudest === 0) return [];
@@ -102,7 +102,7 @@ export function barsOf(levels, count = BARS) {
   });
 }
 
-// What the user said or typed, as text: where it stands in a call, and which heard turn it belongs to.
+// Captions of what the user said or typed, and their assignment to detected turns.
 
 /**
  * @typedef {Object} Caption
@@ -111,14 +111,14 @@ export function barsOf(levels, count = BARS) {
  * @property {number} lengthMs 0 if it was typed
  * @property {boolean} isTyped
  *
- * @typedef {Object} Said what the server reports of it
+ * @typedef {Object} Said transcript as reported by the server
  * @property {string} type
  * @property {string} text
- * @property {number} start_ms in the sound that was sent
+ * @property {number} start_ms position in the audio that was sent
  * @property {number} [duration_ms]
  */
 
-/** Speech that the server finds so much earlier or later than the page is the same, ms. */
+/** Tolerance between the server's and the page's speech detection, ms. */
 const NEAR_MS = 700;
 
 /**
@@ -126,7 +126,7 @@ const NEAR_MS = 700;
  * @param {Said} said
  * @param {readonly UnitRecord[]} units
  * @param {number} nowMs
- * @returns {readonly Caption[]} the same without a text
+ * @returns {readonly Caption[]} unchanged without text
  */
 export function captioned(captions, said, units, nowMs) {
   const text = said.text.trim();
@@ -137,17 +137,17 @@ export function captioned(captions, said, units, nowMs) {
   return appendKept(captions, { text, startedAtMs, lengthMs, isTyped }, TURNS_KEPT);
 }
 
-/** A unit arrives when its last sample was recorded. @param {readonly UnitRecord[]} units @param {number} positionMs */
+/** A unit is sent when its last sample has been recorded. @param {readonly UnitRecord[]} units @param {number} positionMs */
 function heardAtMs(units, positionMs) {
   const unit = units.find(({ heardMs }) => heardMs > positionMs);
   return unit ? unit.arrivalMs - unit.wallClockMs - (unit.heardMs - positionMs) : null;
 }
 
 /**
- * The user's turns with their words; words of which no turn was heard are turns of their own.
+ * The user's turns with captions; captions without a detected turn become turns of their own.
  * @param {readonly UserTurn[]} turns
  * @param {readonly Caption[]} captions
- * @returns {readonly UserTurn[]} the same without captions
+ * @returns {readonly UserTurn[]} unchanged without captions
  */
 export function withCaptions(turns, captions) {
   if (captions.length === 0) return turns;

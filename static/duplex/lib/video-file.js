@@ -1,7 +1,7 @@
 // @ts-check
-/** A video file as the source of a call: read, shown, played. Device. */
+/** A video file as the source of a call. Device. */
 
-import { CodedError } from "../../shared/coded-error.js";
+import { CodedError } from "../../shared/texts.js";
 import { videoEvent } from "../../shared/decode-sound.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { VIDEO_MAX_S, decodeSound, openFileSource, withMicrophone } from "./file-source.js";
@@ -13,7 +13,7 @@ import { MixerController } from "./mixer-controller.js";
 /** @import { MixSettings, VideoSourceOptions } from "../../../types/devices.js" */
 
 const METADATA_LIMIT_MS = 15_000;
-/** Further than any video: a recorder's file tells its length only when one has looked for its end. */
+/** Beyond any video: files of recorders reveal their duration only after a seek to the end. */
 const FAR_S = 1e7;
 
 /** @param {HTMLVideoElement} video @param {string} url @returns {Promise<number>} seconds */
@@ -55,7 +55,7 @@ export async function readVideoFile(file, video) {
   }
 }
 
-// A video file as the user of a call: its picture, and the sound of file, microphone or both.
+// Opens a video file as source: its picture, and the audio of file, microphone or both.
 
 /** @param {MixerController} mixer @param {Omit<MixSettings, "mode">} settings */
 export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
@@ -66,7 +66,7 @@ export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, 
 
 /** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
 export async function openVideoSource({ mix, microphone: wish, ...options }) {
-  // In a context of its own: it keeps that awake, while a pause puts the file's to sleep.
+  // In its own context, which stays active while a pause suspends the file's.
   const microphone = mix.mode !== "file" ? await openMicrophone(wish) : null;
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
   const mixer = new MixerController(context, { mode: mix.mode });

@@ -1,33 +1,35 @@
 // @ts-check
 /**
- * What is offered after a call: download of what the browser recorded, replay and link where the server kept it. And the
- * recording itself, while the settings say so.
+ * Offers after a call: download of the browser's recording, replay and link of the server's. Also makes the browser's
+ * recording.
  */
 
 import { t } from "../../shared/texts.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
+import { late } from "../../shared/late.js";
 import { mountOfferShare } from "../../shared/late-parts.js";
 import { addRecent } from "../../shared/recent-sessions.js";
-import { toast } from "../../shared/notice.js";
-import { createCapture } from "../lib/capture.js";
-import { SessionRecorder } from "../lib/session-recorder.js";
+import { toast, toastProblem } from "../../shared/notice.js";
 
 /** @import { BrowserRecording } from "../../shared/save-share.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
+/** @import { SessionRecorder } from "../lib/session-recorder.js" */
+
+const loadRecorder = late(() => Promise.all([import("../lib/session-recorder.js"), import("../lib/capture.js")]));
 
 /**
  * @typedef {Object} FinishedCall
- * @property {string | null} recordingId of the server; null if it keeps none
- * @property {BrowserRecording | null} [sound] what the browser recorded
- * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] what is shared
+ * @property {string | null} recordingId the server's recording; null if there is none
+ * @property {BrowserRecording | null} [sound] the browser's recording
+ * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] the file to share
  */
 
 /**
  * @param {HTMLElement} el
- * @param {{appType: string, replayKey?: string}} options
+ * @param {{appType: string}} options
  * @returns {{update: (call: FinishedCall | null) => void}} null hides the offer
  */
-export function mountAfterCall(el, { appType, replayKey = "live.replay" }) {
+export function mountAfterCall(el, { appType }) {
   const shareBox = document.createElement("div");
   shareBox.className = "share-box";
   const offer = mountOfferShare(shareBox);
@@ -40,7 +42,7 @@ export function mountAfterCall(el, { appType, replayKey = "live.replay" }) {
       html`<a class="button" href=${soundUrl} download=${sound?.fileName ?? ""} data-action="download"
         >${icon("download")}${t("live.download")}</a
       >`,
-    recordingId && html`<a class="button" href="/s/${recordingId}" data-action="replay">${icon("play")}${t(replayKey)}</a>`,
+    recordingId && html`<a class="button" href="/s/${recordingId}" data-action="replay">${icon("play")}${t("live.replay")}</a>`,
     shareBox,
   ];
   const draw = mountView(el, () => (finished ? offers(finished) : nothing));
@@ -53,7 +55,7 @@ export function mountAfterCall(el, { appType, replayKey = "live.replay" }) {
       el.hidden = call === null;
       if (call?.recordingId) addRecent(localStorage, call.recordingId, appType);
       const { recordingId = null, getBrowserRecording } = call ?? {};
-      // Not loaded when the server is gone; what was recorded here is there all the same.
+      // Loading fails if the server is gone; the browser's recording is available all the same.
       offer.update(call && { recordingId, appType, getBrowserRecording }).catch(() => (shareBox.hidden = true));
       draw();
     },
@@ -64,7 +66,7 @@ export function mountAfterCall(el, { appType, replayKey = "live.replay" }) {
  * @param {HTMLElement} el
  * @param {DuplexCall} call
  * @param {{appType: string, isOn: () => boolean, video?: () => BrowserRecording | null}} options
- *   `video`: what the page recorded itself; shared in place of the sound
+ *   `video`: the page's own video recording, shared instead of the audio
  */
 export function mountCallRecorder(el, call, { appType, isOn, video }) {
   const after = mountAfterCall(el, { appType });
@@ -73,16 +75,24 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
   call.on("devices", ({ isStarting }) => {
     if (isStarting) after.update(null);
   });
-  call.on("opened", ({ player }) => {
-    if (recorder || !isOn()) return; // another microphone in the middle of the call continues in the same file
+  /** @param {AudioNode | null} answer */
+  const record = async (answer) => {
+    const [{ SessionRecorder }, { createCapture }] = await loadRecorder();
+    if (recorder || !call.isActive) return;
     const fresh = new SessionRecorder(createCapture);
     recorder = fresh;
     fresh.addEventListener("full", () => toast(t("live.recording_full")));
+    // The call may have ended while the recorder was starting.
+    const start = () => recorder === fresh && fresh.start(call, answer).catch(() => undefined);
+    if (call.state.phase === "running") return start();
     const off = call.on("prepared", () => {
       off();
-      // The call may end while the recorder begins; then there is nothing to record.
-      if (recorder === fresh) fresh.start(call, player.output).catch(() => undefined);
+      start();
     });
+  };
+  call.on("opened", ({ player }) => {
+    // After a change of microphone the same file continues.
+    if (!recorder && isOn()) record(player.output).catch(toastProblem);
   });
   call.beforeClose(async () => {
     await recorder?.stop();

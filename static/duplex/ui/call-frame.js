@@ -1,5 +1,5 @@
 // @ts-check
-/** What every page of a call has: the orb with its words, the buttons, the list of turns. */
+/** Parts of every call page: the orb with the state, the buttons, the list of turns. */
 
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
 import { find, on } from "../../shared/dom.js";
@@ -17,8 +17,8 @@ const MS_PER_S = 1_000;
 
 /**
  * @typedef {Object} StageLook
- * @property {CallState} callState of the orb
- * @property {string} sign icon inside the orb, so that colour is not alone
+ * @property {CallState} callState state of the orb
+ * @property {string} sign icon inside the orb, so that colour is not the only cue
  * @property {string} word
  * @property {string} hint
  */
@@ -27,9 +27,9 @@ const MS_PER_S = 1_000;
  * @param {HTMLElement} el
  * @param {Object} source
  * @param {() => {inputRms: number, outputRms: number}} source.levels
- * @param {() => number | null} source.lengthMs of the call so far; null before it
+ * @param {() => number | null} source.lengthMs duration of the call; null before it
  * @param {() => StageLook} source.look
- * @returns {() => void} draws it anew
+ * @returns {() => void} redraws it
  */
 export function mountStageFrame(el, { levels, lengthMs, look }) {
   /** @type {CallState | ""} */
@@ -69,7 +69,7 @@ export function mountStageFrame(el, { levels, lengthMs, look }) {
  * @property {() => void} run
  * @property {boolean} isShown
  * @property {string} [style]
- * @property {boolean} [isOff] it cannot be pressed now; it keeps its focus, so it is not disabled for the browser
+ * @property {boolean} [isOff] disabled by aria-disabled only, so that it keeps the focus
  * @property {boolean} [isPressed]
  * @property {string} [title]
  */
@@ -102,7 +102,7 @@ const button = ({ action, sign, label, run, isShown, style = "call-button", isOf
 export const START_STYLE = "button-primary button-large call-start";
 export const STOP_STYLE = "button-danger call-button";
 
-// Who said what, turn by turn: follows its end while that is seen, and else offers a way there.
+// List of turns. It follows its end while that is visible, and otherwise offers a button to it.
 
 const NEAR_END_PX = 48;
 
@@ -124,7 +124,7 @@ export function mountTalkList(el, { labelKey, emptyKey, newestKey }, turns) {
       ${textButton(t(newestKey), () => goToEnd(), { sign: "down", style: "talk-jump", isShown: hasJump })}`;
   });
   const list = find(el, "ol", HTMLOListElement);
-  // An empty list is not measured: that would lay the whole page out before it is first shown.
+  // An empty list is not measured, since that would force a layout before the first paint.
   const isAtEnd = () => list.hidden || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
   const showJump = (/** @type {boolean} */ isShown) => {
     if (hasJump === isShown) return;
@@ -146,21 +146,30 @@ export function mountTalkList(el, { labelKey, emptyKey, newestKey }, turns) {
   };
 }
 
-// The orb: breathes with what is heard (teal) and with what is said (violet).
+// The orb moves with the user's level (teal) and the model's (violet).
 
-/** Levels rise fast and fall slowly: share of the way per frame of 60 a second. */
+/** Levels rise fast and fall slowly: share of the distance per frame at 60 Hz. */
 const RISE = 0.45;
 const FALL = 0.1;
 const COLOUR_SPEED = 0.12;
 const FRAME_MS = 1000 / 60;
-const RADIUS_SHARE = 0.29; // of the canvas; the rest is room to swell
+const RADIUS_SHARE = 0.29; // of the canvas; the rest is for growth
 const POINTS = 72;
 const LAYERS = 3;
 const STILL = 0.004;
 
 /** @type {ReadonlySet<CallState>} */
 const ALIVE = new Set(
-  /** @type {CallState[]} */ (["connecting", "waiting", "preparing", "listening", "thinking", "speaking", "interrupted"]),
+  /** @type {CallState[]} */ ([
+    "connecting",
+    "waiting",
+    "preparing",
+    "listening",
+    "hearing",
+    "thinking",
+    "speaking",
+    "interrupted",
+  ]),
 );
 /** @type {ReadonlySet<CallState>} */
 const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing", "thinking", "stopping"]));

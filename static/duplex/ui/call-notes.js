@@ -1,10 +1,10 @@
 // @ts-check
-/** Notes of the live pages: that no call can begin yet, what the demonstration model is, why headphones help. */
+/** Notes of the live pages: server status, demonstration model, headphones; and the queue banner. */
 
 import { t } from "../../shared/texts.js";
-import { html, icon, iconButton, mountView } from "../../shared/lit.js";
+import { html, icon, iconButton, mountView, nothing } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { mountNotice } from "../../shared/notice.js";
+import { modelNote, mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown, placeText, waitText } from "../lib/queue-chimes.js";
 
 /** @import { Page, StatusReport } from "../../shared/page.js" */
@@ -12,25 +12,29 @@ import { createQueueChimes, createQueueCountdown, placeText, waitText } from "..
 /** @import { CountdownView } from "../lib/queue-chimes.js" */
 
 const DISMISSED_KEY = "live_headphones_advice";
-const MOST_SUGGESTIONS = 5;
 
-/** @param {HTMLElement} el @param {Page} page @returns {{modelName: () => string}} */
-export function mountModelNote(el, page) {
-  /** @type {Http.ModelFacts | null} */
-  let model = null;
+/**
+ * @param {HTMLElement} el
+ * @param {Page} page
+ * @param {(sentence: string) => void} say a suggestion was pressed
+ * @returns {{modelName: () => string}}
+ */
+export function mountModelNote(el, page, say) {
+  /** @type {Http.ServiceStatus | null} */
+  let status = null;
+  /** @param {string} sentence */
+  const chip = (sentence) =>
+    html`<button type="button" class="pill" @click=${() => say(sentence)}>${icon("speaker")}${sentence}</button>`;
   const draw = mountView(el, () => {
-    const { kind, name = "", try_saying: sentences = [] } = model ?? {};
-    const isTrained = kind === "nano" || kind === "cascade";
-    const quoted = (sentences ?? []).slice(0, MOST_SUGGESTIONS).map((sentence) => t("home.quoted", { sentence }));
-    return html`${icon("sparkle")}
-      <p>${isTrained ? `${t(`live.demo_${kind}`, { name })} ${quoted.join(" ")}` : t("live.demo_model")}</p>`;
+    const isShown = status?.model?.is_demonstration === true && status.model.kind !== "fake";
+    el.hidden = !isShown;
+    return status && isShown ? modelNote(status, { chip }) : nothing;
   });
-  page.onStatus(({ status }) => {
-    model = status?.model ?? null;
+  page.onStatus((report) => {
+    status = report.status;
     draw();
-    el.hidden = !model?.is_demonstration || model.kind === "fake"; // fixed replies are no noise
   });
-  return { modelName: () => model?.name ?? "" };
+  return { modelName: () => status?.model?.name ?? "" };
 }
 
 /** @param {HTMLElement} el @param {Page} page */
@@ -44,14 +48,14 @@ export function mountServiceNote(el, page) {
   });
 }
 
-/** Null if it could. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
+/** Why no call can start; null if one can. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
 export function problemOfStatus({ status, isReached }) {
   if (!isReached || !status) return "offline";
   if (status.idle_workers + status.busy_workers > 0) return null;
   return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 
-/** Headphones keep the model from hearing itself. Shown until dismissed. @param {HTMLElement} el */
+/** Advice to use headphones, shown until dismissed. @param {HTMLElement} el */
 export function mountHeadphonesAdvice(el) {
   if (remembered(DISMISSED_KEY) === "dismissed") return;
   const dismiss = () => {
@@ -68,11 +72,11 @@ export function mountHeadphonesAdvice(el) {
   el.hidden = false;
 }
 
-// The place in the line: position, a countdown, sounds that can be muted, and a way out.
+// Queue banner: position, countdown, chimes that can be muted, and a cancel button.
 
 const MUTED_KEY = "minicpmo_chimes_muted";
 
-/** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the way out is elsewhere on the page */
+/** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the cancel button is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
   const chimes = createQueueChimes({ makeContext: () => new AudioContext(), isMuted: remembered(MUTED_KEY) === "true" });
   /** @type {CountdownView | null} */
@@ -103,14 +107,14 @@ export function mountQueueBanner(el, { onCancel } = {}) {
   });
 
   return {
-    /** @param {QueuePlace | null} queuePlace null: it waits no more */
+    /** @param {QueuePlace | null} queuePlace null: no longer queued */
     update(queuePlace) {
       el.hidden = queuePlace === null;
       chimes.setPosition(queuePlace?.position ?? null);
       if (queuePlace) countdown.update(queuePlace);
       else countdown.stop();
     },
-    /** Call it in a click, so that browsers allow sounds later. */
+    /** To be called in a user gesture, so that browsers allow audio later. */
     unlock: () => chimes.unlock(),
     playTurn: () => chimes.playTurn(),
     playReady: () => chimes.playReady(),

@@ -1,11 +1,11 @@
 // @ts-check
-/** Instructions of a live call and its voices: preset, instructions, voice samples. */
+/** Setup of full-duplex calls: presets, instructions, voice samples, settings. */
 
 import { t } from "../../shared/texts.js";
 import { late } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
 import { toastProblem } from "../../shared/notice.js";
-import { byId } from "../../shared/dom.js";
+import { byId, on } from "../../shared/dom.js";
 import { mountLateHelp } from "../../shared/late-parts.js";
 import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
@@ -26,10 +26,11 @@ const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
 const importEditors = () => import("../../shared/ref-audio-player.js");
 
 /**
- * What both pages of full duplex have around a call: settings, instructions, notes, help.
- * @param {{mode: "audio_duplex" | "omni", page: Page, store: AnyStore}} options
+ * Mounts what both full-duplex pages have around a call: settings, instructions, notes, help.
+ * @param {{mode: "audio_duplex" | "omni", page: Page, store: AnyStore, say: (sentence: string) => void}} options `say`
+ *   speaks a suggestion on the visitor's behalf
  */
-export function mountDuplexSetup({ mode, page, store }) {
+export function mountDuplexSetup({ mode, page, store, say }) {
   const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   if (page.defaults) {
     const { playback_delay_ms, max_kv_tokens } = page.defaults;
@@ -47,7 +48,7 @@ export function mountDuplexSetup({ mode, page, store }) {
     { presets, prompt: byId("system-prompt", HTMLTextAreaElement), voice, ttsVoice },
     { mode, defaults: page.defaults, onSettings: (settings) => store.applyPreset(settings), onEdit: () => drawer.open() },
   );
-  return { prompt, modelName: mountModelNote(part("model-note"), page).modelName };
+  return { prompt, modelName: mountModelNote(part("model-note"), page, say).modelName };
 }
 
 /** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
@@ -56,8 +57,8 @@ export function mountDuplexSetup({ mode, page, store }) {
  * @typedef {Object} PromptOptions
  * @property {"audio_duplex" | "omni"} mode
  * @property {{limits?: Record<string, number>} | null} defaults
- * @property {(settings: Record<string, unknown>) => void} onSettings a preset was chosen that sets these
- * @property {() => void} onEdit shows the editors
+ * @property {(settings: Record<string, unknown>) => void} onSettings settings of a chosen preset
+ * @property {() => void} onEdit opens the editors
  */
 
 /** @param {PromptParts} parts @param {PromptOptions} options */
@@ -90,12 +91,12 @@ function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
 }
 
 /**
- * What a preset gave holds without the editors.
+ * Voices of a call. Until the editors are loaded, the preset's voice is used.
  * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
  * @param {{limits: VoiceLimits, onEdited: () => void}} options
  */
 function mountVoices(parts, { limits, onEdited }) {
-  /** The preset's, or the server's own. @type {Voice | null} */
+  /** Voice of the preset, or the server's default. @type {Voice | null} */
   let given = null;
   let isApplying = false;
   /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */
@@ -108,11 +109,11 @@ function mountVoices(parts, { limits, onEdited }) {
     if (given) editors.heard.set(given);
     void (given ? Promise.resolve() : editors.heard.reset()).finally(() => (isApplying = false));
   };
-  /** Changes with each preset; what comes for an earlier one is dropped. */
+  /** Number of the latest request; results of earlier ones are dropped. */
   let request = 0;
   const takeServerVoice = async () => {
     const own = request;
-    // A server that gives none speaks with its own all the same; the editor says what is wrong.
+    // Without a sample the server uses its default voice; the editor shows the error.
     const voice = await loadServerVoices()
       .then(({ loadDefaultVoice }) => loadDefaultVoice())
       .catch(() => null);
@@ -125,7 +126,7 @@ function mountVoices(parts, { limits, onEdited }) {
     get spoken() {
       return editors?.spoken.voice ?? null;
     },
-    /** @param {Voice | null} voice null: the server's own */
+    /** @param {Voice | null} voice null: the server's default */
     set(voice) {
       request += 1;
       given = voice;
@@ -142,9 +143,9 @@ function mountVoices(parts, { limits, onEdited }) {
   };
 }
 
-// The settings of `DuplexConfig` as a form.
+// Form of the `DuplexConfig` settings.
 
-/** The form's order; the length penalty stands among the everyday settings of a page. */
+/** Fields in order; the length penalty is among the page's basic settings. */
 const SHOWN = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS)).filter((name) => name !== "length_penalty");
 
 /** Builds the inputs; `bindSettings` on a root around them ties them to the store. @param {HTMLElement} el */
@@ -175,15 +176,39 @@ function inputOf(name) {
     <input id=${id} data-setting=${name} aria-describedby=${hint} type="range" />`;
 }
 
-// Brings the neural voice detector into a call when the visitor wants it; without it the loudness gate decides alone.
+// Settings that may change during a call, and the optional neural voice detector.
 
 const loadGate = late(async () => {
   const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);
   return () => gate.loadSileroDetector(loadOnnxRuntime);
 });
 
+/**
+ * Applies settings to a running call.
+ * @param {DuplexCall} call
+ * @param {AnyStore} store
+ * @param {() => void} reopenMicrophone applies a changed echo cancellation
+ */
+export function followSettings(call, store, reopenMicrophone) {
+  const gate = mountVoiceGate(call);
+  const updateGate = () => void gate.update(store.get("barge_gate") === "silero" && call.isActive);
+  let hadHeadphones = store.get("headphones");
+  let wasStarting = false;
+  call.on("devices", ({ isStarting }) => {
+    if (isStarting && !wasStarting) updateGate();
+    wasStarting = isStarting;
+  });
+  on(store, "change", () => {
+    call.applySettings();
+    updateGate();
+    if (hadHeadphones === store.get("headphones")) return;
+    hadHeadphones = store.get("headphones");
+    reopenMicrophone();
+  });
+}
+
 /** @param {DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
-export function mountVoiceGate(call) {
+function mountVoiceGate(call) {
   /** @type {Promise<SileroDetector> | null} */
   let loading = null;
   let isOn = false;

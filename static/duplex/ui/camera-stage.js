@@ -1,25 +1,26 @@
 // @ts-check
-/** The picture of a video call: the camera or a file in one video element, and what is shown while there is none. */
+/** The picture of a video call: camera or file in one video element, with an empty state. */
 
-import { CodedError } from "../../shared/coded-error.js";
+import { late } from "../../shared/late.js";
 import { on } from "../../shared/dom.js";
 import { html, iconButton, mountView, textButton } from "../../shared/lit.js";
-import { t } from "../../shared/texts.js";
-import { cameraCode, createFrameGrabber, openCamera } from "../lib/camera.js";
+import { CodedError, t } from "../../shared/texts.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
 /** @import { Camera } from "../lib/camera.js" */
 /** @import { View } from "../../shared/lit.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
+const loadCamera = late(() => import("../lib/camera.js"));
+
 /**
  * @typedef {Object} CameraStageOptions
  * @property {HTMLVideoElement} video
- * @property {() => string} cameraId "" for the system's own choice
- * @property {() => boolean} isFile a file is the source
+ * @property {() => string} cameraId "" for the system default
+ * @property {() => boolean} isFile whether a file is the source
  * @property {() => boolean} isMirrored
- * @property {(isFront: boolean) => void} onFlip the camera of the other side is open now
- * @property {() => void} onPreview the visitor wants to see the camera before the call
+ * @property {(isFront: boolean) => void} onFlip the camera was switched
+ * @property {() => void} onPreview the visitor asked for a preview before the call
  * @property {() => void} onLost the camera was taken away
  */
 
@@ -29,7 +30,7 @@ export function mountCameraStage(el, options) {
   const empty = document.createElement("div");
   empty.className = "screen-empty";
   el.append(empty);
-  const grab = createFrameGrabber(video);
+  const loadGrab = late(loadCamera, ({ createFrameGrabber }) => createFrameGrabber(video));
   /** @type {Camera | null} */
   let camera = null;
   /** @type {string | null} */
@@ -57,16 +58,17 @@ export function mountCameraStage(el, options) {
     camera = null;
     draw();
   };
-  /** @param {() => Promise<Camera>} open */
+  /** @param {(camera: Awaited<ReturnType<typeof loadCamera>>) => Promise<Camera>} open */
   const tryOpen = async (open) => {
     isOpening = true;
     hasLost = false;
     draw();
     try {
-      camera = await open();
+      camera = await open(await loadCamera());
     } catch (error) {
       close();
-      throw new CodedError(cameraCode(error), error, ""); // the sentence of the code says it all
+      const { cameraCode } = await loadCamera();
+      throw new CodedError(cameraCode(error), error, ""); // the text of the code is sufficient
     } finally {
       isOpening = false;
       draw();
@@ -77,12 +79,12 @@ export function mountCameraStage(el, options) {
     get hasCamera() {
       return camera !== null;
     },
-    /** A picture of what is shown now. @returns {Promise<Frame | null>} */
-    grab: () => (el.dataset.picture === "none" ? Promise.resolve(null) : grab()),
-    /** Open the camera unless it is. @throws {CodedError} */
+    /** Grabs a frame of the current picture. @returns {Promise<Frame | null>} */
+    grab: async () => (el.dataset.picture === "none" ? null : (await loadGrab())()),
+    /** Opens the camera, unless it is open. @throws {CodedError} */
     async open() {
       if (camera || isOpening) return;
-      await tryOpen(async () => {
+      await tryOpen(async ({ openCamera }) => {
         const opened = await openCamera({ deviceId: options.cameraId() || undefined, video });
         on(opened, "ended", () => {
           if (camera !== opened) return;
@@ -93,7 +95,7 @@ export function mountCameraStage(el, options) {
         return opened;
       });
     },
-    /** Another camera was chosen. @throws {CodedError} */
+    /** Switches to the selected camera. @throws {CodedError} */
     async reopen() {
       const open = camera;
       if (open)
@@ -101,7 +103,7 @@ export function mountCameraStage(el, options) {
           async () => (await open.switchTo({ facing: open.facing, deviceId: options.cameraId() || undefined }), open),
         );
     },
-    /** The camera on the other side. @returns {Promise<boolean>} false: there is only one @throws {CodedError} */
+    /** Switches between front and rear camera. @returns {Promise<boolean>} false: there is only one @throws {CodedError} */
     async flip() {
       const open = camera;
       if (!open) return false;
@@ -120,7 +122,7 @@ export function mountCameraStage(el, options) {
   };
 }
 
-// The buttons of the picture, and the call over the whole screen.
+// The toolbar of the picture.
 
 /**
  * @param {{bar: HTMLElement, corner: HTMLElement}} parts
@@ -131,7 +133,7 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
   /**
    * @param {string} action
    * @param {() => void} run
-   * @param {{sign?: string | View, key?: string, isOn?: boolean, isShown?: boolean, isOff?: boolean}} [look] without `isOn`: no switch
+   * @param {{sign?: string | View, key?: string, isOn?: boolean, isShown?: boolean, isOff?: boolean}} [look] with `isOn`: a toggle
    */
   const tool = (action, run, { sign = action, key = `omni.${action}`, isOn, ...look } = {}) =>
     iconButton(sign, t(key), run, { action, style: "", isPressed: isOn, ...look });
@@ -161,9 +163,9 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
   };
 }
 
-// The call over the whole screen.
+// Fullscreen.
 
-/** What is marked `data-behind` cannot be reached meanwhile. @param {() => void} onChange */
+/** Shows the call in fullscreen; elements marked `data-behind` are inert meanwhile. @param {() => void} onChange */
 export function mountFullView(onChange) {
   const root = document.documentElement;
   let isFull = false;
@@ -192,7 +194,7 @@ export function mountFullView(onChange) {
         return;
       }
       set(true);
-      await root.requestFullscreen?.().catch(() => undefined); // refused: it fills the window all the same
+      await root.requestFullscreen?.().catch(() => undefined); // if rejected, it fills the window
     },
   };
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** A video file as the source of a call: choosing it, its mixer, playing it. Loaded when first wanted. */
+/** A video file as the source of a call: selection, mixer, playback. Loaded on demand. */
 
 import { find, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
@@ -23,7 +23,7 @@ import { mountFileBox } from "./source-choice.js";
 /**
  * @typedef {Object} FileModeOptions
  * @property {OmniStore} store
- * @property {(url: string | null) => void} onFile another file is shown, or none
+ * @property {(url: string | null) => void} onFile the file changed; null: none
  * @property {() => MicrophoneOptions} microphone
  */
 
@@ -76,16 +76,16 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
   };
 }
 
-// A video file in place of the camera: choose it, which sound goes with it, silence around it.
+// Selection of the file, its audio and padding.
 
 const SOUNDS = Object.freeze({ file: "film", microphone: "mic", both: "plus" });
 const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
 
 /**
- * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
+ * Its inputs carry `data-setting` and have to be bound afterwards.
  * @param {HTMLElement} el
  * @param {{store: OmniStore, video: HTMLVideoElement, onFile: (file: VideoFile | null) => void, mixer: HTMLElement, progress: HTMLProgressElement}} options
- *   `mixer` is of use only with a file; `progress` shows how far one has played
+ *   `mixer` is shown only with a file; `progress` shows the playback position
  * @returns {{file: () => VideoFile | null, show: () => Promise<void>, askForFile: () => void, follow: (source: EventTarget | null) => void}}
  */
 function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
@@ -156,7 +156,7 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
       draw();
       box.focus();
     },
-    /** Show how far a source has played; null when none does. */
+    /** Shows the playback position of a source; null: none. */
     follow(source) {
       progress.hidden = source === null;
       progress.value = 0;
@@ -169,7 +169,7 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   };
 }
 
-// The mixer of a video file: how loud file and voice reach the model, measured, trimmed, tried out.
+// The mixer: loudness of file and voice, with measurement, trim and preview.
 
 const FLOOR_DB = -60;
 /** @typedef {"file" | "microphone" | "mix"} MeterName */
@@ -179,7 +179,7 @@ const FLOOR_DB = -60;
  * @property {OmniStore} store
  * @property {() => VideoFile | null} file
  * @property {() => MicrophoneOptions} microphone
- * @property {() => MixLevels | null} callLevels levels of the call's own mixer, null while there is none
+ * @property {() => MixLevels | null} callLevels levels of the running call's mixer, else null
  */
 
 /** @param {MeterName} name @param {boolean} isShown */
@@ -197,7 +197,7 @@ const meterRow = (name, isShown) =>
     ><span class="meter-value small number soft" aria-hidden="true"></span>
   </div>`;
 
-/** It moves with each frame, so it is changed in place. @param {HTMLElement} row @param {number} levelDb */
+/** Updated in place, since it changes with each frame. @param {HTMLElement} row @param {number} levelDb */
 function showLevel(row, levelDb) {
   const track = find(row, ".meter-track", HTMLElement);
   find(row, ".meter-bar", HTMLElement).style.setProperty("--level", String(1 - levelDb / FLOOR_DB));
@@ -214,7 +214,7 @@ export const slider = (setting, isShown) =>
     <input type="range" id="slider-${setting}" data-setting=${setting} />
   </div>`;
 
-/** Bind the settings on a root around it afterwards. @param {HTMLDetailsElement} el @param {MixerPanelOptions} options */
+/** Its settings have to be bound afterwards. @param {HTMLDetailsElement} el @param {MixerPanelOptions} options */
 function mountMixerPanel(el, options) {
   const { store, file } = options;
   let microphoneLufs = -Infinity;
@@ -257,7 +257,7 @@ function mountMixerPanel(el, options) {
   const draw = mountView(el, () => {
     const sound = store.get("file_sound");
     const [hasFile, hasVoice] = [sound !== "microphone", sound !== "file"];
-    const isIdle = options.callLevels() === null; // not while the model listens
+    const isIdle = options.callLevels() === null; // not during a call
     el.dataset.doing = doing;
     return html`<summary>${icon("settings")}<span>${t("omni.mixer")}</span></summary>
       <div class="stack-tight">
@@ -292,7 +292,7 @@ function mountMixerPanel(el, options) {
         sound: file()?.sound ?? null,
         microphone: options.microphone(),
       });
-      if (doing !== what) return void opened.close(); // a call began meanwhile
+      if (doing !== what) return void opened.close(); // a call has started meanwhile
       bench = opened;
       follow();
       await run(opened);

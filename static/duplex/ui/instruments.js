@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * The last 60 units as columns: stages stacked in ms against the budget, memory, sound ahead, gaps.
+ * The last 60 units as columns: stages stacked in ms against the budget, context, buffered audio, gaps.
  *
- * Drawn by hand: a chart library has no stacked columns with a mark per column, would redraw all its
- * axes each second, and this picture has to work where no library is installed.
+ * Drawn on a canvas: chart libraries have no stacked columns with a mark per column, redraw all axes
+ * each second, and may not be installed.
  */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
@@ -20,11 +20,11 @@ import { columnLeft, columnWidth, describe, duplexMetrics, stepAt, stepByKey } f
 /** @import { UnitColumn } from "../lib/call-figures.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SessionState } from "../lib/session-state.js" */
-/** @import { LiveViewOptions } from "./live-view.js" */
+/** @import { MetricsOptions } from "./live-view.js" */
 
-/** Strength of each stage's colour, from the ground up. */
+/** Opacity of each stage's colour, from bottom to top. */
 const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
-const MARK_ROOM_PX = 18; // below the columns: one sign each
+const MARK_ROOM_PX = 18; // below the columns: one mark each
 const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
 
 /** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
@@ -33,7 +33,7 @@ function mountUnitTimeline(el) {
   let columns = [];
   /** @type {SessionState | null} */
   let latest = null;
-  /** Step that was picked; null shows the last unit. @type {number | null} */
+  /** Selected step; null: the last unit. @type {number | null} */
   let picked = null;
   let chunkMs = 1_000;
 
@@ -211,7 +211,7 @@ function paintBudget({ ctx, width, colours, chunkMs }, y) {
   ctx.fillText(t("viewer.ms", { n: formatNumber(chunkMs) }), 0, y - 4);
 }
 
-/** Memory in use, and sound queued ahead. @param {Scene} scene @param {number} columnPx @param {number} groundY */
+/** Lines of context in use and buffered audio. @param {Scene} scene @param {number} columnPx @param {number} groundY */
 function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
   const at = (/** @type {number} */ index, /** @type {number} */ share) => {
     const x = columnLeft(index, columns.length, width) + columnPx / 2;
@@ -239,12 +239,12 @@ function line(ctx, points) {
   ctx.stroke();
 }
 
-// The instruments of a live call below its stage: levels, timeline of units, figures.
+// Live metrics below the stage: levels, timeline of units, figures.
 
 const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;
 
-/** @param {DuplexCall} call @param {LiveViewOptions} options @returns {{update: () => void}} */
+/** @param {DuplexCall} call @param {MetricsOptions} options @returns {{update: () => void}} */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
   const input = mountLevelMeter(byId("input-meter", HTMLElement), {

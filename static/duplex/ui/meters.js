@@ -1,5 +1,5 @@
 // @ts-check
-/** Levels of a call: bars that run to the left in the colour of what they were, and meters. */
+/** Levels and metrics of a call: scrolling bars, meters, lists of values. */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 import { find, setText } from "../../shared/dom.js";
@@ -16,7 +16,7 @@ import { LevelHistory } from "../lib/call-figures.js";
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
 
 const TICK_MS = 50;
-const KEPT = 1_200; // a minute, wider than any screen shows
+const KEPT = 1_200; // a minute, more than any screen shows
 const GAP_PX = 2;
 const LEAST_PX = 2;
 const CLOSED_ALPHA = 0.4;
@@ -53,7 +53,7 @@ function runningBars(canvas, barPx) {
   };
 }
 
-/** What was heard and what was said. @param {HTMLElement} el @param {{levels: Levels, isLive: () => boolean}} source */
+/** Levels of user and model. @param {HTMLElement} el @param {{levels: Levels, isLive: () => boolean}} source */
 export function mountLevelBars(el, { levels, isLive }) {
   mountView(el, () => html`<canvas class="level-bars" role="img" aria-label=${t("omni.levels")}></canvas>`);
   const bars = runningBars(find(el, "canvas", HTMLCanvasElement), 3);
@@ -101,23 +101,23 @@ function kindOf({ activity, isMicMuted }) {
   return activity === "hearing" ? "speech" : "quiet";
 }
 
-// A level as a bar that falls slower than it rises, with the peak held for a moment.
+// A level meter with slow decay and peak hold.
 
 const FALL_PER_FRAME = 0.02;
 const PEAK_HOLD_MS = 1_200;
-/** Screen readers need the value now and then only. */
+/** How often the value changes for screen readers. */
 const ANNOUNCED_EVERY_MS = 1_000;
 
 /**
  * @param {HTMLElement} el
  * @param {{labelKey: string, iconName: string, kind: "listen" | "speak"}} look
- * @returns {{update: (rms: number, nowMs: number) => boolean}} `update` is called in each frame; true while
- *   the bar still moves
+ * @returns {{update: (rms: number, nowMs: number) => boolean}} `update` is called in each frame and returns
+ *   whether the bar is still moving
  */
 export function mountLevelMeter(el, { labelKey, iconName, kind }) {
   el.classList.add("meter");
   el.dataset.kind = kind;
-  // What moves with each frame is changed in place.
+  // Parts that change with each frame are updated in place.
   mountView(
     el,
     () =>
@@ -156,8 +156,7 @@ export function mountLevelMeter(el, { labelKey, iconName, kind }) {
   };
 }
 
-// The figures of a call as a list: each with its value and, where there are limits, how good it is in colour, shape
-// and word.
+// List of metrics, with grades shown by colour, shape and text.
 
 /** Rows of a `dl`. @param {readonly Metric[]} metrics */
 export const metricRows = (metrics) =>

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Everything around the picture of a video call that only shows: subtitles, last lines, level bars,
- * what was sent, recordings. The page brings the elements by their ids (see omni.html).
+ * Displays around the picture of a video call: subtitles, last turns, level bars, sent pictures,
+ * recordings. It looks its elements up by id (see omni.html).
  */
 
 import { byId, find, on } from "../../shared/dom.js";
@@ -21,7 +21,7 @@ import { mountLevelBars } from "./meters.js";
 /** @import { UserTurn } from "../lib/user-turns.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
-// The lengths of answers that have a name, beside the slider of the length penalty.
+// Named presets of the length penalty.
 
 const LENGTHS = Object.freeze({ concise: 1.05, balanced: 1.1, verbose: 1.2 });
 const DIGITS = 2;
@@ -89,20 +89,20 @@ export function mountPictureView(call, { store, video, pictures }) {
   };
 }
 
-// What the model says, over the picture: subtitles, and in fullscreen the last lines of both.
+// Text over the picture: subtitles, and the last turns in fullscreen.
 
 const TICK_MS = 500;
 const MS_PER_S = 1_000;
 const LINES_SHOWN = 12;
 
 /**
- * The conversation itself stands beside the picture, so readers skip these.
+ * Hidden from screen readers, since the conversation is next to the picture.
  * @param {HTMLElement} el
  * @param {{turns: () => readonly TranscriptTurn[], look: () => SubtitleLook}} source
  */
 function mountSubtitles(el, { turns, look }) {
   el.setAttribute("aria-hidden", "true");
-  const box = el.parentElement ?? el; // the last lines in fullscreen stand above the subtitles
+  const box = el.parentElement ?? el; // in fullscreen the last turns are above the subtitles
   const text = () => subtitleAt(turns(), performance.now());
   const draw = mountView(el, () => {
     const { isOn, heightPercent, bottomPercent, topPercent } = look();
@@ -113,7 +113,7 @@ function mountSubtitles(el, { turns, look }) {
     box.style.setProperty("--subtitle-top", String(topPercent / 100));
     return html`<p class="subtitle-words" .textContent=${now}></p>`;
   });
-  setInterval(draw, TICK_MS); // they go away by themselves
+  setInterval(draw, TICK_MS); // they disappear after a while
   return { update: draw, text };
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * What a video call leaves behind: recordings of this browser, replay and link of the server's. Loaded when a call begins.
- * The page brings the elements by their ids (see omni.html).
+ * Recordings of a video call: the browser's files, replay and link of the server's. Loaded when a call starts.
+ * It looks its elements up by id (see omni.html).
  */
 
 import { byId, find, on, setText } from "../../shared/dom.js";
@@ -51,7 +51,7 @@ export function mountRecordings(call, options) {
   return { openSettings: () => dialog.showModal() };
 }
 
-// Records picture and sound of a call in the browser, and offers the files.
+// Records video and audio of a call in the browser and offers the files.
 
 /** @typedef {SettingsStore<typeof RECORD_FIELDS>} RecordStore */
 /** @typedef {{name: string, url: string, blob: Blob}} RecordedFile */
@@ -66,15 +66,15 @@ const RECORD_FIELDS = Object.freeze({
 
 /**
  * @typedef {Object} RecordingOptions
- * @property {HTMLButtonElement} button begins and ends a recording
+ * @property {HTMLButtonElement} button starts and stops a recording
  * @property {HTMLVideoElement} video
  * @property {RecordStore} store
- * @property {() => boolean} isAutomatic record each call from its beginning
+ * @property {() => boolean} isAutomatic record each call from its start
  * @property {() => SubtitleLook} look
- * @property {() => string} subtitle what is said now
+ * @property {() => string} subtitle current subtitle
  */
 
-/** @param {HTMLElement} el where the files are offered @param {DuplexCall} call @param {RecordingOptions} options */
+/** @param {HTMLElement} el list of the files @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */
   let recorder = null;
@@ -126,7 +126,7 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
     if (format === null) await stop("omni.record_impossible");
     draw();
   };
-  /** @param {string} [reasonKey] why it ended by itself */
+  /** @param {string} [reasonKey] why it stopped by itself */
   const stop = async (reasonKey) => {
     const [ending, endingBus] = [recorder, bus];
     [recorder, bus] = [null, null];
@@ -171,7 +171,7 @@ function fileRow({ name, url, blob }, remove) {
   </p>`;
 }
 
-/** How recordings are made: format, quality, subtitles. @param {HTMLDialogElement} dialog @param {RecordStore} store */
+/** Recording settings: format, quality, subtitles. @param {HTMLDialogElement} dialog @param {RecordStore} store */
 function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
   const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);

@@ -1,10 +1,10 @@
 // @ts-check
-/** Where the user's sound comes from: the microphone, a file, or both. */
+/** Choice of the user's audio source: microphone, file, or both. */
 
 import { find, on } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t } from "../../shared/texts.js";
-import { html, icon, mountView } from "../../shared/lit.js";
+import { fileButton, html, mountView } from "../../shared/lit.js";
 import { rms } from "../../shared/pcm.js";
 import { radioPills } from "../../shared/settings-form.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
@@ -30,7 +30,7 @@ export const SOURCE_FIELDS = Object.freeze({
 
 /** @typedef {{get: (name: keyof typeof SOURCE_FIELDS) => unknown, set: (name: "source", value: string) => void} & EventTarget} SourceStore */
 
-/** Bind the settings on a root around it afterwards. @param {HTMLElement} el @param {SourceStore} store */
+/** Its settings have to be bound afterwards. @param {HTMLElement} el @param {SourceStore} store */
 export function mountSourceChoice(el, store) {
   /** @type {{name: string, sound: AudioBuffer} | null} */
   let chosen = null;
@@ -104,16 +104,16 @@ function levelsOf(sound) {
   return levels;
 }
 
-// A box to choose or drop a file in place of a device: what it is, what is wrong with it, and silence around it.
+// File box: choose or drop a file; shows its description, problems and padding.
 
 /**
  * @typedef {Object} FileBoxLook
  * @property {boolean} isShown
- * @property {string} choose words of the button
+ * @property {string} choose label of the button
  * @property {string} about
  * @property {string} problem "" if there is none
- * @property {unknown} [picture] of the file
- * @property {unknown} [sounds] which sound is taken
+ * @property {unknown} [picture] waveform of the file
+ * @property {unknown} [sounds] choice of its audio
  * @property {unknown} [more]
  *
  * @typedef {{draw: () => void, focus: () => void}} FileBox
@@ -124,30 +124,17 @@ const paddingField = (id, setting, labelKey) =>
   html`<div class="field"><label for=${id}>${t(labelKey)}</label><input type="number" id=${id} data-setting=${setting} /></div>`;
 
 /**
- * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
+ * Its inputs carry `data-setting` and have to be bound afterwards.
  * @param {HTMLElement} el
  * @param {{accept: string, take: (file: File) => void, look: () => FileBoxLook}} options
  */
 export function mountFileBox(el, { accept, take, look }) {
-  /** @param {{target: HTMLInputElement}} event */
-  const onFile = ({ target }) => {
-    const [file] = target.files ?? [];
-    if (file) take(file);
-    target.value = ""; // the same file may be chosen again
-  };
   el.classList.add("file-box");
   const draw = mountView(el, () => {
     const { isShown, choose, about, problem, picture, sounds, more } = look();
     el.hidden = !isShown;
     return html`<div class="row">
-        <button
-          type="button"
-          class="button"
-          data-action="choose-file"
-          @click=${() => find(el, "[type=file]", HTMLElement).click()}
-        >
-          ${icon("upload")}${choose}</button
-        ><input type="file" accept=${accept} hidden tabindex="-1" @change=${onFile} />
+        ${fileButton(choose, take, { accept, sign: "upload", action: "choose-file" })}
         <p class="small" role="status">${about}</p>
       </div>
       ${picture}

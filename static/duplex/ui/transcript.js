@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * The conversation of a full-duplex call. The model's words grow as they come. Of the user's each turn tells how long it
- * was and shows a small waveform; its words follow where the call has captions.
+ * The conversation of a call. The model's text grows as it arrives. A user's turn shows its duration, a waveform, and
+ * text where it is known.
  */
 
 import { formatClock, formatNumber } from "../../shared/formats.js";
@@ -30,7 +30,7 @@ export function mountTranscript(el) {
   const row = ({ user, model }) => {
     const { startedAtMs } = latest;
     if (model) return guard([model, startedAtMs, getLang()], () => modelTurn(model, startedAtMs));
-    // A turn with words is put together anew each time.
+    // A turn with captions is a new object each time.
     const { bars, text, isOpen, lengthMs } = user;
     return guard([bars, text, isOpen, lengthMs, startedAtMs, getLang()], () => userTurn(user, startedAtMs));
   };

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { STATE_COLOURS, controlsFor, callStateOf } from "../../../static/duplex/lib/call-state.js";
+import { STATE_COLOURS, callStateOf, controlsFor, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
@@ -40,6 +40,7 @@ test("only what makes sense can be pressed", () => {
   assert.deepEqual(controlsFor(state({ phase: "idle" })), {
     canStart: true,
     canStop: false,
+    isStopShown: false,
     canResume: false,
     canInterrupt: false,
     isTalk: false,
@@ -53,4 +54,25 @@ test("only what makes sense can be pressed", () => {
   assert.ok(paused.canResume && paused.isTalk);
   assert.equal(controlsFor(state({ phase: "stopping" })).canStop, false);
   assert.ok(controlsFor(state({ phase: "ended" })).canStart);
+  const starting = controlsFor(state({ phase: "ended" }), true);
+  assert.deepEqual([starting.canStart, starting.canStop, starting.isStopShown], [false, true, true]);
+});
+
+test("while an answer is held back the model counts as listening", () => {
+  assert.equal(callStateOf(state({ phase: "running", activity: "speaking" }), true), "listening");
+  assert.equal(callStateOf(state({ phase: "running", activity: "thinking" }), true), "thinking");
+});
+
+test("a kind of warning is shown now and then only, and others not at all", () => {
+  /** @type {string[]} */
+  const shown = [];
+  let nowMs = 0;
+  const warn = throttledWarnings(
+    (code) => void shown.push(code),
+    () => nowMs,
+  );
+  for (const code of ["late_chunk", "late_chunk", "bad_frame", "of_no_interest"]) warn({ code });
+  nowMs = 20_000;
+  warn({ code: "late_chunk" });
+  assert.deepEqual(shown, ["late_chunk", "bad_frame", "late_chunk"]);
 });

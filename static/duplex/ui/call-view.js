@@ -1,0 +1,156 @@
+// @ts-check
+/** View common to all calls: stage, buttons, queue, problems, tab. It looks its elements up by id. */
+
+import { byId, on } from "../../shared/dom.js";
+import { onLangChange, t } from "../../shared/texts.js";
+import { claimTab, tabStateOf } from "../../shared/tab-state.js";
+import { mountNotice, toastProblem } from "../../shared/notice.js";
+import { STATE_ICONS, callStateOf, controlsFor, hintOf, pauseHint, stopKey, throttledWarnings } from "../lib/call-state.js";
+import { runningMs } from "../lib/session-state.js";
+import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame } from "./call-frame.js";
+import { mountQueueBanner } from "./call-notes.js";
+
+/** @import { NoticeAction } from "../../shared/notice.js" */
+/** @import { QueuePlace } from "../../shared/server-messages.js" */
+/** @import { LiveProblem, NextStep } from "../lib/call-state.js" */
+/** @import { DuplexCall, HalfCall } from "../lib/call-kinds.js" */
+/** @import { CallButton } from "./call-frame.js" */
+
+/** @typedef {DuplexCall | HalfCall} AnyCall */
+
+/**
+ * @typedef {Object} CallViewOptions
+ * @property {() => Promise<unknown>} start the visitor pressed the button
+ * @property {() => CallButton[]} moreButtons between mute and end
+ * @property {() => void} draw redraws the rest of the page
+ * @property {string} [startKey] label of the start button
+ * @property {() => void} [openCamera] retries a failed camera
+ * @property {() => void} [useFile]
+ */
+
+/** @param {AnyCall} call @param {CallViewOptions} options */
+export function mountCallView(call, { start, moreButtons, draw, startKey = "live.start", ...steps }) {
+  const queue = mountQueueBanner(byId("queue", HTMLElement));
+  const begin = () => {
+    queue.unlock();
+    return start();
+  };
+  const notice = mountProblemNotice(byId("notice", HTMLElement), call, { ...steps, restart: begin });
+  const stage = byId("stage", HTMLElement);
+  const drawStage = mountStageFrame(stage, {
+    levels: () => call.levels(),
+    lengthMs: () => (call.state.preparedAtMs ? runningMs(call.state, performance.now()) : null),
+    look: () => stageOf(call),
+  });
+  const drawControls = mountCallControls(byId("controls", HTMLElement), "live.controls", () => {
+    const { state, devices } = call;
+    const { isMuted, canMute, isStarting } = devices;
+    const can = controlsFor(state, isStarting);
+    return [
+      {
+        ...{ action: "start", style: START_STYLE, isShown: can.canStart, sign: "mic", run: begin },
+        label: t(state.phase === "ended" ? "live.start_again" : startKey),
+      },
+      {
+        ...{ action: "mute", isShown: can.isTalk && canMute, sign: isMuted ? "mic-off" : "mic", isPressed: isMuted },
+        ...{ label: t("live.mute"), run: () => call.setMuted(!call.devices.isMuted) },
+      },
+      ...moreButtons(),
+      {
+        ...{ action: "stop", style: STOP_STYLE, isShown: can.isStopShown, isOff: !can.canStop },
+        ...{ sign: state.preparedAtMs === null ? "close" : "stop", label: t(stopKey(state)), run: () => call.stop() },
+      },
+    ];
+  });
+  const tab = claimTab();
+  onLangChange(() => tab.setTitle(document.title)); // the page has just set its own title
+  on(window, "pagehide", () => tab.restore());
+
+  /** @type {QueuePlace | null} */
+  let shownPlace = null;
+  const update = () => {
+    const { phase, queue: place } = call.state;
+    drawStage();
+    drawControls();
+    if (place !== shownPlace) queue.update((shownPlace = place));
+    tab.show(tabStateOf(call.state), place ? `(${place.position}) ` : undefined);
+    document.documentElement.dataset.call = call.devices.isStarting ? "connecting" : phase;
+    draw();
+  };
+  listen(call, { update, stage, queue });
+  return { notice, start: begin, update };
+}
+
+/**
+ * @param {AnyCall} anyCall
+ * @param {{update: () => void, stage: HTMLElement, queue: ReturnType<typeof mountQueueBanner>}} view
+ */
+function listen(anyCall, { update, stage, queue }) {
+  const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
+  call.on("state", update);
+  call.on("devices", ({ isStarting }) => {
+    update();
+    if (isStarting) stage.scrollIntoView({ block: "nearest" });
+  });
+  call.on("assigned", () => queue.playTurn());
+  call.on("prepared", () => queue.playReady());
+  call.on("warning", throttledWarnings(toastProblem));
+}
+
+/** @param {AnyCall} call */
+function stageOf({ state, devices }) {
+  const callState = devices.isStarting ? "connecting" : callStateOf(state, devices.isHeld);
+  const isBroken = callState === "ended" && state.end?.isByUser === false;
+  const isHalf = "isMicMuted" in state;
+  const isMuted = isHalf ? state.isMicMuted : devices.isMuted;
+  const hint = isBroken ? t("live.hint.broken") : hintOf(callState, { isMuted, canMute: devices.canMute, isHalf });
+  return {
+    callState,
+    sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_ICONS[callState],
+    word: t(`live.state.${callState}`),
+    hint: (isHalf ? null : pauseHint(state)) ?? hint,
+  };
+}
+
+// Shows a problem of a call, with buttons for the next steps.
+
+/**
+ * @param {HTMLElement} el
+ * @param {AnyCall} anyCall
+ * @param {{restart: () => void, openCamera?: () => void, useFile?: () => void}} options
+ */
+function mountProblemNotice(el, anyCall, { restart, openCamera, useFile }) {
+  const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
+  const notice = mountNotice(el);
+  /** @type {LiveProblem | null} */
+  let shown = null;
+  /** @type {Record<NextStep, NoticeAction>} */
+  const actions = {
+    restart: { label: () => t("live.start_again"), run: restart },
+    retry: { label: () => t("common.retry"), run: restart },
+    reconnect: { label: () => t("live.reconnect"), run: () => void call.reopenSource() },
+    home: { label: () => t("live.to_home"), href: "/" },
+    check: { label: () => t("nav.check"), href: "/check" },
+    camera: { label: () => t("omni.camera_again"), run: () => openCamera?.() },
+    file: { label: () => t("omni.use_file"), run: () => useFile?.() },
+    voice: { label: () => t("app.audio_duplex.title"), href: "/audio_duplex" },
+  };
+  const clear = () => {
+    shown = null;
+    notice.clear();
+  };
+  /** @param {LiveProblem} problem */
+  const show = (problem) => {
+    if (shown?.kind === "bad" && problem.kind !== "bad") return; // the more severe one stays
+    shown = problem;
+    notice.show(problem, { kind: problem.kind, actions: problem.steps.map((step) => actions[step]) });
+  };
+  call.on("problem", show);
+  call.on("solved", ({ code }) => {
+    if (shown?.code === code) clear();
+  });
+  call.on("devices", ({ isStarting }) => {
+    if (isStarting) clear();
+  });
+  return { show, clear };
+}

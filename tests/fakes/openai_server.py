@@ -87,7 +87,8 @@ class RealStage(Stage):
     def __init__(self, folder: Path) -> None:
         # On a busy machine the worker admits fewer sessions; clients then wait instead of failing.
         wait = {"max_wait_s": MAX_WAIT_S}
-        settings = settings_for(folder, recording={"enabled": False}, openai=wait)
+        service = {"worker_slots": SLOTS}
+        settings = settings_for(folder, recording={"enabled": False}, openai=wait, service=service)
         super().__init__(settings, 1, HURRY)
         app = create_app(settings, lambda: CallingBackend(TIMES))
         self.workers[0].app = app  # type: ignore[assignment]

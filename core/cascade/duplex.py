@@ -382,4 +382,7 @@ class _CallState:
     def is_echo(self, text: str) -> bool:
         """Return whether the user's turn began during the model's speech and repeats it."""
         is_during = self.turn.began_s < self._speaks_until_s + ECHO_TAIL_S
-        return is_during and is_echo(text, self.spoken_words)
+        words = words_of(text)
+        if self.turn.silence_s < SHORT_PAUSE_S and len(words) > 2:
+            del words[-1]  # cut off by the end of the unit, so often misheard
+        return is_during and is_echo(" ".join(words), self.spoken_words)

@@ -92,6 +92,8 @@ def test_noise_begins_no_turn() -> None:
         ("No, I mean the one of Spain.", False),
         ("Uh-huh, right.", True),
         ("It is Paris", True),
+        ("It is pair ish", True),
+        ("It was perhaps parent", False),
         ("", True),
     ],
 )

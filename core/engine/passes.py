@@ -191,6 +191,8 @@ def run_pass(
         pending[0].answer(*_answers(executor, [request]))  # a lone request needs no plan
         return
     waiting = {task: found for task in pending if (found := _measured(task)) is not None}
+    if not waiting:
+        return
     has_run = False
     for kind in KINDS:
         if batch := next_batch(kind, list(waiting.values()), now_s()):

@@ -20,7 +20,8 @@ from worker import create_app
 
 FILES_MAX = 41
 NAMES_MAX = 9
-"""As measured; they may only fall."""
+"""As measured; they may only fall. One file is the session's threads, on which the log-mel is
+computed, so that the engine's thread is not busy with it while the card is idle."""
 
 UNITS = 12
 PACKAGES = tuple(str(ROOT / name) for name in ("core", "MiniCPMO45", "worker.py"))

@@ -39,12 +39,12 @@ def http_types() -> str:
 
 
 def _declaration(name: str, schema: Schema) -> str:
-    comment = f"  /** {' '.join(schema.get('description', name).split())} */\n"
+    comment = f"  /** {_one_line(schema) or name} */\n"
     if "properties" not in schema:
         return f"{comment}  type {name} = {type_text(schema)};\n"
     # An answer is always whole, also where the document names a default.
     fields = "".join(
-        f"    {name}: {type_text(field)}; // {field.get('description', '')}".rstrip(" /") + "\n"
+        f"    {name}: {type_text(field)}; // {_one_line(field)}".rstrip(" /") + "\n"
         for name, field in schema["properties"].items()
     )
     return f"{comment}  type {name} = {{\n{fields}  }};\n"
@@ -58,6 +58,10 @@ def _answers(paths: Mapping[str, Schema]) -> Iterator[tuple[str, str, Schema]]:
             schema = content.get("application/json", {}).get("schema")
             if schema and not path.startswith(OPENAI_PREFIX):
                 yield method, path, schema
+
+
+def _one_line(schema: Schema) -> str:
+    return " ".join(schema.get("description", "").split())
 
 
 def _collect(schema: object, schemas: Mapping[str, Schema], used: dict[str, Schema]) -> None:

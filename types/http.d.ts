@@ -386,10 +386,8 @@ declare namespace Http {
     session_retention_days: number; // Days that recordings are kept; -1: forever.
     max_storage_gb: number; // Total size, GB, beyond which the oldest recordings are deleted; -1: unlimited.
     min_free_gb: number; // Nothing is recorded while less disk space than this is free, GB.
-    store: string; // Object store for finished recordings: s3://BUCKET/PREFIX, gs://, az:// or file://; empty:
-they stay in data_dir.
-    direct: boolean; // Redirect media requests to signed URLs of the store (s3, gs, az), valid for an hour; the
-store's CORS rules must allow the pages.
+    store: string; // Object store for finished recordings: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay in data_dir.
+    direct: boolean; // Redirect media requests to signed URLs of the store (s3, gs, az), valid for an hour; the store's CORS rules must allow the pages.
     keep_local_h: number; // Hours that a worker keeps its copy of an uploaded recording.
     checkpoint_upload_s: number; // Interval for uploading the recording of a running session, s; 0: only when it has ended.
   };

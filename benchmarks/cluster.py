@@ -210,12 +210,14 @@ def measure_scaling(made: Machines) -> None:
     cluster, started = Cluster(made), 0
     for count in MACHINE_COUNTS:
         begin_s = time.monotonic()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # these machines share its cores
-            list(pool.map(lambda _: made.add(gpus=1), range(count - started)))
+        for _ in range(count - started):  # not concurrently: they share Ray's session folder
+            made.add(gpus=1)
         joined_s = time.monotonic() - begin_s
         cluster.scale(count)
         ready_s = time.monotonic() - begin_s - joined_s
-        print(f"{count - started} machines joined in {joined_s:.1f} s, seats ready {ready_s:.1f} s")
+        print(
+            f"{count - started} more joined in {joined_s:.1f} s, seats ready {ready_s:.1f} s later"
+        )
         started = count
         sessions = asyncio.run(run_load(cluster.url, count * SLOTS + 1, LOAD_S + 2 * count))
         print(f"{count} machines: {summary(sessions)}")

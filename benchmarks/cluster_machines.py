@@ -7,6 +7,7 @@ that made it; `ray stop` is not used, since it kills processes by name.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 
 from launcher.ray_variables import machine_variables
 
@@ -86,7 +86,6 @@ class Machines:
     folder: Path
     bridge: str
     all: list[Machine] = field(default_factory=list)
-    _lock: Lock = field(default_factory=Lock)
 
     @property
     def front(self) -> Machine:
@@ -104,14 +103,13 @@ class Machines:
         }
 
     def add(self, gpus: int = 0, *, is_front: bool | None = None) -> Machine:
-        """Start another machine; by default only the head may run the gateway. Thread-safe."""
-        with self._lock:
-            number = len(self.all)
-            machine = Machine(f"m{number}", LOCAL, gpus=gpus)
-            machine.is_front = number == 0 if is_front is None else is_front
-            if self.bridge:
-                _namespace(machine, self.bridge, number)
-            self.all.append(machine)
+        """Start another machine; by default only the head may run the gateway."""
+        number = len(self.all)
+        machine = Machine(f"m{number}", LOCAL, gpus=gpus)
+        machine.is_front = number == 0 if is_front is None else is_front
+        if self.bridge:
+            _namespace(machine, self.bridge, number)
+        self.all.append(machine)
         self.restart(machine)
         return machine
 
@@ -196,7 +194,7 @@ def machines(folder: Path) -> Iterator[Machines]:
     with ExitStack() as stack:
         bridge = ""
         if may_have_namespaces():
-            bridge = f"mlb{os.getpid() % 10_000}"
+            bridge = f"ml{secrets.token_hex(3)}"  # the kernel removes earlier ones with a delay
             _ip("link", "add", bridge, "type", "bridge")
             stack.callback(_ip, "link", "del", bridge)
             _ip("addr", "add", f"{_subnet()}.254/24", "dev", bridge)

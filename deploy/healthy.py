@@ -1,6 +1,6 @@
-"""Ends with 0 if the program of this container serves: `python deploy/healthy.py PORT`.
+"""Health check of a container: `python deploy/healthy.py PORT` exits with 0 if its program serves.
 
-A worker serves when its model is loaded. Standard library only.
+A worker serves once its model is loaded. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ LIMIT_S = 4
 
 
 def is_healthy(port: int) -> bool:
-    """Ask over TLS, else without: whichever the program is configured to serve."""
-    context = ssl._create_unverified_context()  # of this machine's own loopback
+    """Query `/health` over TLS, and without it if that fails."""
+    context = ssl._create_unverified_context()  # loopback only
     for connection in (
         http.client.HTTPSConnection("localhost", port, timeout=LIMIT_S, context=context),
         http.client.HTTPConnection("localhost", port, timeout=LIMIT_S),
     ):
         try:
             connection.request("GET", "/health")
-            answer = connection.getresponse()
-            told = json.loads(answer.read())
+            response = connection.getresponse()
+            health = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError):
             continue
         finally:
             connection.close()
-        return answer.status == http.client.OK and told.get("model_loaded", True) is True
+        return response.status == http.client.OK and health.get("model_loaded", True) is True
     return False
 
 

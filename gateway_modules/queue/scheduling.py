@@ -115,7 +115,7 @@ class Forecast:
     """Simulates the queue: each request takes the slot that becomes free first."""
 
     def __init__(self, free_at_s: Iterable[float], least_s: float = 0.0) -> None:
-        """`free_at_s` are the times until slots become free; nobody waits less than `least_s`."""
+        """`free_at_s` are the times until slots become free; `least_s` is the shortest wait."""
         self._free_at_s = list(free_at_s)
         self._least_s = least_s
         heapq.heapify(self._free_at_s)
@@ -149,7 +149,7 @@ class Estimates:
     """Estimated wait of each ticket, refreshed at most four times a second.
 
     A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
-    in between is added behind the others.
+    in between is appended.
 
     Attributes:
         held_until_s: Nothing is assigned before this Unix time.
@@ -185,7 +185,7 @@ class Estimates:
             ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
 
     def add(self, ticket: Waiting, now_s: float) -> None:
-        """Estimate the wait of a ticket behind all others; only while `is_fresh`."""
+        """Estimate the wait of the last ticket; only while `is_fresh`."""
         wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
         ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)
 

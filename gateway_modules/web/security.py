@@ -123,7 +123,7 @@ class AccessPolicy:
     def limited_client(self, connection: HTTPConnection) -> str:
         """Return the client whose quota a request uses; "" for this machine, which has none.
 
-        The headers of a local proxy are believed even where it is not configured as trusted: here
+        The headers of a local proxy are used even if it is not configured as trusted: here
         they can only impose limits.
         """
         address = self.client_address(connection)
@@ -179,8 +179,8 @@ class AccessPolicy:
     def check_token(self, shown: str | None, address: str) -> None:
         """Raises UnauthorizedError, or RateLimitedError after too many wrong tokens of an address.
 
-        The right token is always accepted: nobody can lock an administrator of the same address
-        out.
+        The right token is always accepted, so that a client of the same address cannot lock out
+        an administrator.
         """
         if not shown:
             raise UnauthorizedError()

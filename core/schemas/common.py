@@ -77,8 +77,10 @@ class TTSMode(StrEnum):
 
 
 def from_base64(audio: object) -> object:
-    if not isinstance(audio, str):
+    if isinstance(audio, bytes):  # from our own code
         return audio
+    if not isinstance(audio, str):
+        raise PydanticCustomError("base64", "Input should be a Base64 string")
     try:
         return b64decode(audio, validate=True)
     except ValueError as error:

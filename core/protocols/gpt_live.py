@@ -6,14 +6,24 @@ Its phases are those of the duplex machine inside. Pure: audio is passed as byte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
-from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens, DuplexPhase
+from core.protocols.duplex import DuplexPhase
+from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Close, Effect, Send, StartTimer, StopTimer
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Prefill,
+    Send,
+    ServerMessage,
+    StartTimer,
+    Step,
+    StopTimer,
+)
 from core.protocols.events import (
     ClientAway,
     Detected,
@@ -25,22 +35,7 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
-from core.protocols.gpt_live_events import (
-    APPENDED,
-    ERROR,
-    LAST,
-    MAY_END,
-    MUTED,
-    PASSED_ON,
-    PLAYING,
-    REFUSED,
-    SOUND,
-    UNITS,
-    Closing,
-    LiveEvents,
-    LiveNames,
-    passed_on,
-)
+from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
@@ -63,17 +58,6 @@ SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time
 IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
-@dataclass
-class _Session:
-    """State of the session apart from its units."""
-
-    start_id: str | None = None  # id of the client's `session.start`
-    may_record: bool = True
-    usage_due_s: float = 0.0  # when the usage is next reported
-    last_event_s: float = 0.0  # when the client last sent an event
-    closing: Closing = "close_requested"  # why the session ends
-
-
 class GptLiveMachine:
     """State machine of one `/v1/live/sessions` socket."""
 
@@ -82,10 +66,15 @@ class GptLiveMachine:
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
-        self._units = PacedSession(ids, limits, count, transcribes=live.transcribes)
+        self.may_record = True
+        self._units = PacedSession(ids, limits, count)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
-        self._session = _Session()
+        self._transcribes = live.transcribes
+        self._start_id: str | None = None  # of the client's `session.start`
+        self._usage_due_s = 0.0  # when the usage is next reported
+        self._last_event_s = 0.0  # when the client last sent an event
+        self._closing: Closing = "close_requested"  # why the session ends
 
     @property
     def phase(self) -> DuplexPhase:
@@ -100,10 +89,6 @@ class GptLiveMachine:
         return self._units.machine.status
 
     @property
-    def may_record(self) -> bool:
-        return self._session.may_record
-
-    @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
         """Events and effects of the duplex machine during the last event, for observers."""
         return tuple(self._units.seen)
@@ -111,7 +96,7 @@ class GptLiveMachine:
     def handle(self, event: Event) -> list[Effect]:
         self._units.seen.clear()
         if isinstance(event, Received):
-            self._session.last_event_s = event.at_s
+            self._last_event_s = event.at_s
         row = self.rows.get((self.phase, event.kind))
         return [] if row is None else row.action(self, event)
 
@@ -120,8 +105,8 @@ class GptLiveMachine:
     def start(self, event: Received[SessionStart]) -> list[Effect]:
         settings = event.message.session
         self._events.settings = settings
-        self._session.start_id = event.message.event_id
-        self._session.may_record = settings.store is not False
+        self._start_id = event.message.event_id
+        self.may_record = settings.store is not False
         first = duplex.Prepare(
             prefix_system_prompt=settings.instructions or "",
             ref_audio_base64=settings.audio.output.voice_sample,
@@ -134,7 +119,7 @@ class GptLiveMachine:
     def started(self, event: PrefillDone) -> list[Effect]:
         effects = self._translated(self._units.handle(event))
         self._units.begin(event.at_s)
-        self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
+        self._usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
 
     def too_early(self, event: Received[Any]) -> list[Effect]:
@@ -213,21 +198,21 @@ class GptLiveMachine:
     # --- clock ---
 
     def tick(self, event: TimerFired) -> list[Effect]:
-        session, units, at_s = self._session, self._units, event.at_s
+        units, at_s = self._units, event.at_s
         if units.sender.is_too_late(at_s):
-            return self._translated(units.fail(RateLimitedError(SLOW_READER)))
+            return self._translated(units.machine.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
             send for piece in units.due(at_s) for send in self._events.spoken(piece)
         ]
         if (fixture := units.take_played()) is not None:
             name = "output_audio.fixture.played"
             effects.append(self._events.acknowledged(name, fixture.event_id))
-        if at_s >= session.usage_due_s:
-            session.usage_due_s += USAGE_PERIOD_S
+        if at_s >= self._usage_due_s:
+            self._usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))
         effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
-        if at_s - session.last_event_s > IDLE_S and units.is_active:
-            session.closing = "expired"
+        if at_s - self._last_event_s > IDLE_S and units.is_active:
+            self._closing = "expired"
             return [*effects, *self._translated(units.handle(Received(Stop(), at_s=at_s)))]
         if units.input.is_starved(at_s):  # otherwise each append advances the units
             effects += self._translated(units.advance(at_s))
@@ -235,10 +220,10 @@ class GptLiveMachine:
 
     def wait_for_client(self, event: ClientAway) -> list[Effect]:
         """Pause while the client is away; then continue from there."""
+        self._units.is_paused = event.is_away
         if event.is_away:
-            self._units.pause()
             return [StopTimer(TimerName.PACE)]
-        self._units.resume(event.at_s)
+        self._units.begin(event.at_s)
         return self._restart_clock(event.at_s)
 
     # --- engine events ---
@@ -274,16 +259,33 @@ class GptLiveMachine:
         return [sent for effect in effects for sent in self._translation_of(effect)]
 
     def _translation_of(self, effect: Effect) -> list[Effect]:
-        if not isinstance(effect, Send):
-            return [effect]
-        events, session, received_ms = self._events, self._session, self._units.input.received_ms
-        match effect.message:
+        match effect:
+            case Prefill(duplex.Prepare() as prompt):
+                wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
+                return [Prefill(prompt.model_copy(update=wanted))]
+            case Step():
+                return [replace(effect, client_format=self._units.format)]
+            case Send(message):
+                return self._translated_message(message)
+            case _:
+                return [effect]
+
+    def _translated_message(self, message: ServerMessage) -> list[Effect]:
+        events, received_ms = self._events, self._units.input.received_ms
+        match message:
             case duplex.Prepared():
-                return [events.session("started", session.start_id), *events.notes()]
+                return [events.session("started", self._start_id), *events.notes()]
+            case duplex.ResultPart() | duplex.Result() as unit:
+                self._units.put(unit)
+                return []
+            case duplex.Interrupted():
+                return []
             case UserTranscript() as transcript:
+                if transcript.text:
+                    self._units.rebase.history.set_transcript(transcript.text)
                 return [*events.transcribed(transcript)]
             case duplex.Stopped():
-                return [events.closed(session.closing, received_ms)]
+                return [events.closed(self._closing, received_ms)]
             case duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL):
                 return [events.closed("expired", received_ms)]
             case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
@@ -292,7 +294,8 @@ class GptLiveMachine:
                 return [events.info(code.value, text)]
             case ErrorMessage() as error:
                 return [events.failed(error)]
-        return [effect]
+            case _:
+                return [Send(message)]
 
     # Any: every client event may have an id.
     def _error(
@@ -301,6 +304,48 @@ class GptLiveMachine:
         return self._events.error(code, text, param, event.message.event_id)
 
 
+def _passed_on(row: Row[duplex_rules.DuplexMachine, Effect]) -> Row[GptLiveMachine, Effect]:
+    """Return the row that passes an event on to a row of the duplex machine."""
+    phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
+    words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
+    continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
+    effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
+    return Row(phases, row.event, row.targets, effects, GptLiveMachine.pass_on)
+
+
+MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
+ERROR: Final = "Send(error)"
+SOUND: Final = (
+    "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
+    "Send(session.output_audio.fixture.played) Send(session.usage.updated) StartTimer(pace)"
+)
+UNITS: Final = (
+    "Send(info) Detect Prefill StartTimer(idle) StartTimer(frame) StopTimer(frame) Step Finalize "
+    "Prefetch"
+)
+LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Release Close"
+MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
+APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
+PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
+REFUSED: Final = (
+    "response.item.create response.create decision.create decision.item.create decision.item.delete"
+).split()
+PASSED_ON: Final = frozenset(
+    "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
+    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
+    "transcribed".split()
+)
+"""Events handled by the duplex machine alone."""
+TRANSLATIONS: Final = {
+    "Send(stopped)": "Send(session.closed)",
+    "Send(timeout)": "Send(session.closed)",
+    "Send(error)": "Send(error) Send(session.closed)",
+    "Send(warning)": "Send(info)",
+    "Send(user_transcript)": "Send(session.input_transcript.delta)",
+    "Send(result)": "",
+    "Send(result_part)": "",
+}
+"""Effects by which those of the duplex machine are replaced."""
 WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
 ACTIVE, STOPPING = (DuplexPhase.ACTIVE,), (DuplexPhase.STOPPING,)
 BEGUN: Final = (*PREPARING, *ACTIVE)
@@ -341,7 +386,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
     Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
-    *(passed_on(row, MACHINE.pass_on) for row in duplex_rules.TABLE if row.event in PASSED_ON),
+    *(_passed_on(row) for row in duplex_rules.TABLE if row.event in PASSED_ON),
     Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
     Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),

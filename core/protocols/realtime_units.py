@@ -33,7 +33,7 @@ from core.protocols.realtime_items import Content
 from core.protocols.realtime_response import Outcome, Response
 from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart, ResponseMachine
 from core.protocols.realtime_session import TurnRequest, offer_of, request_of
-from core.protocols.realtime_unit_session import RealtimeUnitSession
+from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
 from core.schemas.realtime import InputImageAppend
@@ -215,13 +215,6 @@ class UnitResponses(ResponseMachine):
 
     # --- units ---
 
-    def _begin_units(self) -> list[Effect]:
-        if self._units.has_begun:
-            return []
-        first = self._first
-        self._units.set_conversation(first, self._store)
-        return self._units.begin(first, self._state.now_s)
-
     def _refresh(self) -> None:
         """Update the prompt before a restart."""
         if self._units.rebase.is_stale:
@@ -233,7 +226,10 @@ class UnitResponses(ResponseMachine):
         if not self._is_live or self._making is not None:
             return effects
         self._refresh()
-        effects += self._begin_units()
+        if not self._units.has_begun:
+            first = self._first
+            self._units.set_conversation(first, self._store)
+            effects += self._translated(self._units.begin(first, self._state.now_s), None)
         rules = self._config.turn_detection
         may_speak = self._is_awaited or (rules is not None and rules.create_response)
         unit_effects = self._units.advance(self._state.now_s, must_listen=not may_speak)
@@ -259,6 +255,8 @@ class UnitResponses(ResponseMachine):
                 case Step(must_speak=must_speak):
                     self._state.is_forced = must_speak
                     effects.append(replace(effect, client_format=self._config.output.format))
+                case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
+                    pass  # the session has its own
                 case Send():
                     pass
                 case _:
@@ -349,7 +347,7 @@ class UnitResponses(ResponseMachine):
 
     def _waiting(self) -> list[Response]:
         """Return no responses for the turn engine while units run or generate a response."""
-        if self._units.is_busy or self._state.response is not None:
+        if self._units.machine.is_busy or self._state.response is not None:
             return []
         return super()._waiting()
 

@@ -13,15 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from core.errors import ErrorCode
-from core.protocols.effects import (
-    Detect,
-    Effect,
-    Frame,
-    Prefetch,
-    Send,
-    StartTimer,
-    StopTimer,
-)
+from core.protocols.effects import Detect, Effect, Frame, Prefetch, Send, StartTimer, StopTimer
 from core.protocols.events import MS_PER_S, StepDone, TimerName
 from core.protocols.machine import LiveLimits
 from core.schemas.duplex import AudioChunk, Result, ResultPart

@@ -93,6 +93,7 @@ class QueueingMachine:
     """
 
     rows: ClassVar[Index[Any, QueueEffect]]
+    waiting_timer: ClassVar = TimerName.QUEUE_UPDATE  # stops when a worker is assigned
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class QueueingMachine:
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
         self._phase = QueueingPhase.OPEN
-        self._held: str | None = None  # the `prepare` or `prefill` that came before the worker
+        self._held: list[RawMessage] = []  # for the worker, such as `prepare` or `prefill`
         self._is_worker_ours = False
         self._moves = 0
         self._order = order
@@ -143,24 +144,24 @@ class QueueingMachine:
 
     def begin_turn(self, event: RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
-        self._held = event.text
+        self._held = [event]
         self._moves = 0
         order, self._order = self._order, None
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
     def enqueued(self, event: Enqueued) -> list[QueueEffect]:
-        return [Send(Queued(**asdict(event.position))), self._update_timer()]
+        return [Send(Queued(**asdict(event.position))), *self._next_update()]
 
     def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**asdict(event.position))), self._update_timer()]
+        return [Send(QueueUpdate(**asdict(event.position))), *self._next_update()]
 
     def report(self, event: TimerFired) -> list[QueueEffect]:
-        return [ReportPosition(), self._update_timer()]
+        return [ReportPosition(), *self._next_update()]
 
     def hold(self, event: RawMessage) -> list[QueueEffect]:
-        if self._held is not None:
+        if self._held:
             return [warn(AlreadyPreparedError())]
-        self._held = event.text
+        self._held.append(event)
         return []
 
     def out_of_order(self, event: RawMessage) -> list[QueueEffect]:
@@ -178,7 +179,7 @@ class QueueingMachine:
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
-        return [StopTimer(TimerName.QUEUE_UPDATE), *done, ConnectWorker()]
+        return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
     def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
         """Release the worker, as the client has left."""
@@ -186,9 +187,8 @@ class QueueingMachine:
 
     def connected(self, event: WorkerConnected) -> list[QueueEffect]:
         self._phase = QueueingPhase.RELAYING
-        held: list[QueueEffect] = [] if self._held is None else [Forward(self._held)]
-        self._held = None
-        return [*held, StartRelay()]
+        held, self._held = self._held, []
+        return [*(Forward(message.text) for message in held), StartRelay()]
 
     def turn_ended(self, event: TurnEnded) -> list[QueueEffect]:
         if not self._queues_per_turn:
@@ -202,7 +202,7 @@ class QueueingMachine:
         self._moves += 1
         effects = self._release(is_clean=True)
         self._phase = QueueingPhase.WAITING
-        history = self._held if self._queues_per_turn else None
+        history = self._held[0].text if self._queues_per_turn else None
         return [*effects, Enqueue(self._request_type, history, event.order)]
 
     def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
@@ -222,7 +222,7 @@ class QueueingMachine:
     def stop(self, event: RawMessage) -> list[QueueEffect]:
         """Leave the queue: end the turn, or the session of a live protocol or chat."""
         session_id = self._session_id
-        self._held = None
+        self._held.clear()
         if self._request_type == RequestType.CHAT:
             return [Send(chat.ChatDone(stopped=True)), *self._end(Close(), is_clean=True)]
         if self._queues_per_turn:
@@ -246,10 +246,6 @@ class QueueingMachine:
     def unknown(self, event: Event) -> list[QueueEffect]:
         return [warn(UnknownTypeError())]
 
-    def ignore(self, event: Event) -> list[QueueEffect]:
-        """Drop audio that arrives before a worker is assigned."""
-        return []
-
     def leave(self, event: Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
 
@@ -259,8 +255,8 @@ class QueueingMachine:
 
     # --- helpers ---
 
-    def _update_timer(self) -> StartTimer:
-        return StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
+    def _next_update(self) -> list[QueueEffect]:
+        return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]
 
     def _release(self, *, is_clean: bool) -> list[QueueEffect]:
         if self._is_worker_ours:
@@ -280,7 +276,7 @@ class QueueingMachine:
     def _end(self, close: Close | None, *, is_clean: bool) -> list[QueueEffect]:
         effects = self._release(is_clean=is_clean)
         self._phase = QueueingPhase.CLOSED
-        self._held = None
+        self._held.clear()
         return effects if close is None else [*effects, close]
 
     def _fail(self, error: OmniError, reason: str | None = None) -> list[QueueEffect]:

@@ -5,14 +5,16 @@ Detection processes one chunk at a time; audio that arrives during a reply is dr
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from core.endpointing import SpeechStarted
-from core.errors import ContextFullError
-from core.protocols.detection_queue import DetectionQueue, HalfDuplexLimits
+from core.errors import ContextFullError, ErrorCode
 from core.protocols.effects import (
     Close,
+    Detect,
     Effect,
     Generate,
     Interrupt,
@@ -32,13 +34,16 @@ from core.protocols.events import (
     PrefillDone,
     Received,
     Segment,
+    SpeechEvent,
     TimerFired,
     TimerName,
     TurnFailed,
 )
 from core.protocols.machine import (
+    AHEAD_MAX_S,
     FAILURE,
     AudioRateLimit,
+    LiveLimits,
     LiveMachine,
     Reply,
     SessionIds,
@@ -48,6 +53,7 @@ from core.protocols.machine import (
 )
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.half_duplex import (
+    COLD_START_MS,
     AudioChunk,
     Generating,
     Prepare,
@@ -57,6 +63,8 @@ from core.schemas.half_duplex import (
     TurnDone,
     VadState,
 )
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
+from core.schemas.queue import WarningMessage
 from core.schemas.worker import WorkerStatus
 
 
@@ -69,6 +77,107 @@ class HalfDuplexPhase(StrEnum):
     GENERATING = "generating"
     STOPPING = "stopping"
     CLOSED = "closed"
+
+
+COLD_START_S: Final = COLD_START_MS / MS_PER_S
+COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+
+
+@dataclass(frozen=True)
+class HalfDuplexLimits(LiveLimits):
+    """Limits of a half-duplex session; the idle time-out comes with `prepare`.
+
+    Attributes:
+        max_session_s: longest session; 0 is unlimited.
+        prepare_timeout_s: longest time without `prepare`. Ours.
+        stop_grace_s: how long `stop` waits for a reply to end. Ours.
+        max_kv_tokens: tokens at which the session ends.
+        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
+        max_waiting_s: audio waiting for detection; beyond it the oldest is dropped. Ours: as much
+            as may arrive at once, so that a client that sends a whole file loses none of it.
+        max_waiting_chunks: the same in chunks. Ours.
+        max_waiting_segments: segments of one chunk waiting for their reply; beyond it the oldest is
+            dropped. Ours.
+    """
+
+    max_waiting_s: float = AHEAD_MAX_S
+    max_waiting_chunks: int = 512
+    max_waiting_segments: int = 4
+
+
+class DetectionQueue:
+    """Audio waiting for detection, and detected speech events waiting for a reply.
+
+    Bounded by `HalfDuplexLimits`; the oldest is dropped.
+    """
+
+    def __init__(self, limits: HalfDuplexLimits) -> None:
+        self.ready_s = 0.0  # when `prepared` was sent
+        self.speech_events: deque[SpeechEvent] = deque()
+        self._limits = limits
+        self._to_ignore_samples = COLD_START_SAMPLES
+        self._waiting: deque[bytes] = deque()
+        self._waiting_samples = 0
+        self._is_detecting = False
+        self._dropped = 0
+        self._is_warned = False
+
+    def append(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
+        """Add a chunk, without audio recorded in the first half second after `prepared`.
+
+        A chunk is assumed to arrive when its last sample was recorded. A client that sends a file
+        faster than real time loses half a second of it at most.
+        """
+        samples = len(chunk.audio_base64) // SAMPLE_BYTES
+        early_s = max(0.0, self.ready_s + COLD_START_S - (at_s - samples / INPUT_SAMPLE_RATE_HZ))
+        ignored = min(samples, self._to_ignore_samples, round(early_s * INPUT_SAMPLE_RATE_HZ))
+        self._to_ignore_samples -= ignored
+        if ignored == samples:
+            return []
+        self._waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
+        self._waiting_samples += samples - ignored
+        effects = self.detect_next()
+        limits, dropped_before = self._limits, self._dropped
+        max_samples = limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ
+        while self._waiting_samples > max_samples or len(self._waiting) > limits.max_waiting_chunks:
+            self._take_oldest()
+            self._dropped += 1
+        if self._dropped > dropped_before and not self._is_warned:
+            self._is_warned = True
+            text = f"Detection is slower than the audio: {self._dropped} chunks dropped so far."
+            effects.append(Send(WarningMessage(code=ErrorCode.LATE_CHUNK, message=text)))
+        return effects
+
+    def detect_next(self) -> list[Effect]:
+        if self._is_detecting or not self._waiting:
+            return []
+        self._is_detecting = True
+        return [Detect(self._take_oldest())]
+
+    def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
+        """Queue the speech events of a chunk.
+
+        Events after the last complete segment are dropped: detection restarts after the reply.
+        """
+        self._is_detecting = False
+        self._is_warned = False
+        segments = [i for i, found in enumerate(speech_events) if isinstance(found, Segment)]
+        if segments:
+            speech_events = speech_events[: segments[-1] + 1]
+        surplus = len(segments) - self._limits.max_waiting_segments
+        if surplus > 0:
+            speech_events = speech_events[segments[surplus - 1] + 1 :]
+        self.speech_events.extend(speech_events)
+
+    def drop_waiting_audio(self) -> None:
+        """Drop undetected audio, as the model replies now."""
+        self._waiting.clear()
+        self._waiting_samples = 0
+
+    def _take_oldest(self) -> bytes:
+        oldest = self._waiting.popleft()
+        self._waiting_samples -= len(oldest) // SAMPLE_BYTES
+        return oldest
 
 
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
@@ -86,7 +195,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
-        self._ready_s = 0.0  # when `prepared` was sent
         self._received_s = 0.0  # when audio last arrived, or playback ended
 
     @property
@@ -103,8 +211,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def prepared(self, event: PrefillDone) -> list[Effect]:
         self._work = None
         self._phase = HalfDuplexPhase.LISTENING
-        self._ready_s = event.at_s
-        self._detection.begin(event.at_s)
+        self._detection.ready_s = event.at_s
         message = Prepared(
             session_id=self._ids.session_id,
             timeout_s=self._timeout_s,
@@ -168,15 +275,14 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [*effects, Send(message), *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
-        """Cut the reply short, and drop segments that wait for one."""
-        self._detection.drop_segments()
+        self._detection.speech_events.clear()
         return [Interrupt()]
 
     # --- limits ---
 
     def time_out_session(self, event: TimerFired) -> list[Effect]:
         is_idle = event.name == TimerName.IDLE
-        since_s = self._received_s if is_idle else self._ready_s
+        since_s = self._received_s if is_idle else self._detection.ready_s
         message = Timeout(
             elapsed_s=round(max(0.0, event.at_s - since_s), 1),
             reason="inactivity" if is_idle else "max_session",
@@ -188,7 +294,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def _take_speech_events(self, now_s: float) -> list[Effect]:
         """Report speech events up to a segment, which begins a reply."""
         effects: list[Effect] = []
-        while (speech_event := self._detection.next_speech_event()) is not None:
+        while self._detection.speech_events:
+            speech_event = self._detection.speech_events.popleft()
             is_speaking = isinstance(speech_event, SpeechStarted)
             effects.append(Send(VadState(speaking=is_speaking)))
             if isinstance(speech_event, Segment):

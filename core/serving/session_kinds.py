@@ -14,7 +14,6 @@ from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
 from core.protocols.chat import ChatLimits, ChatMachine
-from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import (
@@ -26,7 +25,7 @@ from core.protocols.events import (
     StepDone,
 )
 from core.protocols.gpt_live import GptLiveMachine
-from core.protocols.half_duplex import HalfDuplexMachine
+from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_responses import RealtimeLimits

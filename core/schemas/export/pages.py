@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, realtime, streaming
 from core.protocols.chat import ChatLimits
-from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex_units import DuplexLimits
+from core.protocols.half_duplex import HalfDuplexLimits
 from core.protocols.queueing import QueueingLimits
 from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.streaming import StreamingLimits

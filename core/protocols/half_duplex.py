@@ -79,7 +79,6 @@ class HalfDuplexPhase(StrEnum):
     CLOSED = "closed"
 
 
-COLD_START_S: Final = COLD_START_MS / MS_PER_S
 COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
@@ -129,7 +128,8 @@ class DetectionQueue:
         faster than real time loses half a second of it at most.
         """
         samples = len(chunk.audio_base64) // SAMPLE_BYTES
-        early_s = max(0.0, self.ready_s + COLD_START_S - (at_s - samples / INPUT_SAMPLE_RATE_HZ))
+        recorded_from_s = at_s - samples / INPUT_SAMPLE_RATE_HZ
+        early_s = max(0.0, self.ready_s + COLD_START_MS / MS_PER_S - recorded_from_s)
         ignored = min(samples, self._to_ignore_samples, round(early_s * INPUT_SAMPLE_RATE_HZ))
         self._to_ignore_samples -= ignored
         if ignored == samples:
@@ -200,8 +200,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     @property
     def status(self) -> WorkerStatus:
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
-
-    # --- preparation ---
 
     def prepare(self, event: Received[Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s

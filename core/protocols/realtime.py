@@ -57,7 +57,7 @@ class RealtimeMachine(UnitResponses):
     def update(self, event: Received[SessionUpdate]) -> list[Effect]:
         message = event.message
         before, after = self._config, self._config.patched(message.session)
-        if self._has_spoken and after.output.voice != before.output.voice:
+        if self._audible_until_s > 0 and after.output.voice != before.output.voice:
             text = "The voice cannot be changed once the session has produced audio."
             return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
         is_input_changed = (before.turn_detection, before.input_format) != (

@@ -170,8 +170,9 @@ class StoreLimits:
 class ItemStore:
     """Items of one conversation."""
 
-    def __init__(self, limits: StoreLimits | None = None) -> None:
-        self._limits = limits or StoreLimits()
+    def __init__(self, conversation_id: str, limits: StoreLimits) -> None:
+        self.conversation_id = conversation_id
+        self._limits = limits
         self._items: dict[str, Item] = {}
 
     def __iter__(self) -> Iterator[Item]:

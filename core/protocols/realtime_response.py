@@ -56,19 +56,20 @@ class _Open:
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ResponseScope:
-    """Conversation and metadata of a response."""
-
-    store: ItemStore | None = None  # where its items are added; None outside the conversation
-    conversation_id: str | None = None
-    metadata: dict[str, Any] | None = None  # Any: the client's own JSON, echoed
-
-
 class Response:
     """A response, active or queued."""
 
-    def __init__(self, output: OutputConfig, scope: ResponseScope, new_id: NewId) -> None:
+    def __init__(
+        self,
+        output: OutputConfig,
+        new_id: NewId,
+        store: ItemStore | None,
+        metadata: dict[str, Any] | None,
+    ) -> None:
+        """`store` is the conversation; None: the response is not part of it.
+
+        Any: `metadata` is the client's own JSON, echoed.
+        """
         self.id = new_id("resp")
         self.output = output  # its settings
         self.request: TurnRequest | None = None  # request to the model
@@ -76,15 +77,16 @@ class Response:
         # How much of its message was played, as reported by the client.
         self.played_ms: int | None = None
         self.failure: Outcome | None = None  # set if the model's output is unusable
-        self._scope = scope
         self._new_id = new_id
+        self._store = store
+        self._metadata = metadata
         self._done: list[Item] = []
         self._open: _Open | None = None
         self._parser = CallParser(offer_of(output).names)
 
     @property
     def is_outside(self) -> bool:
-        return self._scope.store is None
+        return self._store is None
 
     @property
     def has_output(self) -> bool:
@@ -197,17 +199,15 @@ class Response:
         self._open = _Open(item, len(self._done))
         wire = item.wire()
         sent = [events.output_item("added", self.id, self._open.index, wire)]
-        store = self._scope.store
-        if store is not None:
-            previous = store.add(item)
+        if self._store is not None:
+            previous = self._store.add(item)
             sent.append(events.item_event("added", wire, previous))
         return sent
 
     def _close(self, status: ItemStatus) -> list[RealtimeEvent]:
-        opened, self._open = self._open, None
+        opened = self._open
         if opened is None:
             return []
-        self._open = opened  # its closing events refer to it
         if opened.item.kind == "function_call":
             item = replace(opened.item, status=status, arguments=opened.text)
             sent = [self._call_event("done", name=item.name, arguments=item.arguments)]
@@ -217,10 +217,10 @@ class Response:
         self._open = None
         self._done.append(item)
         wire = item.wire()
-        store = self._scope.store
-        if store is not None:
-            store.put(self._as_played(item))
-            previous = store.previous_of(item.id)
+        if self._store is not None:
+            is_cut = self.played_ms is not None and item.kind == "message"
+            self._store.put(truncated(item, self.played_ms or 0) if is_cut else item)
+            previous = self._store.previous_of(item.id)
             sent.append(events.item_event("done", wire, previous))
         return [*sent, events.output_item("done", self.id, opened.index, wire)]
 
@@ -232,11 +232,6 @@ class Response:
             audio = AudioClip.of(bytes(opened.pcm), self.output.format)
             content = Content("output_audio", opened.text, audio, marks=tuple(opened.marks))
         return replace(opened.item, status=status, content=(content,), revision=revision)
-
-    def _as_played(self, item: Item) -> Item:
-        if self.played_ms is None or item.kind != "message":
-            return item
-        return truncated(item, self.played_ms)
 
     def _part_ends(self, text: str) -> list[RealtimeEvent]:
         if not self.output.speaks:
@@ -252,22 +247,19 @@ class Response:
 
     # --- wire format ---
 
-    def _where(self) -> Json:
+    def _item_event(self, kind: str, **fields: str | int | Json) -> RealtimeEvent:
         assert self._open is not None
-        return {
-            "response_id": self.id,
-            "item_id": self._open.item.id,
-            "output_index": self._open.index,
-        }
+        item_id, index = self._open.item.id, self._open.index
+        where = {"response_id": self.id, "item_id": item_id, "output_index": index}
+        return RealtimeEvent(kind, {**where, **fields})
 
     def _part_event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
-        return RealtimeEvent(kind, {**self._where(), "content_index": 0, **fields})
+        return self._item_event(kind, content_index=0, **fields)
 
     def _call_event(self, kind: str, **fields: str) -> RealtimeEvent:
         assert self._open is not None
-        call = {"call_id": self._open.item.call_id}
-        fields_of = {**self._where(), **call, **fields}
-        return RealtimeEvent(f"response.function_call_arguments.{kind}", fields_of)
+        kind, call_id = f"response.function_call_arguments.{kind}", self._open.item.call_id
+        return self._item_event(kind, call_id=call_id, **fields)
 
     def _wire(self, status: str, details: Json | None, usage: Json | None) -> Json:
         output = self.output
@@ -277,12 +269,12 @@ class Response:
             "status": status,
             "status_details": details,
             "output": [item.wire() for item in self._done],
-            "conversation_id": self._scope.conversation_id,
+            "conversation_id": None if self._store is None else self._store.conversation_id,
             "output_modalities": [output.modality],
             "max_output_tokens": output.max_output_tokens,
             "audio": {"output": {"format": format_wire(output.format), "voice": output.voice}},
             "usage": usage,
-            "metadata": self._scope.metadata,
+            "metadata": self._metadata,
         }
 
     def _usage(self, stats: TokenStats) -> Json:

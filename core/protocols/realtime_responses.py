@@ -36,7 +36,7 @@ from core.protocols.machine import SessionIds, SessionMachine
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits, item_of
-from core.protocols.realtime_response import NewId, Outcome, Response, ResponseScope
+from core.protocols.realtime_response import NewId, Outcome, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig, request_of
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import SOCKET_CODES
@@ -107,7 +107,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         self._start = start
         output = OutputConfig(start.instructions)
         self._config = SessionConfig(output, can_transcribe=start.can_transcribe)
-        self._store = ItemStore(self._limits)
+        self._store = ItemStore(start.conversation_id, self._limits)
         self._audio = InputAudio()
         self._active: Response | None = None
         self._outside: list[Response] = []  # the first may be in generation
@@ -135,18 +135,22 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         if is_outside and len(self._outside) >= self._limits.max_outside:
             text = f"{self._limits.max_outside} responses are queued already."
             return self._wrong(event, "rate_limit_exceeded", text)
-        unknown = self._unknown_reference(patch)
-        if unknown is not None:
-            text = f"There is no item '{unknown}'."
-            return self._wrong(event, "invalid_value", text, "response.input")
-        if is_outside:
-            return self._respond_outside(patch)
-        return [*self._end_open_segment(), *self._respond(patch)]
+        for item in (patch.input if patch is not None else None) or ():
+            if isinstance(item, ItemReference) and item.id not in self._store:
+                text = f"There is no item '{item.id}'."
+                return self._wrong(event, "invalid_value", text, "response.input")
+        if patch is None or not is_outside:
+            return [*self._end_open_segment(), *self._respond(patch)]
+        output = self._config.for_response(patch)
+        response = Response(output, self._start.new_id, None, patch.metadata)
+        items = self._given_items(patch)
+        response.items = tuple(self._store) if items is None else items
+        self._outside.append(response)
+        return [*self._send(response.created()), *self._make_next()]
 
     def cancel_response(self, event: Received[ResponseCancel]) -> list[Effect]:
         message = event.message
-        known = [*([self._active] if self._active is not None else []), *self._outside]
-        wanted = [one for one in known if message.response_id in (None, one.id)]
+        wanted = [one for one in self._responses if message.response_id in (None, one.id)]
         if not wanted:
             return self._wrong(event, "response_cancel_not_active", NOTHING_TO_CANCEL)
         self._audible_until_s = min(self._audible_until_s, event.at_s)
@@ -157,7 +161,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     def chunk(self, event: ChunkReady) -> list[Effect]:
         making = self._making
-        if making is None or not self._is_alive(making):
+        if making not in self._responses:
             return []
         chunk = event.chunk
         sent = making.add(chunk.text_delta or "", event.client_audio)
@@ -169,8 +173,12 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def generated(self, event: GenerateDone) -> list[Effect]:
         making, self._making, self._work = self._making, None, None
         effects: list[Effect] = []
-        if making is not None and self._is_alive(making):
-            effects += self._end_response(making, self._outcome(making, event), event.token_stats)
+        if making in self._responses:
+            outcome = Outcome("incomplete", CLIENT_CANCELLED) if event.stopped else Outcome()
+            limit = making.request.max_tokens if making.request is not None else 0
+            if event.token_stats.generated_tokens >= limit:
+                outcome = Outcome("incomplete", "max_output_tokens")
+            effects += self._end_response(making, outcome, event.token_stats)
         if event.kv_tokens > self._limits.max_kv_tokens - self._limits.kv_reserve_tokens:
             self._make_room()
         return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s)]
@@ -178,7 +186,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def failed(self, event: TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
         making, self._making, self._work = self._making, None, None
-        if making is None or not self._is_alive(making):
+        if making not in self._responses:
             return self._make_next()
         is_full = isinstance(event.error, ContextFullError)
         if is_full and not making.has_output and self._make_room():
@@ -190,7 +198,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def engine_failed(self, event: EngineFailed) -> list[Effect]:
         outcome = Outcome("failed", code="internal_error", message=event.error.message)
         effects: list[Effect] = []
-        for response in [*([self._active] if self._active else []), *self._outside]:
+        for response in self._responses:
             effects += self._end_response(response, outcome)
         return [*effects, *self.fail(event.error)]
 
@@ -202,29 +210,21 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     def _begin_response(self, patch: ResponsePatch | None, output: OutputConfig) -> list[Effect]:
         metadata = patch.metadata if patch is not None else None
-        scope = ResponseScope(self._store, self._start.conversation_id, metadata)
-        response = Response(output, scope, self._start.new_id)
+        response = Response(output, self._start.new_id, self._store, metadata)
         response.items = self._given_items(patch)
         self._active, self._audio.is_unanswered = response, False
         self._phase = RealtimePhase.RESPONDING
         return [StopTimer(TimerName.IDLE), *self._send(response.created())]
 
-    def _respond_outside(self, patch: ResponsePatch | None) -> list[Effect]:
-        assert patch is not None
-        output = self._config.for_response(patch)
-        response = Response(output, ResponseScope(metadata=patch.metadata), self._start.new_id)
-        items = self._given_items(patch)
-        response.items = tuple(self._store) if items is None else items
-        self._outside.append(response)
-        return [*self._send(response.created()), *self._make_next()]
+    @property
+    def _may_generate(self) -> bool:
+        """Whether the turn engine may generate."""
+        return self._making is None
 
     def _make_next(self) -> list[Effect]:
-        if self._making is not None:
+        if not self._may_generate or not self._responses:
             return []
-        waiting = self._waiting()
-        if not waiting:
-            return []
-        response = self._making = waiting[0]
+        response = self._making = self._responses[0]
         items = tuple(self._store) if response.items is None else response.items
         is_outside = response.items is not None
         request = request_of(items, response.output, response.id, is_outside=is_outside)
@@ -232,8 +232,9 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         self._turn_index += 1
         return [self._begin(Generate(response.request, self._turn_index - 1))]
 
-    def _waiting(self) -> list[Response]:
-        return [*([self._active] if self._active is not None else []), *self._outside]
+    @property
+    def _responses(self) -> list[Response]:
+        return [*([] if self._active is None else [self._active]), *self._outside]
 
     def _note_audible(self, response: Response, audio: bytes, at_s: float) -> None:
         duration_s = len(audio) / response.output.format.bytes_per_s
@@ -256,37 +257,17 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []
         return [*self._send(*sent), *owed]
 
-    def _outcome(self, making: Response, done: GenerateDone) -> Outcome:
-        limit = making.request.max_tokens if making.request is not None else 0
-        if done.token_stats.generated_tokens >= limit:
-            return Outcome("incomplete", "max_output_tokens")
-        return Outcome("incomplete", CLIENT_CANCELLED) if done.stopped else Outcome()
-
-    @property
-    def _has_spoken(self) -> bool:
-        return self._audible_until_s > 0
-
-    def _is_alive(self, response: Response) -> bool:
-        return response is self._active or response in self._outside
-
     def _make_room(self) -> bool:
         """Drop the oldest items; return whether there were any."""
         truncation = self._config.truncation
         if truncation == "disabled":
             return False
-        is_ratio = isinstance(truncation, RetentionRatio)
-        kept = truncation.retention_ratio if isinstance(truncation, RetentionRatio) else HALF
+        kept, least = HALF, 1
+        if isinstance(truncation, RetentionRatio):
+            kept, least = truncation.retention_ratio, 0
         count = sum(item.role != "system" for item in self._store)
-        least = 0 if is_ratio else 1
         surplus = min(max(least, round(count * (1 - kept))), count - KEPT_ITEMS)
         return surplus > 0 and self._store.drop_oldest(surplus) > 0
-
-    def _unknown_reference(self, patch: ResponsePatch | None) -> str | None:
-        given = patch.input if patch is not None else None
-        for item in given or ():
-            if isinstance(item, ItemReference) and item.id not in self._store:
-                return item.id
-        return None
 
     def _given_items(self, patch: ResponsePatch | None) -> tuple[Item, ...] | None:
         """Return the items to respond to instead of the conversation, if any."""

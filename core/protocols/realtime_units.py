@@ -345,11 +345,10 @@ class UnitResponses(ResponseMachine):
         is_said = self._store.last_id is not None
         return self._is_live and is_same and is_said and not offer_of(output).functions
 
-    def _waiting(self) -> list[Response]:
-        """Return no responses for the turn engine while units run or generate a response."""
-        if self._units.machine.is_busy or self._state.response is not None:
-            return []
-        return super()._waiting()
+    @property
+    def _may_generate(self) -> bool:
+        is_free = not self._units.machine.is_busy and self._state.response is None
+        return is_free and super()._may_generate
 
     def _cut(self, response: Response, reason: str) -> list[Effect]:
         if response is not self._state.response:

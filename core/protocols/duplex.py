@@ -358,18 +358,19 @@ TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
 ENDS_OF_WORK: Final = "prefill_done turn_failed step_done finalize_done engine_failed"
 MACHINE: Final = DuplexMachine
+PREPARED: Final = "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch"
+CHUNK: Final = f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}"
+FRAME: Final = "Send(warning) StopTimer(frame) Step Prefill Prefetch"
+STEPPED: Final = f"Send(result) Send(warning) Finalize {ENDING}"
+FINALIZED: Final = f"Send(result) Send(warning) {UNIT} {ENDING}"
+PAUSE: Final = "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch"
+RESUME: Final = f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}"
 
 TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(
-        PREPARING,
-        "prefill_done",
-        "active",
-        "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch",
-        MACHINE.prepared,
-    ),
+    Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
     Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.preparation_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     *(
@@ -378,20 +379,8 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     ),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(WAITING, "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(
-        ACTIVE,
-        "audio_chunk",
-        STAY_OR_CLOSE,
-        f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}",
-        MACHINE.chunk,
-    ),
-    Row(
-        (*PREPARING, *ACTIVE),
-        "video_frame",
-        SAME,
-        "Send(warning) StopTimer(frame) Step Prefill Prefetch",
-        MACHINE.frame,
-    ),
+    Row(ACTIVE, "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
+    Row((*PREPARING, *ACTIVE), "video_frame", SAME, FRAME, MACHINE.frame),
     Row(PAUSED, "audio_chunk", SAME, "Send(warning)", MACHINE.drop_while_paused),
     Row(PAUSED, "video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
     Row(RUNNING[:2], "text_input", SAME, "Send(warning)", MACHINE.not_prepared),
@@ -402,35 +391,11 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
     Row(RUNNING[2:], "prefetched", SAME, "Prefetch", MACHINE.prefetched),
     Row(RUNNING[2:], "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
-    Row(
-        RUNNING[2:],
-        "step_done",
-        STAY_OR_CLOSE,
-        f"Send(result) Send(warning) Finalize {ENDING}",
-        MACHINE.step_done,
-    ),
-    Row(
-        RUNNING[2:],
-        "finalize_done",
-        STAY_OR_CLOSE,
-        f"Send(result) Send(warning) {UNIT} {ENDING}",
-        MACHINE.finalize_done,
-    ),
+    Row(RUNNING[2:], "step_done", STAY_OR_CLOSE, STEPPED, MACHINE.step_done),
+    Row(RUNNING[2:], "finalize_done", STAY_OR_CLOSE, FINALIZED, MACHINE.finalize_done),
     Row(RUNNING[2:], "interrupt", SAME, "Interrupt Send(interrupted)", MACHINE.interrupt),
-    Row(
-        ACTIVE,
-        "pause",
-        "paused",
-        "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch",
-        MACHINE.pause,
-    ),
-    Row(
-        PAUSED,
-        "resume",
-        "active",
-        f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}",
-        MACHINE.resume,
-    ),
+    Row(ACTIVE, "pause", "paused", PAUSE, MACHINE.pause),
+    Row(PAUSED, "resume", "active", RESUME, MACHINE.resume),
     Row(PAUSED, "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(ACTIVE, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),

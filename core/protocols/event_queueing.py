@@ -129,6 +129,9 @@ WARNED: Final = f"Send(warning) {FAILED}"
 AS_BEFORE: Final = frozenset(
     "queue_refused worker_closed worker_failed disconnected shutting_down".split()
 )
+FOUND: Final = "StopTimer(wait) Send(queue_done) ConnectWorker"
+QUEUED_AGAIN: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
+
 EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.wait),
     *(row for row in TABLE if row.event in AS_BEFORE),
@@ -136,22 +139,10 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
     Row(WAITING, "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
     Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
-    Row(
-        WAITING,
-        "assigned",
-        "connecting",
-        "StopTimer(wait) Send(queue_done) ConnectWorker",
-        MACHINE.assigned,
-    ),
+    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(
-        CONNECTING,
-        "worker_unreachable",
-        f"waiting {CLOSED}",
-        "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close",
-        MACHINE.queue_again,
-    ),
+    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", QUEUED_AGAIN, MACHINE.queue_again),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
 """All transitions of a socket of OpenAI's protocols."""

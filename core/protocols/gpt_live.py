@@ -353,6 +353,7 @@ OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
 CLOSED: Final = DuplexPhase.CLOSED
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
+STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
 # Any: the client event that the action takes.
 CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
     ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
@@ -370,13 +371,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
     *(Row(WAITING, kind, SAME, ERROR, MACHINE.too_early) for kind in TOO_EARLY),
-    Row(
-        PREPARING,
-        "prefill_done",
-        "active",
-        f"Send(session.started) StartTimer(session) {SOUND} {UNITS}",
-        MACHINE.started,
-    ),
+    Row(PREPARING, "prefill_done", "active", STARTED, MACHINE.started),
     *(Row(BEGUN, kind, MAY_END, effects, action) for kind, effects, action in CLIENT_ROWS),
     *(Row(BEGUN, kind, SAME, ERROR, MACHINE.not_offered) for kind in REFUSED),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),

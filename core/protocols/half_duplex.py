@@ -340,53 +340,28 @@ NEXT: Final = (
 )
 ENDS_OF_WORK: Final = "prefill_done turn_failed generate_done engine_failed"
 MACHINE: Final = HalfDuplexMachine
+PREPARED: Final = "Send(prepared) StartTimer(idle) StartTimer(session)"
+CHUNK: Final = f"StartTimer(idle) Send(warning) Detect {FAILURE}"
+SPEECH: Final = "Send(vad_state) Detect StopTimer(idle) Send(generating) Generate"
+REPLIED: Final = f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}"
+FAILED: Final = f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}"
 
 TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(
-        PREPARING,
-        "prefill_done",
-        "listening",
-        "Send(prepared) StartTimer(idle) StartTimer(session)",
-        MACHINE.prepared,
-    ),
+    Row(PREPARING, "prefill_done", "listening", PREPARED, MACHINE.prepared),
     Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.preparation_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(
-        LISTENING,
-        "audio_chunk",
-        f"{SAME} {CLOSED}",
-        f"StartTimer(idle) Send(warning) Detect {FAILURE}",
-        MACHINE.chunk,
-    ),
-    Row(
-        LISTENING,
-        "detected",
-        f"{SAME} generating",
-        "Send(vad_state) Detect StopTimer(idle) Send(generating) Generate",
-        MACHINE.detected,
-    ),
+    Row(LISTENING, "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
+    Row(LISTENING, "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
     Row(LISTENING, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(GENERATING, "audio_chunk", SAME, "", MACHINE.ignore),
     Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(
-        GENERATING,
-        "generate_done",
-        TURN_ENDS,
-        f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}",
-        MACHINE.turn_done,
-    ),
-    Row(
-        GENERATING,
-        "turn_failed",
-        TURN_ENDS,
-        f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}",
-        MACHINE.turn_failed,
-    ),
+    Row(GENERATING, "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
+    Row(GENERATING, "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
     Row(GENERATING, "interrupt", SAME, "Interrupt", MACHINE.interrupt),
     Row(GENERATING, "stop_requested", SAME, "Interrupt", MACHINE.interrupt),
     Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),

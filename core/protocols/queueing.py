@@ -295,6 +295,10 @@ FAILED: Final = f"Send(error) {RELEASE} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
 MACHINE: Final = QueueingMachine
+FOUND: Final = "StopTimer(queue_update) Send(queue_done) ConnectWorker"
+LEFT: Final = f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close"
+MOVED: Final = "Send(error) ReleaseWorker Enqueue Close"
+REJECTED: Final = f"Send(warning) Send(error) {RELEASE} Close"
 
 TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
@@ -309,13 +313,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "position_changed", SAME, f"Send(queue_update) {AGAIN}", MACHINE.position_changed),
     Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
     Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
-    Row(
-        WAITING,
-        "assigned",
-        "connecting",
-        "StopTimer(queue_update) Send(queue_done) ConnectWorker",
-        MACHINE.assigned,
-    ),
+    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
     *(
@@ -323,32 +321,14 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         for kind in ("prefill", "generate")
     ),
     Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
-    Row(
-        QUEUED,
-        "stop",
-        f"open {CLOSED}",
-        f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close",
-        MACHINE.stop,
-    ),
+    Row(QUEUED, "stop", f"open {CLOSED}", LEFT, MACHINE.stop),
     Row((*OPEN, *QUEUED), "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(
-        CONNECTING,
-        "worker_unreachable",
-        f"waiting {CLOSED}",
-        "Send(error) ReleaseWorker Enqueue Close",
-        MACHINE.worker_unreachable,
-    ),
+    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
     Row(RELAYING, "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
     Row(RELAYING, "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
     Row((*CONNECTING, *RELAYING), "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
-    Row(
-        NOT_CLOSED,
-        "rejected",
-        f"{SAME} {CLOSED}",
-        f"Send(warning) Send(error) {RELEASE} Close",
-        MACHINE.reject,
-    ),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, MACHINE.reject),
     Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
     Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),
 )

@@ -285,6 +285,7 @@ UNITS: Final = (
 )
 RESPONSE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {UNITS}"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
+CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
 
 
 def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
@@ -294,13 +295,7 @@ def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
 
 
 TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
-    Row(
-        OPENING,
-        "opened",
-        "idle",
-        "Send(session) Send(conversation) StartTimer(session)",
-        MACHINE.open,
-    ),
+    Row(OPENING, "opened", "idle", CREATED, MACHINE.open),
     *_rows(
         (
             "session.update",

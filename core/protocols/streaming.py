@@ -265,47 +265,36 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 BETWEEN, PREFILLING = (StreamingPhase.OPEN,), (StreamingPhase.PREFILLING,)
 READY, GENERATING = (StreamingPhase.READY,), (StreamingPhase.GENERATING,)
 CANCELLING = (StreamingPhase.CANCELLING,)
-ALL_OPEN: Final = (*BETWEEN, *PREFILLING, *READY, *GENERATING, *CANCELLING)
+TURN: Final = (*PREFILLING, *READY, *GENERATING)
+ALL_OPEN: Final = (*BETWEEN, *TURN, *CANCELLING)
 CLOSED: Final = StreamingPhase.CLOSED
 DONE: Final = "Retain Send(done) StartTimer(idle)"
 MACHINE: Final = StreamingMachine
+PREFILLED: Final = (
+    f"Send(prefill_done) Send(warning) Prefill StartTimer(idle) Rollback Retain {FAILURE}"
+)
+REPLY: Final = "StopTimer(idle) Generate Send(warning)"
+TRANSCRIBED: Final = f"Send(user_transcript) {DONE}"
+UNDONE: Final = f"Rollback Retain {FAILURE}"
 
 TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
     Row(BETWEEN, "opened", SAME, "StartTimer(idle)", MACHINE.open),
     Row(BETWEEN, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
     Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
-    Row(
-        PREFILLING,
-        "prefill_done",
-        f"{SAME} ready {CLOSED}",
-        f"Send(prefill_done) Send(warning) Prefill StartTimer(idle) Rollback Retain {FAILURE}",
-        MACHINE.prefilled,
-    ),
+    Row(PREFILLING, "prefill_done", f"{SAME} ready {CLOSED}", PREFILLED, MACHINE.prefilled),
     Row(PREFILLING, "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
     Row(READY, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
-    Row(
-        READY,
-        "generate",
-        f"{SAME} generating",
-        "StopTimer(idle) Generate Send(warning)",
-        MACHINE.generate,
-    ),
+    Row(READY, "generate", f"{SAME} generating", REPLY, MACHINE.generate),
     Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
     Row(GENERATING, "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
     Row(
         (*PREFILLING, *READY, *GENERATING),
         "transcribed",
         f"{SAME} open",
-        f"Send(user_transcript) {DONE}",
+        TRANSCRIBED,
         MACHINE.transcribed,
     ),
-    Row(
-        (*PREFILLING, *GENERATING),
-        "turn_failed",
-        CLOSED,
-        f"Rollback Retain {FAILURE}",
-        MACHINE.turn_failed,
-    ),
+    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, UNDONE, MACHINE.turn_failed),
     *(
         row
         for stop in ("stop", "stop_requested")

@@ -24,11 +24,11 @@ from core.protocols.events import (
     TimerName,
 )
 from core.protocols.machine import SessionMachine
+from core.protocols.realtime_base import RealtimePhase
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_response import truncated
-from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
-from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
+from core.protocols.realtime_responses import TURN_DETECTED, UNIT_EVENTS, ResponseMachine
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.openai_errors import SOCKET_CODES, FieldError
 from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
@@ -37,7 +37,7 @@ MIN_COMMIT_MS: Final = 100
 TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 
-class RealtimeMachine(UnitResponses):
+class RealtimeMachine(ResponseMachine):
     """State machine of one Realtime session."""
 
     # --- session ---
@@ -89,7 +89,7 @@ class RealtimeMachine(UnitResponses):
         if audio.is_too_far_behind:
             text = "Audio arrives faster than it can be processed; this append is dropped."
             return self._wrong(event, "rate_limit_exceeded", text)
-        is_scored = self._is_live or self._config.turn_detection is not None
+        is_scored = self._state.is_live or self._config.turn_detection is not None
         audio.append(message.audio, is_scored=is_scored)
         return self._score_next()
 
@@ -256,7 +256,7 @@ class RealtimeMachine(UnitResponses):
         effects = self._end_segment(end_ms)
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
-        if self._is_live:
+        if self._state.is_live:
             return [*effects, *self._expect_response()]
         if self._active is None:
             return [*effects, *self._respond(None)]

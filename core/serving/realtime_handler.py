@@ -38,8 +38,8 @@ from core.protocols.events import (
     ItemTranscribed,
     TurnFailed,
 )
+from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_items import AudioClip, Content
-from core.protocols.realtime_responses import RealtimeStart
 from core.protocols.realtime_session import Key, Turn, TurnRequest
 from core.schemas import half_duplex
 from core.schemas.common import (

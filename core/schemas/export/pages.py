@@ -17,7 +17,7 @@ from core.protocols.chat import ChatLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.half_duplex import HalfDuplexLimits
 from core.protocols.queueing import QueueingLimits
-from core.protocols.realtime_responses import RealtimeLimits
+from core.protocols.realtime_base import RealtimeLimits
 from core.protocols.streaming import StreamingLimits
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
 from core.schemas.export.client_types import templates

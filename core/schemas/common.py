@@ -233,7 +233,7 @@ class TTSConfig(WireModel):
         "en", max_length=16, description="Language of the prompt around the voice sample."
     )
     sampling: TTSSamplingParams = Field(
-        default_factory=TTSSamplingParams, description="Sampling of speech tokens."
+        TTSSamplingParams(), description="Sampling of speech tokens."
     )
 
     @property

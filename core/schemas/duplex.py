@@ -55,9 +55,7 @@ class Prepare(WireModel):
     suffix_system_prompt: str | None = Field(
         None, max_length=limits.TEXT_MAX_CHARS, description="Follows the voice sample."
     )
-    config: DuplexConfig = Field(
-        default_factory=DuplexConfig, description="Settings of this session."
-    )
+    config: DuplexConfig = Field(DuplexConfig(), description="Settings of this session.")
     ref_audio_path: ServerPath | None = Field(
         None, description="Voice sample by path, inside the server's reference folders only."
     )
@@ -182,7 +180,7 @@ class ClientDiagnostic(WireModel):
 
     type: Literal["client_diagnostic"] = Field("client_diagnostic", description="Message type.")
     # Any: free-form, recorded as received.
-    metrics: dict[str, Any] = Field(default_factory=dict, description="Measurements by name.")
+    metrics: dict[str, Any] = Field({}, description="Measurements by name.")
 
 
 class Prepared(WireModel):

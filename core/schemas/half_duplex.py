@@ -79,16 +79,12 @@ class SessionConfig(WireModel):
 class HalfDuplexConfig(WireModel):
     """All settings of one half-duplex session."""
 
-    vad: VadConfig = Field(default_factory=VadConfig, description="Voice activity detection.")
+    vad: VadConfig = Field(VadConfig(), description="Voice activity detection.")
     generation: TurnGenerationConfig = Field(
-        default_factory=TurnGenerationConfig, description="Generation of the text."
+        TurnGenerationConfig(), description="Generation of the text."
     )
-    tts: TurnSpeechConfig = Field(
-        default_factory=TurnSpeechConfig, description="Whether replies are spoken."
-    )
-    session: SessionConfig = Field(
-        default_factory=SessionConfig, description="Time-out of the session."
-    )
+    tts: TurnSpeechConfig = Field(TurnSpeechConfig(), description="Whether replies are spoken.")
+    session: SessionConfig = Field(SessionConfig(), description="Time-out of the session.")
 
 
 class Prepare(WireModel):
@@ -116,9 +112,7 @@ class Prepare(WireModel):
     transcribe: bool = Field(
         False, description="Send user_transcript, if the server can transcribe."
     )
-    config: HalfDuplexConfig = Field(
-        default_factory=HalfDuplexConfig, description="Settings of this session."
-    )
+    config: HalfDuplexConfig = Field(HalfDuplexConfig(), description="Settings of this session.")
 
     @property
     def voice_base64(self) -> str | None:
@@ -187,9 +181,7 @@ class TurnDone(WireModel):
     interrupted: bool = Field(False, description="The reply was cut short on request.")
     elapsed_ms: float = Field(0.0, ge=0, description="Time the turn took, ms.")
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
-    token_stats: TokenStats = Field(
-        default_factory=TokenStats, description="Token counts of the turn."
-    )
+    token_stats: TokenStats = Field(TokenStats(), description="Token counts of the turn.")
 
 
 class Timeout(WireModel):

@@ -50,7 +50,7 @@ class StreamingConfig(WireModel):
         None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
     )
     tts_sampling: TTSSamplingParams = Field(
-        default_factory=TTSSamplingParams, description="Sampling of speech tokens."
+        TTSSamplingParams(), description="Sampling of speech tokens."
     )
 
 
@@ -62,16 +62,12 @@ class StreamingRequest(WireModel):
     )
     messages: MessageList = Field(description="Messages to prefill, oldest first.")
     is_last_chunk: bool = Field(False, description="A reply is generated next.")
-    generation: GenerationConfig = Field(
-        default_factory=GenerationConfig, description="Generation of the text."
-    )
-    streaming: StreamingConfig = Field(
-        default_factory=StreamingConfig, description="Speech of the reply."
-    )
+    generation: GenerationConfig = Field(GenerationConfig(), description="Generation of the text.")
+    streaming: StreamingConfig = Field(StreamingConfig(), description="Speech of the reply.")
     omni_mode: bool = Field(True, description="Interleave pictures and audio second by second.")
     use_tts_template: bool = Field(True, description="Prompt for a spoken reply.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
-    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are split.")
+    image: ImageConfig = Field(ImageConfig(), description="How pictures are split.")
 
 
 class StreamingChunk(WireModel):
@@ -240,9 +236,7 @@ class Done(WireModel):
     text: str = Field("", description="The whole reply.")
     elapsed_ms: float = Field(0.0, ge=0, description="Time from prefill to here, ms.")
     stopped: bool = Field(False, description="The reply was cut short on request.")
-    token_stats: TokenStats = Field(
-        default_factory=TokenStats, description="Token counts of the turn."
-    )
+    token_stats: TokenStats = Field(TokenStats(), description="Token counts of the turn.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
 

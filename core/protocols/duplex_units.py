@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 from core.errors import ErrorCode
@@ -20,12 +19,10 @@ from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 
-DROPPED: Final = MappingProxyType(
-    {
-        ErrorCode.LATE_CHUNK: "The model is slower than the audio: {} chunks dropped so far.",
-        ErrorCode.BAD_FRAME: "Too many pictures for one unit: {} dropped so far.",
-    }
-)
+DROPPED: Final = {
+    ErrorCode.LATE_CHUNK: "The model is slower than the audio: {} chunks dropped so far.",
+    ErrorCode.BAD_FRAME: "Too many pictures for one unit: {} dropped so far.",
+}
 
 
 @dataclass(frozen=True)

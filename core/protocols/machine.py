@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.errors import (
@@ -78,17 +77,15 @@ ENDING: Final = f"Cancel {FAILURE}"
 """Effects of `fail` otherwise."""
 
 
-WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProxyType(
-    {
-        PrefillDone: (Prefill,),
-        CacheMissed: (Prefill,),
-        StepDone: (Step,),
-        FinalizeDone: (Finalize,),
-        ChunkReady: (Generate,),
-        GenerateDone: (Generate,),
-        TurnFailed: (Prefill, Generate),
-    }
-)
+WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = {
+    PrefillDone: (Prefill,),
+    CacheMissed: (Prefill,),
+    StepDone: (Step,),
+    FinalizeDone: (Finalize,),
+    ChunkReady: (Generate,),
+    GenerateDone: (Generate,),
+    TurnFailed: (Prefill, Generate),
+}
 """The work that an engine event may result from."""
 
 

@@ -76,7 +76,7 @@ class TTSMode(StrEnum):
     VOICE_CLONING = "voice_cloning"
 
 
-def from_base64(audio: object) -> object:
+def _from_base64(audio: object) -> object:
     if isinstance(audio, bytes):  # from our own code
         return audio
     if not isinstance(audio, str):
@@ -89,11 +89,11 @@ def from_base64(audio: object) -> object:
 
 AudioBytes = Annotated[
     bytes,
-    BeforeValidator(from_base64),
+    BeforeValidator(_from_base64),
     PlainSerializer(b64encode_as_string, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string"}),
 ]
-"""Little-endian float32 samples, mono; their Base64 in JSON."""
+"""Samples, mono; their Base64 in JSON. Little-endian float32 except in OpenAI's protocols."""
 
 
 CHUNK_MAX_BYTES: Final = limits.audio_bytes(limits.CHUNK_MAX_S)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
 from core.protocols import (
@@ -84,63 +83,59 @@ class Machine:
             yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]
 
 
-MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
-    {
-        "queue": Machine(
-            queueing.TABLE,
-            queueing.QueueingLimits,
-            "The gateway's part, common to all sockets. A streaming or chat socket queues for each "
-            "turn, any other when it opens. Once `relaying`, the gateway forwards messages both "
-            "ways, and the phases of the socket's own page apply.",
-        ),
-        "streaming": Machine(
-            streaming.TABLE,
-            streaming.StreamingLimits,
-            "The worker's part of a turn. The gateway's `prefill` also names the history that the "
-            "cache should contain; `cache_miss` requests the whole history from the gateway and is "
-            "never sent to the client.",
-        ),
-        "half_duplex": Machine(
-            half_duplex.TABLE,
-            half_duplex.HalfDuplexLimits,
-            "The worker's part, for the whole session.",
-        ),
-        "duplex": Machine(
-            duplex.TABLE,
-            duplex_units.DuplexLimits,
-            "The worker's part, for the whole session. Besides the phase there is the unit: a "
-            "`Step` and its `Finalize`, one at a time.",
-        ),
-        "chat": Machine(
-            chat.TABLE,
-            chat.ChatLimits,
-            "The worker's part, from the request to the end of its reply.",
-        ),
-        "live": Machine(
-            gpt_live.TABLE,
-            duplex_units.DuplexLimits,
-            "The worker's part, for the whole session; the phases are those of the duplex machine "
-            "inside. `audio_received` and `fixture` are appends of audio, decoded.",
-            "An event without a row for the phase has no effect.",
-        ),
-        "realtime": Machine(
-            realtime.TABLE,
-            realtime_base.RealtimeLimits,
-            "The worker's part, for the whole session. Besides the phase there are the open "
-            "segment of speech, and the reply in generation, which may belong to a response that "
-            "has ended. `speech_scored` is the result of detection in appended audio.",
-            "Every event of a client has a row.",
-        ),
-    }
-)
+MACHINES: Final[Mapping[str, Machine]] = {
+    "queue": Machine(
+        queueing.TABLE,
+        queueing.QueueingLimits,
+        "The gateway's part, common to all sockets. A streaming or chat socket queues for each "
+        "turn, any other when it opens. Once `relaying`, the gateway forwards messages both "
+        "ways, and the phases of the socket's own page apply.",
+    ),
+    "streaming": Machine(
+        streaming.TABLE,
+        streaming.StreamingLimits,
+        "The worker's part of a turn. The gateway's `prefill` also names the history that the "
+        "cache should contain; `cache_miss` requests the whole history from the gateway and is "
+        "never sent to the client.",
+    ),
+    "half_duplex": Machine(
+        half_duplex.TABLE,
+        half_duplex.HalfDuplexLimits,
+        "The worker's part, for the whole session.",
+    ),
+    "duplex": Machine(
+        duplex.TABLE,
+        duplex_units.DuplexLimits,
+        "The worker's part, for the whole session. Besides the phase there is the unit: a "
+        "`Step` and its `Finalize`, one at a time.",
+    ),
+    "chat": Machine(
+        chat.TABLE,
+        chat.ChatLimits,
+        "The worker's part, from the request to the end of its reply.",
+    ),
+    "live": Machine(
+        gpt_live.TABLE,
+        duplex_units.DuplexLimits,
+        "The worker's part, for the whole session; the phases are those of the duplex machine "
+        "inside. `audio_received` and `fixture` are appends of audio, decoded.",
+        "An event without a row for the phase has no effect.",
+    ),
+    "realtime": Machine(
+        realtime.TABLE,
+        realtime_base.RealtimeLimits,
+        "The worker's part, for the whole session. Besides the phase there are the open "
+        "segment of speech, and the reply in generation, which may belong to a response that "
+        "has ended. `speech_scored` is the result of detection in appended audio.",
+        "Every event of a client has a row.",
+    ),
+}
 
 
-EVENT_PAGES: Final = MappingProxyType(
-    {
-        "live": ("GPT-Live", "/v1/live/sessions", "openai-live.md"),
-        "realtime": ("Realtime", "/v1/realtime", "openai-realtime.md"),
-    }
-)
+EVENT_PAGES: Final = {
+    "live": ("GPT-Live", "/v1/live/sessions", "openai-live.md"),
+    "realtime": ("Realtime", "/v1/realtime", "openai-realtime.md"),
+}
 """OpenAI's protocols: title, path, and the page with their events."""
 
 

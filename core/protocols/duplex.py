@@ -55,20 +55,7 @@ from core.protocols.machine import (
     warn,
 )
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.duplex import (
-    AudioChunk,
-    Interrupted,
-    Pause,
-    Paused,
-    Prepare,
-    Prepared,
-    Resumed,
-    Stopped,
-    TextAdded,
-    TextInput,
-    Timeout,
-    VideoFrame,
-)
+from core.schemas import duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.worker import WorkerStatus
 
@@ -87,7 +74,7 @@ class DuplexPhase(StrEnum):
 class DuplexMachine(LiveMachine[DuplexPhase]):
     """State machine of one `/ws/duplex` session."""
 
-    stopped = Stopped
+    stopped = messages.Stopped
     _limits: DuplexLimits
 
     def __init__(
@@ -101,7 +88,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Without `keeps_history` the caller maintains the history."""
         self._limits = limits or DuplexLimits()
         super().__init__(ids, DuplexPhase.WAITING)
-        self.rebase = Rebase(Prepare(), count_tokens)
+        self.rebase = Rebase(messages.Prepare(), count_tokens)
         self._keeps_history = keeps_history
         self._input = UnitInput(self._limits)
         self._results = UnitResults()
@@ -136,7 +123,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     # --- preparation ---
 
-    def prepare(self, event: Received[Prepare]) -> list[Effect]:
+    def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self.rebase.first = event.message
         self._phase = DuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
@@ -146,7 +133,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._phase = DuplexPhase.ACTIVE
         self._ready_s = self._since_s = event.at_s
         config = self.rebase.first.config
-        message = Prepared(
+        message = messages.Prepared(
             prompt_length=event.prompt_length,
             prompt_tokens=event.input_tokens,
             recording_session_id=self._ids.recording_session_id,
@@ -167,7 +154,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     # --- input ---
 
-    def chunk(self, event: Received[AudioChunk]) -> list[Effect]:
+    def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         """Add a unit's audio; begin the unit if possible."""
         self._since_s = event.at_s
         self._received_samples += len(event.message.audio) // SAMPLE_BYTES
@@ -181,7 +168,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects += [*self._input.detect_next(), *self._begin_unit(event.at_s)]
         return [*effects, *self._input.prefetch()]
 
-    def frame(self, event: Received[VideoFrame]) -> list[Effect]:
+    def frame(self, event: Received[messages.VideoFrame]) -> list[Effect]:
         """Add a picture; a chunk may wait for it, or it is encoded ahead of its chunk."""
         effects = self._input.add_frame(event.message.frame, event.at_s)
         if self._phase != DuplexPhase.ACTIVE:
@@ -208,7 +195,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects: list[Effect] = [Interrupt()] if has_begun and self._results.is_speaking else []
         return [*effects, *self._input.detect_next(), *self._begin_unit(event.at_s)]
 
-    def text(self, event: Received[TextInput]) -> list[Effect]:
+    def text(self, event: Received[messages.TextInput]) -> list[Effect]:
         text = event.message.text.strip()
         if not text:
             return [warn(BadPayloadError("'text' is empty."))]
@@ -220,7 +207,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
             return [warn(TooBigError(problem))]
         received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        return [Send(TextAdded(text=text, start_ms=received_ms))]
+        return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
 
     def transcribed(self, event: Transcribed) -> list[Effect]:
         if self._keeps_history and event.text:
@@ -263,11 +250,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return full or [*effects, *self._begin_unit(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
-        return [Interrupt(), Send(Interrupted())]
+        return [Interrupt(), Send(messages.Interrupted())]
 
     # --- pauses and limits ---
 
-    def pause(self, event: Received[Pause]) -> list[Effect]:
+    def pause(self, event: Received[messages.Pause]) -> list[Effect]:
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
@@ -278,7 +265,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return [
             StopTimer(TimerName.IDLE),
             StartTimer(TimerName.PAUSE, timeout_s),
-            Send(Paused(timeout=timeout_s)),
+            Send(messages.Paused(timeout=timeout_s)),
             *self._input.prefetch(),
         ]
 
@@ -286,7 +273,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._phase = DuplexPhase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
-        return [*effects, Send(Resumed()), *self._begin_unit(event.at_s)]
+        return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
 
     def time_out_session(self, event: TimerFired) -> list[Effect]:
         reason: Literal["pause", "max_session", "inactivity"]
@@ -298,7 +285,9 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             case _:
                 reason, since_s = "inactivity", self._since_s
         elapsed_s = round(max(0.0, event.at_s - since_s), 1)
-        message = Timeout(reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id)
+        message = messages.Timeout(
+            reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id
+        )
         return self._end(message, close=Close())
 
     # --- helpers ---

@@ -256,19 +256,20 @@ class GptLiveMachine:
         return [*effects, *self._translated(self._units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
-        return [sent for effect in effects for sent in self._translation_of(effect)]
-
-    def _translation_of(self, effect: Effect) -> list[Effect]:
-        match effect:
-            case Prefill(duplex.Prepare() as prompt):
-                wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
-                return [Prefill(prompt.model_copy(update=wanted))]
-            case Step():
-                return [replace(effect, client_format=self._units.format)]
-            case Send(message):
-                return self._translated_message(message)
-            case _:
-                return [effect]
+        """Return the client's effects for those of the duplex machine."""
+        translated: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Prefill(duplex.Prepare() as prompt):
+                    wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
+                    translated.append(Prefill(prompt.model_copy(update=wanted)))
+                case Step():
+                    translated.append(replace(effect, client_format=self._units.format))
+                case Send(message):
+                    translated += self._translated_message(message)
+                case _:
+                    translated.append(effect)
+        return translated
 
     def _translated_message(self, message: ServerMessage) -> list[Effect]:
         events, received_ms = self._events, self._units.input.received_ms

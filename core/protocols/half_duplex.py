@@ -52,17 +52,7 @@ from core.protocols.machine import (
     warn,
 )
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.half_duplex import (
-    COLD_START_MS,
-    AudioChunk,
-    Generating,
-    Prepare,
-    Prepared,
-    Stopped,
-    Timeout,
-    TurnDone,
-    VadState,
-)
+from core.schemas import half_duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 from core.schemas.worker import WorkerStatus
@@ -79,7 +69,7 @@ class HalfDuplexPhase(StrEnum):
     CLOSED = "closed"
 
 
-COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+COLD_START_SAMPLES: Final = messages.COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
 @dataclass(frozen=True)
@@ -121,7 +111,7 @@ class DetectionQueue:
         self._dropped = 0
         self._is_warned = False
 
-    def append(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
+    def append(self, chunk: messages.AudioChunk, at_s: float) -> list[Effect]:
         """Add a chunk, without audio recorded in the first half second after `prepared`.
 
         A chunk is assumed to arrive when its last sample was recorded. A client that sends a file
@@ -129,7 +119,7 @@ class DetectionQueue:
         """
         samples = len(chunk.audio_base64) // SAMPLE_BYTES
         recorded_from_s = at_s - samples / INPUT_SAMPLE_RATE_HZ
-        early_s = max(0.0, self.ready_s + COLD_START_MS / MS_PER_S - recorded_from_s)
+        early_s = max(0.0, self.ready_s + messages.COLD_START_MS / MS_PER_S - recorded_from_s)
         ignored = min(samples, self._to_ignore_samples, round(early_s * INPUT_SAMPLE_RATE_HZ))
         self._to_ignore_samples -= ignored
         if ignored == samples:
@@ -183,7 +173,7 @@ class DetectionQueue:
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """State machine of one `/ws/half_duplex` session."""
 
-    stopped = Stopped
+    stopped = messages.Stopped
     _limits: HalfDuplexLimits
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
@@ -201,7 +191,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def status(self) -> WorkerStatus:
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
-    def prepare(self, event: Received[Prepare]) -> list[Effect]:
+    def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
         self._phase = HalfDuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
@@ -210,7 +200,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._work = None
         self._phase = HalfDuplexPhase.LISTENING
         self._detection.ready_s = event.at_s
-        message = Prepared(
+        message = messages.Prepared(
             session_id=self._ids.session_id,
             timeout_s=self._timeout_s,
             recording_session_id=self._ids.recording_session_id,
@@ -220,7 +210,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- listening ---
 
-    def chunk(self, event: Received[AudioChunk]) -> list[Effect]:
+    def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         """Add audio; even ignored audio restarts the idle timer."""
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
             return self.fail(problem)
@@ -241,7 +231,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def turn_done(self, event: GenerateDone) -> list[Effect]:
         self._work = None
-        message = TurnDone(
+        message = messages.TurnDone(
             turn_index=self._turn_index,
             text=event.text,
             interrupted=event.stopped,
@@ -262,7 +252,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._work = None
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)
-        message = TurnDone(
+        message = messages.TurnDone(
             turn_index=self._turn_index,
             text=self._reply.text,
             interrupted=True,
@@ -281,7 +271,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def time_out_session(self, event: TimerFired) -> list[Effect]:
         is_idle = event.name == TimerName.IDLE
         since_s = self._received_s if is_idle else self._detection.ready_s
-        message = Timeout(
+        message = messages.Timeout(
             elapsed_s=round(max(0.0, event.at_s - since_s), 1),
             reason="inactivity" if is_idle else "max_session",
         )
@@ -295,7 +285,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         while self._detection.speech_events:
             speech_event = self._detection.speech_events.popleft()
             is_speaking = isinstance(speech_event, SpeechStarted)
-            effects.append(Send(VadState(speaking=is_speaking)))
+            effects.append(Send(messages.VadState(speaking=is_speaking)))
             if isinstance(speech_event, Segment):
                 return [*effects, *self._answer(speech_event, now_s)]
         return effects
@@ -307,7 +297,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._detection.drop_waiting_audio()
         return [
             StopTimer(TimerName.IDLE),
-            Send(Generating(speech_duration_ms=segment.duration_ms)),
+            Send(messages.Generating(speech_duration_ms=segment.duration_ms)),
             self._begin(Generate(segment, self._turn_index)),
         ]
 

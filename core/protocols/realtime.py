@@ -95,7 +95,7 @@ class RealtimeMachine(ResponseMachine):
 
     def score(self, event: SpeechScored) -> list[Effect]:
         audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
-        audio.scored()
+        audio.is_scoring = False
         levels = event.levels
         for probability in event.probabilities if rules is not None else ():
             assert rules is not None

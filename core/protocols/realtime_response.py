@@ -105,10 +105,12 @@ class Response:
         """Append a piece of the reply, text before audio; `mark` it later unless it `is_marked`."""
         if self.failure is not None:
             return []
-        sent: list[RealtimeEvent] = []
-        for parsed in self._parser.feed(text):
-            sent += self._take(parsed)
-        if audio and self._may_speak:
+        sent = [event for parsed in self._parser.feed(text) for event in self._take(parsed)]
+        if self._open is not None:
+            may_speak = self._open.item.kind == "message"
+        else:  # where functions are offered, only after text was sent
+            may_speak = not offer_of(self.output).functions
+        if audio and may_speak:
             sent += self._audio_deltas(audio)
             if is_marked:
                 self.mark()
@@ -120,10 +122,8 @@ class Response:
             self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
     def finish(self, outcome: Outcome, stats: TokenStats) -> list[RealtimeEvent]:
-        sent: list[RealtimeEvent] = []
-        if outcome.status in ("completed", "incomplete"):
-            for parsed in self._parser.flush():
-                sent += self._take(parsed)
+        parsed_last = self._parser.flush() if outcome.status in ("completed", "incomplete") else ()
+        sent = [event for parsed in parsed_last for event in self._take(parsed)]
         outcome = self.failure or outcome
         is_whole = outcome.status == "completed"
         sent += self._close("completed" if is_whole else "incomplete")
@@ -131,13 +131,6 @@ class Response:
         return [*sent, RealtimeEvent("response.done", {"response": done})]
 
     # --- model output ---
-
-    @property
-    def _may_speak(self) -> bool:
-        """Whether audio may be sent; where functions are offered, only after text was sent."""
-        if self._open is None:
-            return not offer_of(self.output).functions
-        return self._open.item.kind == "message"
 
     def _take(
         self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
@@ -185,14 +178,8 @@ class Response:
     def _message(self) -> list[RealtimeEvent]:
         if self._open is not None:
             return []
-        item = Item(self._new_id("item"), role="assistant")
-        part = (
-            {"type": "audio", "transcript": ""}
-            if self.output.speaks
-            else {"type": "text", "text": ""}
-        )
-        sent = self._begin(item)
-        return [*sent, self._part_event("response.content_part.added", part=part)]
+        sent = self._begin(Item(self._new_id("item"), role="assistant"))
+        return [*sent, self._part_event("response.content_part.added", part=self._part(""))]
 
     def _begin(self, item: Item) -> list[RealtimeEvent]:
         item = replace(item, status="in_progress", response_id=self.id)
@@ -212,8 +199,19 @@ class Response:
             item = replace(opened.item, status=status, arguments=opened.text)
             sent = [self._call_event("done", name=item.name, arguments=item.arguments)]
         else:
-            item = self._closed_message(opened, status)
-            sent = self._part_ends(opened.text)
+            text, revision = opened.text, 0 if status == "completed" else 1
+            if self.output.speaks:
+                audio = AudioClip.of(bytes(opened.pcm), self.output.format)
+                content = Content("output_audio", text, audio, marks=tuple(opened.marks))
+                sent = [
+                    self._part_event("response.output_audio.done"),
+                    self._part_event("response.output_audio_transcript.done", transcript=text),
+                ]
+            else:
+                content = Content("output_text", text)
+                sent = [self._part_event("response.output_text.done", text=text)]
+            sent.append(self._part_event("response.content_part.done", part=self._part(text)))
+            item = replace(opened.item, status=status, content=(content,), revision=revision)
         self._open = None
         self._done.append(item)
         wire = item.wire()
@@ -224,28 +222,12 @@ class Response:
             sent.append(events.item_event("done", wire, previous))
         return [*sent, events.output_item("done", self.id, opened.index, wire)]
 
-    def _closed_message(self, opened: _Open, status: ItemStatus) -> Item:
-        revision = 0 if status == "completed" else 1
-        if not self.output.speaks:
-            content = Content("output_text", opened.text)
-        else:
-            audio = AudioClip.of(bytes(opened.pcm), self.output.format)
-            content = Content("output_audio", opened.text, audio, marks=tuple(opened.marks))
-        return replace(opened.item, status=status, content=(content,), revision=revision)
-
-    def _part_ends(self, text: str) -> list[RealtimeEvent]:
-        if not self.output.speaks:
-            part = {"type": "text", "text": text}
-            sent = [self._part_event("response.output_text.done", text=text)]
-        else:
-            part = {"type": "audio", "transcript": text}
-            sent = [
-                self._part_event("response.output_audio.done"),
-                self._part_event("response.output_audio_transcript.done", transcript=text),
-            ]
-        return [*sent, self._part_event("response.content_part.done", part=part)]
-
     # --- wire format ---
+
+    def _part(self, text: str) -> Json:
+        if self.output.speaks:
+            return {"type": "audio", "transcript": text}
+        return {"type": "text", "text": text}
 
     def _item_event(self, kind: str, **fields: str | int | Json) -> RealtimeEvent:
         assert self._open is not None

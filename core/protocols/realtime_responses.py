@@ -43,8 +43,7 @@ from core.schemas.realtime import InputImageAppend, ResponseCancel, ResponseCrea
 from core.schemas.realtime_items import ItemReference
 from core.schemas.realtime_session import ResponsePatch, RetentionRatio, SemanticVad
 
-HALF: Final = 0.5  # share of the items kept when the context is full
-KEPT_ITEMS: Final = 4  # the last two turns are always kept
+HALF: Final = 0.5  # share of the items dropped when the context is full
 NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
 CLIENT_CANCELLED: Final = "client_cancelled"
 TURN_DETECTED: Final = "turn_detected"
@@ -218,15 +217,13 @@ class ResponseMachine(RealtimeBase):
 
     def _make_room(self) -> bool:
         """Drop the oldest items; return whether there were any."""
-        truncation = self._config.truncation
-        if truncation == "disabled":
-            return False
-        kept, least = HALF, 1
-        if isinstance(truncation, RetentionRatio):
-            kept, least = truncation.retention_ratio, 0
-        count = sum(item.role != "system" for item in self._store)
-        surplus = min(max(least, round(count * (1 - kept))), count - KEPT_ITEMS)
-        return surplus > 0 and self._store.drop_oldest(surplus) > 0
+        match self._config.truncation:
+            case RetentionRatio(retention_ratio=kept):
+                return self._store.drop_share(1 - kept, least=0)
+            case "auto":
+                return self._store.drop_share(HALF, least=1)
+            case "disabled":
+                return False
 
     def _given_items(self, patch: ResponsePatch | None) -> tuple[Item, ...] | None:
         """Return the items to respond to instead of the conversation, if any."""

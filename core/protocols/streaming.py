@@ -39,9 +39,8 @@ from core.protocols.events import (
 )
 from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas import streaming
+from core.schemas import streaming as messages
 from core.schemas.common import TokenStats
-from core.schemas.streaming import CacheMiss, Done, WorkerPrefill
 from core.schemas.worker import WorkerStatus
 
 
@@ -82,7 +81,7 @@ class Turn:
     def __init__(self, began_s: float = 0.0) -> None:
         self.began_s = began_s
         self.reply = Reply()
-        self.prefill: WorkerPrefill | None = None  # the latest; supplies the defaults
+        self.prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults
         self.prefills = 0
         self.cached_tokens: int | None = None
         self.input_tokens = 0
@@ -113,7 +112,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
         self._turn_index = 0
-        self._waiting: list[WorkerPrefill] = []
+        self._waiting: list[messages.WorkerPrefill] = []
 
     @property
     def status(self) -> WorkerStatus:
@@ -125,14 +124,14 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     # --- prefill ---
 
-    def begin_turn(self, event: Received[WorkerPrefill]) -> list[Effect]:
+    def begin_turn(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         self._turn = Turn(event.at_s)
         return self.prefill(event)
 
-    def prefill(self, event: Received[WorkerPrefill]) -> list[Effect]:
+    def prefill(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         return [StopTimer(TimerName.IDLE), *self._feed(event.message)]
 
-    def queue_prefill(self, event: Received[WorkerPrefill]) -> list[Effect]:
+    def queue_prefill(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         if len(self._waiting) >= self._limits.max_waiting_prefills:
             return self.fail(OutOfOrderError("Too many `prefill` messages wait."))
         self._waiting.append(event.message)
@@ -144,7 +143,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._turn.add(event)
         if self._turn.prefill is not None and self._turn.prefill.speech:
             self._turn.transcripts_due += 1
-        message = streaming.PrefillDone(
+        message = messages.PrefillDone(
             cached_tokens=event.cached_tokens,
             input_tokens=event.input_tokens,
             message_count=event.message_count,
@@ -168,11 +167,11 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
         self._phase = StreamingPhase.READY
-        return [Send(CacheMiss()), self._idle_timer(self._limits.turn_timeout_s)]
+        return [Send(messages.CacheMiss()), self._idle_timer(self._limits.turn_timeout_s)]
 
     # --- generate ---
 
-    def generate(self, event: Received[streaming.Generate]) -> list[Effect]:
+    def generate(self, event: Received[messages.Generate]) -> list[Effect]:
         if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
@@ -233,7 +232,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     # --- helpers ---
 
-    def _feed(self, message: WorkerPrefill) -> list[Effect]:
+    def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
         self._phase = StreamingPhase.PREFILLING
         self._turn.prefill = message
         self._turn.prefills += 1
@@ -246,7 +245,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return self._end_turn(now_s, end.text, end.stopped, stats)
 
     def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
-        message = Done(
+        message = messages.Done(
             session_id=self._ids.session_id,
             text=text,
             elapsed_ms=round(max(0.0, now_s - self._turn.began_s) * MS_PER_S, 1),

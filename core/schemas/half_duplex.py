@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from core.schemas import limits
+from core.schemas import limits, queue
 from core.schemas.common import (
     AudioContent,
     ChunkAudio,
@@ -18,16 +18,6 @@ from core.schemas.common import (
     TextContent,
     TokenStats,
     WireModel,
-)
-from core.schemas.queue import (
-    Heartbeat,
-    Interrupt,
-    Problem,
-    QueueMessage,
-    ResumeMessage,
-    SessionSecret,
-    Stop,
-    UserTranscript,
 )
 from core.schemas.streaming import Chunk
 
@@ -153,7 +143,7 @@ class Prepared(WireModel):
     session_id: str = Field(description="The session.")
     timeout_s: float = Field(ge=0, description="Ends after this long without an audio_chunk, s.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
-    session_secret: SessionSecret | None = Field(
+    session_secret: queue.SessionSecret | None = Field(
         None, description="The session's secret, as in `queue_done`."
     )
 
@@ -203,13 +193,14 @@ class Stopped(WireModel):
 
 
 ClientMessage = Annotated[
-    Prepare | AudioChunk | Stop | Interrupt | Heartbeat, Field(discriminator="type")
+    Prepare | AudioChunk | queue.Stop | queue.Interrupt | queue.Heartbeat,
+    Field(discriminator="type"),
 ]
 """Client messages of `/ws/half_duplex`."""
 
 ServerMessage = Annotated[
-    QueueMessage
-    | ResumeMessage
+    queue.QueueMessage
+    | queue.ResumeMessage
     | Prepared
     | VadState
     | Generating
@@ -217,8 +208,8 @@ ServerMessage = Annotated[
     | TurnDone
     | Timeout
     | Stopped
-    | UserTranscript
-    | Problem,
+    | queue.UserTranscript
+    | queue.Problem,
     Field(discriminator="type"),
 ]
 """Server messages of `/ws/half_duplex`."""

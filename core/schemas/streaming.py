@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.schemas import limits
+from core.schemas import limits, queue
 from core.schemas.common import (
     AudioBytes,
     AudioContent,
@@ -22,15 +22,6 @@ from core.schemas.common import (
     TTSConfig,
     TTSSamplingParams,
     WireModel,
-)
-from core.schemas.queue import (
-    Close,
-    Heartbeat,
-    Problem,
-    QueueMessage,
-    SessionSecret,
-    Stop,
-    UserTranscript,
 )
 
 MessageList = Annotated[
@@ -114,7 +105,7 @@ class Prefill(WireModel):
     session_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
     )
-    session_secret: SessionSecret | None = Field(
+    session_secret: queue.SessionSecret | None = Field(
         None, description="From an earlier socket of this session, whose recording continues."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
@@ -247,23 +238,24 @@ class CacheMiss(WireModel):
 
 
 ClientMessage = Annotated[
-    Prefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
+    Prefill | Generate | queue.Stop | queue.Close | queue.Heartbeat, Field(discriminator="type")
 ]
 """Client messages of `/ws/streaming`."""
 
 ServerMessage = Annotated[
-    QueueMessage | PrefillDone | Chunk | UserTranscript | Done | Problem,
+    queue.QueueMessage | PrefillDone | Chunk | queue.UserTranscript | Done | queue.Problem,
     Field(discriminator="type"),
 ]
 """Server messages of `/ws/streaming`."""
 
 WorkerClientMessage = Annotated[
-    WorkerPrefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
+    WorkerPrefill | Generate | queue.Stop | queue.Close | queue.Heartbeat,
+    Field(discriminator="type"),
 ]
 """Messages to a worker's own `/ws/streaming`."""
 
 WorkerServerMessage = Annotated[
-    PrefillDone | Chunk | UserTranscript | Done | CacheMiss | Problem,
+    PrefillDone | Chunk | queue.UserTranscript | Done | CacheMiss | queue.Problem,
     Field(discriminator="type"),
 ]
 """Messages from a worker's own `/ws/streaming`."""

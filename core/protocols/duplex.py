@@ -17,6 +17,7 @@ from core.errors import (
     OutOfOrderError,
     TooBigError,
 )
+from core.protocols import events
 from core.protocols.duplex_context import ITEM_MAX_CHARS, USER_SPOKE, CountTokens, Rebase, Speaker
 from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
@@ -30,20 +31,7 @@ from core.protocols.effects import (
     Step,
     StopTimer,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    AudioReady,
-    Detected,
-    Event,
-    FinalizeDone,
-    Prefetched,
-    PrefillDone,
-    Received,
-    StepDone,
-    TimerFired,
-    TimerName,
-    Transcribed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import (
     ENDING,
     FAILURE,
@@ -96,7 +84,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._received_samples = 0
         self._ready_s = 0.0  # when `prepared` was sent
         self._since_s = 0.0  # when the pause began, or audio last arrived
-        self._held_result: StepDone | None = None  # sent after `Finalize`
+        self._held_result: events.StepDone | None = None  # sent after `Finalize`
 
     @property
     def status(self) -> WorkerStatus:
@@ -128,7 +116,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._phase = DuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
 
-    def prepared(self, event: PrefillDone) -> list[Effect]:
+    def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._work = None
         self._phase = DuplexPhase.ACTIVE
         self._ready_s = self._since_s = event.at_s
@@ -175,15 +163,15 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             return effects
         return [*effects, *self._begin_unit(event.at_s), *self._input.prefetch()]
 
-    def prefetched(self, event: Prefetched) -> list[Effect]:
+    def prefetched(self, event: events.Prefetched) -> list[Effect]:
         self._input.prefetch_plan.is_prefetching = False
         return self._input.prefetch()
 
-    def frame_is_late(self, event: TimerFired) -> list[Effect]:
+    def frame_is_late(self, event: events.TimerFired) -> list[Effect]:
         self._input.give_up_frame()
         return self._begin_unit(event.at_s)
 
-    def detected(self, event: Detected) -> list[Effect]:
+    def detected(self, event: events.Detected) -> list[Effect]:
         """Interrupt the model if the user begins to speak over it."""
         self._input.detected()
         has_begun = any(
@@ -209,7 +197,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
         return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
 
-    def transcribed(self, event: Transcribed) -> list[Effect]:
+    def transcribed(self, event: events.Transcribed) -> list[Effect]:
         if self._keeps_history and event.text:
             self.rebase.history.add_spoken()
             self.rebase.history.set_transcript(event.text)
@@ -221,10 +209,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     # --- units ---
 
-    def audio_ready(self, event: AudioReady) -> list[Effect]:
+    def audio_ready(self, event: events.AudioReady) -> list[Effect]:
         return [Send(self._results.part(event.pcm, event.at_s))]
 
-    def step_done(self, event: StepDone) -> list[Effect]:
+    def step_done(self, event: events.StepDone) -> list[Effect]:
         """Send the result, then finalize the unit; the reverse without `deferred_finalize`."""
         self._work = None
         if not self.rebase.first.deferred_finalize:
@@ -234,12 +222,12 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         full = self._if_full(event.kv_tokens, effects)
         return full or [*effects, self._begin(Finalize())]
 
-    def rebased(self, event: PrefillDone) -> list[Effect]:
+    def rebased(self, event: events.PrefillDone) -> list[Effect]:
         self._work = None
         self.rebase.done()
         return self._begin_unit(event.at_s)
 
-    def finalize_done(self, event: FinalizeDone) -> list[Effect]:
+    def finalize_done(self, event: events.FinalizeDone) -> list[Effect]:
         self._work = None
         self._results.finalize_ms += event.finalize_ms
         effects: list[Effect] = []
@@ -275,7 +263,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
 
-    def time_out_session(self, event: TimerFired) -> list[Effect]:
+    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         reason: Literal["pause", "max_session", "inactivity"]
         match event.name:
             case TimerName.SESSION:
@@ -292,7 +280,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     # --- helpers ---
 
-    def _result(self, event: StepDone, now_s: float) -> Effect:
+    def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)
         if self._keeps_history and result.text:
             self.rebase.history.spoken.append(result.text)

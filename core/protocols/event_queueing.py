@@ -10,16 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import BadPayloadError, QueueFullError, TooBigError
+from core.protocols import events
 from core.protocols.effects import Enqueue, QueueEffect, StartTimer
-from core.protocols.events import (
-    Enqueued,
-    Opened,
-    RawMessage,
-    Rejected,
-    TimerFired,
-    TimerName,
-    WorkerUnreachable,
-)
+from core.protocols.events import TimerName
 from core.protocols.machine import warn
 from core.protocols.queueing import (
     CLOSED,
@@ -80,21 +73,21 @@ class EventQueueingMachine(QueueingMachine):
         """`first` is sent to the worker before all other events."""
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
-        self._held = [] if first is None else [RawMessage(EVENT, first)]
+        self._held = [] if first is None else [events.RawMessage(EVENT, first)]
 
-    def wait(self, event: Opened) -> list[QueueEffect]:
+    def wait(self, event: events.Opened) -> list[QueueEffect]:
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
-    def enqueued(self, event: Enqueued) -> list[QueueEffect]:
+    def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
         effects = super().enqueued(event)
         if event.position.estimated_wait_s <= self._wait.max_wait_s:
             return effects
         return [*effects, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
 
-    def give_up(self, event: TimerFired) -> list[QueueEffect]:
+    def give_up(self, event: events.TimerFired) -> list[QueueEffect]:
         return self._fail(QueueFullError())
 
-    def keep(self, event: RawMessage) -> list[QueueEffect]:
+    def keep(self, event: events.RawMessage) -> list[QueueEffect]:
         self._held.append(event)
         audio = [kept for kept in self._held if kept.kind == AUDIO]
         audio_chars = sum(len(kept.text) for kept in audio)
@@ -108,13 +101,13 @@ class EventQueueingMachine(QueueingMachine):
             return self._fail(QueueFullError("Too many events came before the session began."))
         return []
 
-    def queue_again(self, event: WorkerUnreachable) -> list[QueueEffect]:
+    def queue_again(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
         effects = self.worker_unreachable(event)
         is_queued = any(isinstance(effect, Enqueue) for effect in effects)
         timer: list[QueueEffect] = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)]
         return [*(timer if is_queued else ()), *effects]
 
-    def refuse_event(self, event: Rejected) -> list[QueueEffect]:
+    def refuse_event(self, event: events.Rejected) -> list[QueueEffect]:
         """Report an invalid event; the session continues unless it is too big."""
         if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
             return [warn(event.error)]

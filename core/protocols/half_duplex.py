@@ -12,6 +12,7 @@ from typing import Final
 
 from core.endpointing import SpeechStarted
 from core.errors import ContextFullError, ErrorCode
+from core.protocols import events
 from core.protocols.effects import (
     Close,
     Detect,
@@ -25,20 +26,7 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    ChunkReady,
-    Detected,
-    Event,
-    GenerateDone,
-    PrefillDone,
-    Received,
-    Segment,
-    SpeechEvent,
-    TimerFired,
-    TimerName,
-    TurnFailed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, Segment, SpeechEvent, TimerName
 from core.protocols.machine import (
     AHEAD_MAX_S,
     FAILURE,
@@ -196,7 +184,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._phase = HalfDuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
-    def prepared(self, event: PrefillDone) -> list[Effect]:
+    def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._work = None
         self._phase = HalfDuplexPhase.LISTENING
         self._detection.ready_s = event.at_s
@@ -217,7 +205,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         waiting = self._wait_for_audio(event.at_s)
         return [*waiting, *self._detection.append(event.message, event.at_s)]
 
-    def detected(self, event: Detected) -> list[Effect]:
+    def detected(self, event: events.Detected) -> list[Effect]:
         self._detection.found(event.speech_events)
         effects = self._take_speech_events(event.at_s)
         if self._phase == HalfDuplexPhase.LISTENING:
@@ -226,10 +214,10 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- replying ---
 
-    def piece(self, event: ChunkReady) -> list[Effect]:
+    def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [Send(self._reply.add(event.chunk, event.at_s))]
 
-    def turn_done(self, event: GenerateDone) -> list[Effect]:
+    def turn_done(self, event: events.GenerateDone) -> list[Effect]:
         self._work = None
         message = messages.TurnDone(
             turn_index=self._turn_index,
@@ -247,7 +235,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
         return [*effects, *self._listen_again(event.at_s)]
 
-    def turn_failed(self, event: TurnFailed) -> list[Effect]:
+    def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Undo the turn and continue; if it cannot be undone, end."""
         self._work = None
         if not event.can_rollback or isinstance(event.error, ContextFullError):
@@ -268,7 +256,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- limits ---
 
-    def time_out_session(self, event: TimerFired) -> list[Effect]:
+    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         is_idle = event.name == TimerName.IDLE
         since_s = self._received_s if is_idle else self._detection.ready_s
         message = messages.Timeout(

@@ -25,6 +25,7 @@ from core.errors import (
     UnknownTypeError,
     describe_error,
 )
+from core.protocols import events
 from core.protocols.effects import (
     Cancel,
     Close,
@@ -39,25 +40,7 @@ from core.protocols.effects import (
     Step,
     WorkEffect,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    CacheMissed,
-    ChunkReady,
-    Disconnected,
-    EngineFailed,
-    EngineWarning,
-    Event,
-    FinalizeDone,
-    GenerateDone,
-    PrefillDone,
-    Received,
-    Rejected,
-    ShuttingDown,
-    StepDone,
-    TimerName,
-    Transcribed,
-    TurnFailed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.tables import SAME, Index, Row
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
@@ -78,13 +61,13 @@ ENDING: Final = f"Cancel {FAILURE}"
 
 
 WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = {
-    PrefillDone: (Prefill,),
-    CacheMissed: (Prefill,),
-    StepDone: (Step,),
-    FinalizeDone: (Finalize,),
-    ChunkReady: (Generate,),
-    GenerateDone: (Generate,),
-    TurnFailed: (Prefill, Generate),
+    events.PrefillDone: (Prefill,),
+    events.CacheMissed: (Prefill,),
+    events.StepDone: (Step,),
+    events.FinalizeDone: (Finalize,),
+    events.ChunkReady: (Generate,),
+    events.GenerateDone: (Generate,),
+    events.TurnFailed: (Prefill, Generate),
 }
 """The work that an engine event may result from."""
 
@@ -195,15 +178,15 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """Do nothing; the event is for observers."""
         return []
 
-    def reject(self, event: Rejected) -> list[Effect]:
+    def reject(self, event: events.Rejected) -> list[Effect]:
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
         return self.fail(event.error)
 
-    def engine_warning(self, event: EngineWarning) -> list[Effect]:
+    def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [warn(event.problem)]
 
-    def transcribed(self, event: Transcribed) -> list[Effect]:
+    def transcribed(self, event: events.Transcribed) -> list[Effect]:
         segment, problem = event.segment, event.problem
         message = UserTranscript(
             text=event.text,
@@ -215,13 +198,13 @@ class SessionMachine(ABC, Generic[PhaseT]):
         )
         return [Send(message)]
 
-    def leave(self, event: Disconnected) -> list[Effect]:
+    def leave(self, event: events.Disconnected) -> list[Effect]:
         return self._end(close=None)
 
-    def engine_failed(self, event: EngineFailed) -> list[Effect]:
+    def engine_failed(self, event: events.EngineFailed) -> list[Effect]:
         return self.fail(event.error)
 
-    def shut_down(self, event: ShuttingDown) -> list[Effect]:
+    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
         """Send an error before the process exits."""
         message = ErrorMessage.of(ShuttingDownError())
         return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
@@ -352,7 +335,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         self._work = None
         return self.finish_stop(event)
 
-    def preparation_failed(self, event: TurnFailed) -> list[Effect]:
+    def preparation_failed(self, event: events.TurnFailed) -> list[Effect]:
         self._work = None
         return self.fail(event.error)
 

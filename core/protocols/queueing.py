@@ -19,6 +19,7 @@ from core.errors import (
     UnknownTypeError,
     describe_error,
 )
+from core.protocols import events
 from core.protocols.effects import (
     CancelTicket,
     Close,
@@ -33,25 +34,7 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    Assigned,
-    Disconnected,
-    Enqueued,
-    Event,
-    Opened,
-    PositionChanged,
-    QueueRefused,
-    RawMessage,
-    Rejected,
-    ShuttingDown,
-    TimerFired,
-    TimerName,
-    TurnEnded,
-    WorkerClosed,
-    WorkerConnected,
-    WorkerFailed,
-    WorkerUnreachable,
-)
+from core.protocols.events import Event, TimerName
 from core.protocols.machine import RECOVERABLE, warn
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
@@ -108,7 +91,7 @@ class QueueingMachine:
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
         self._phase = QueueingPhase.OPEN
-        self._held: list[RawMessage] = []  # for the worker, such as `prepare` or `prefill`
+        self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
         self._is_worker_ours = False
         self._moves = 0
         self._order = order
@@ -136,66 +119,66 @@ class QueueingMachine:
 
     # --- waiting ---
 
-    def open(self, event: Opened) -> list[QueueEffect]:
+    def open(self, event: events.Opened) -> list[QueueEffect]:
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
         self._phase = QueueingPhase.WAITING
         return [Enqueue(self._request_type, order=self._order)]
 
-    def begin_turn(self, event: RawMessage) -> list[QueueEffect]:
+    def begin_turn(self, event: events.RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
         self._held = [event]
         self._moves = 0
         order, self._order = self._order, None
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
-    def enqueued(self, event: Enqueued) -> list[QueueEffect]:
+    def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
         return [Send(Queued(**asdict(event.position))), *self._next_update()]
 
-    def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
+    def position_changed(self, event: events.PositionChanged) -> list[QueueEffect]:
         return [Send(QueueUpdate(**asdict(event.position))), *self._next_update()]
 
-    def report(self, event: TimerFired) -> list[QueueEffect]:
+    def report(self, event: events.TimerFired) -> list[QueueEffect]:
         return [ReportPosition(), *self._next_update()]
 
-    def hold(self, event: RawMessage) -> list[QueueEffect]:
+    def hold(self, event: events.RawMessage) -> list[QueueEffect]:
         if self._held:
             return [warn(AlreadyPreparedError())]
         self._held.append(event)
         return []
 
-    def out_of_order(self, event: RawMessage) -> list[QueueEffect]:
+    def out_of_order(self, event: events.RawMessage) -> list[QueueEffect]:
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
-    def refuse(self, event: QueueRefused) -> list[QueueEffect]:
+    def refuse(self, event: events.QueueRefused) -> list[QueueEffect]:
         """Fail; the request has left the queue already."""
         self._phase = QueueingPhase.OPEN
         return self._fail(event.error)
 
     # --- with a worker ---
 
-    def assigned(self, event: Assigned) -> list[QueueEffect]:
+    def assigned(self, event: events.Assigned) -> list[QueueEffect]:
         """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
         return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
-    def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
+    def assigned_too_late(self, event: events.Assigned) -> list[QueueEffect]:
         """Release the worker, as the client has left."""
         return [ReleaseWorker(is_clean=True)]
 
-    def connected(self, event: WorkerConnected) -> list[QueueEffect]:
+    def connected(self, event: events.WorkerConnected) -> list[QueueEffect]:
         self._phase = QueueingPhase.RELAYING
         held, self._held = self._held, []
         return [*(Forward(message.text) for message in held), StartRelay()]
 
-    def turn_ended(self, event: TurnEnded) -> list[QueueEffect]:
+    def turn_ended(self, event: events.TurnEnded) -> list[QueueEffect]:
         if not self._queues_per_turn:
             return []
         return [*self._release(is_clean=True), *self._reopen()]
 
-    def worker_unreachable(self, event: WorkerUnreachable) -> list[QueueEffect]:
+    def worker_unreachable(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
         """Queue again for another worker; this one has received nothing."""
         if self._moves == self._limits.max_moves:
             return self._fail(event.error)
@@ -205,10 +188,10 @@ class QueueingMachine:
         history = self._held[0].text if self._queues_per_turn else None
         return [*effects, Enqueue(self._request_type, history, event.order)]
 
-    def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
+    def worker_failed(self, event: events.WorkerFailed) -> list[QueueEffect]:
         return self._fail(event.error)
 
-    def worker_closed(self, event: WorkerClosed) -> list[QueueEffect]:
+    def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
         try:
             code = CloseCode(event.code)
@@ -219,7 +202,7 @@ class QueueingMachine:
 
     # --- the end ---
 
-    def stop(self, event: RawMessage) -> list[QueueEffect]:
+    def stop(self, event: events.RawMessage) -> list[QueueEffect]:
         """Leave the queue: end the turn, or the session of a live protocol or chat."""
         session_id = self._session_id
         self._held.clear()
@@ -232,13 +215,13 @@ class QueueingMachine:
         stopped = half_duplex.Stopped if is_half else duplex.Stopped
         return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
 
-    def close(self, event: RawMessage) -> list[QueueEffect]:
+    def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
-    def time_out(self, event: TimerFired) -> list[QueueEffect]:
+    def time_out(self, event: events.TimerFired) -> list[QueueEffect]:
         return self._fail(SessionTimeoutError())
 
-    def reject(self, event: Rejected) -> list[QueueEffect]:
+    def reject(self, event: events.Rejected) -> list[QueueEffect]:
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
         return self._fail(event.error)
@@ -246,10 +229,10 @@ class QueueingMachine:
     def unknown(self, event: Event) -> list[QueueEffect]:
         return [warn(UnknownTypeError())]
 
-    def leave(self, event: Disconnected) -> list[QueueEffect]:
+    def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
 
-    def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:
+    def shut_down(self, event: events.ShuttingDown) -> list[QueueEffect]:
         """Send an error before the process exits."""
         return self._fail(ShuttingDownError(), event.KIND)
 

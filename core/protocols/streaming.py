@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
+from core.protocols import events
 from core.protocols.effects import (
     Close,
     Effect,
@@ -23,20 +24,7 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    CacheMissed,
-    ChunkReady,
-    Event,
-    GenerateDone,
-    Opened,
-    PrefillDone,
-    Received,
-    TimerFired,
-    TimerName,
-    Transcribed,
-    TurnFailed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas import streaming as messages
@@ -87,9 +75,9 @@ class Turn:
         self.input_tokens = 0
         self.kv_tokens = 0
         self.transcripts_due = 0  # `done` follows them, as the worker is released then
-        self.end: GenerateDone | None = None  # held back until then
+        self.end: events.GenerateDone | None = None  # held back until then
 
-    def add(self, done: PrefillDone) -> None:
+    def add(self, done: events.PrefillDone) -> None:
         if self.cached_tokens is None:
             self.cached_tokens = done.cached_tokens
         self.input_tokens += done.input_tokens
@@ -119,7 +107,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         is_free = self._phase in (StreamingPhase.OPEN, StreamingPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_STREAMING
 
-    def open(self, event: Opened) -> list[Effect]:
+    def open(self, event: events.Opened) -> list[Effect]:
         return [self._idle_timer(self._limits.open_timeout_s)]
 
     # --- prefill ---
@@ -137,7 +125,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._waiting.append(event.message)
         return []
 
-    def prefilled(self, event: PrefillDone) -> list[Effect]:
+    def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         """Report the prefill; begin the next queued one, else wait for `generate`."""
         self._work = None
         self._turn.add(event)
@@ -161,7 +149,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._phase = StreamingPhase.READY
         return [*effects, self._idle_timer(self._limits.turn_timeout_s)]
 
-    def missed(self, event: CacheMissed) -> list[Effect]:
+    def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
         self._work = None
         self._waiting.clear()
@@ -178,16 +166,16 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._phase = StreamingPhase.GENERATING
         return [StopTimer(TimerName.IDLE), self._begin(Generate(request, self._turn_index))]
 
-    def piece(self, event: ChunkReady) -> list[Effect]:
+    def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [Send(self._turn.reply.add(event.chunk, event.at_s))]
 
-    def generated(self, event: GenerateDone) -> list[Effect]:
+    def generated(self, event: events.GenerateDone) -> list[Effect]:
         self._work = None
         self._turn.end = event
         last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
         return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
 
-    def transcribed(self, event: Transcribed) -> list[Effect]:
+    def transcribed(self, event: events.Transcribed) -> list[Effect]:
         """Send the transcript; end the turn if only this was missing."""
         turn = self._turn
         if not turn.transcripts_due:  # of an earlier turn that was cut short
@@ -197,7 +185,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         is_over = turn.end is not None and not turn.transcripts_due
         return [*effects, *self._end_reply(event.at_s)] if is_over else effects
 
-    def turn_failed(self, event: TurnFailed) -> list[Effect]:
+    def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Roll the turn back, so that the history before it stays usable, and fail."""
         self._work = None
         undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
@@ -227,7 +215,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def close(self, event: Event) -> list[Effect]:
         return self._end(close=Close())
 
-    def time_out(self, event: TimerFired) -> list[Effect]:
+    def time_out(self, event: events.TimerFired) -> list[Effect]:
         return self.fail(SessionTimeoutError())
 
     # --- helpers ---

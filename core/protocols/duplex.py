@@ -9,14 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, Literal
 
+from core import errors
 from core.endpointing import SpeechStarted
-from core.errors import (
-    BadConfigError,
-    BadPayloadError,
-    ContextFullError,
-    OutOfOrderError,
-    TooBigError,
-)
 from core.protocols import events
 from core.protocols.duplex_context import ITEM_MAX_CHARS, USER_SPOKE, CountTokens, Rebase, Speaker
 from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
@@ -133,10 +127,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         )
         effects: list[Effect] = [Send(message)]
         if config.unknown_keys:
-            names = ", ".join(config.unknown_keys)
-            effects.append(
-                warn(BadConfigError(f"These settings are unknown and were ignored: {names}."))
-            )
+            text = f"These settings are unknown and were ignored: {', '.join(config.unknown_keys)}."
+            effects.append(warn(errors.BadConfigError(text)))
         effects += [*self._restart_idle_timer(), *self._session_timer()]
         return [*effects, *self._input.prefetch()]
 
@@ -186,14 +178,14 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def text(self, event: Received[messages.TextInput]) -> list[Effect]:
         text = event.message.text.strip()
         if not text:
-            return [warn(BadPayloadError("'text' is empty."))]
+            return [warn(errors.BadPayloadError("'text' is empty."))]
         if len(text) > ITEM_MAX_CHARS:
             problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
-            return [warn(TooBigError(problem))]
+            return [warn(errors.TooBigError(problem))]
         self.rebase.history.add_spoken()
         if not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
-            return [warn(TooBigError(problem))]
+            return [warn(errors.TooBigError(problem))]
         received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
         return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
 
@@ -205,7 +197,9 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def drop_while_paused(self, event: Event) -> list[Effect]:
         """Drop audio and pictures of a pause; warn once per pause."""
-        return self._warn_once("paused", OutOfOrderError("Paused: what is sent now is dropped."))
+        return self._warn_once(
+            "paused", errors.OutOfOrderError("Paused: what is sent now is dropped.")
+        )
 
     # --- units ---
 
@@ -319,7 +313,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             return []
         left = self._limits.max_kv_tokens - kv_tokens
         if left <= 0:
-            return [*effects, *self.fail(ContextFullError())]
+            return [*effects, *self.fail(errors.ContextFullError())]
         effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
         return []
 

@@ -11,20 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from core.errors import (
-    AlreadyPreparedError,
-    CloseCode,
-    ErrorCode,
-    NotPreparedError,
-    OmniError,
-    OutOfOrderError,
-    PictureError,
-    RateLimitedError,
-    SessionTimeoutError,
-    ShuttingDownError,
-    UnknownTypeError,
-    describe_error,
-)
+from core import errors
+from core.errors import CloseCode, ErrorCode, OmniError, describe_error
 from core.protocols import events
 from core.protocols.effects import (
     Cancel,
@@ -51,7 +39,7 @@ from core.schemas.worker import WorkerStatus
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
 # Client errors that only drop the message; the session continues.
-RECOVERABLE: Final = (UnknownTypeError, PictureError)
+RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
 
 FAILURE: Final = "Send(error) Release Close"
 """Effects of `fail` when no work is running."""
@@ -137,7 +125,11 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """Handle an event without a row; late timers and engine results are ignored."""
         if not isinstance(event, Received):
             return []
-        return [warn(OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}."))]
+        return [
+            warn(
+                errors.OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}.")
+            )
+        ]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
         assert self._work is None, f"{work} while {self._work} is under way"
@@ -206,7 +198,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
 
     def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
         """Send an error before the process exits."""
-        message = ErrorMessage.of(ShuttingDownError())
+        message = ErrorMessage.of(errors.ShuttingDownError())
         return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
 
 
@@ -237,7 +229,9 @@ class AudioRateLimit:
         self._ahead_s = 0.0
         self._at_s = 0.0
 
-    def take(self, audio: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
+    def take(
+        self, audio: bytes, now_s: float, shortest_ms: int = 0
+    ) -> errors.RateLimitedError | None:
         """Count a chunk as at least `shortest_ms`; return an error if the client is too fast."""
         audio_s = len(audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
@@ -245,7 +239,7 @@ class AudioRateLimit:
         self._at_s = now_s
         if self._ahead_s <= AHEAD_MAX_S:
             return None
-        return RateLimitedError(
+        return errors.RateLimitedError(
             f"audio_chunk: audio comes faster than {FASTEST:g} times real time "
             f"and is more than {AHEAD_MAX_S:g} s ahead."
         )
@@ -340,17 +334,17 @@ class LiveMachine(SessionMachine[PhaseT]):
         return self.fail(event.error)
 
     def not_prepared(self, event: Event) -> list[Effect]:
-        return [warn(NotPreparedError())]
+        return [warn(errors.NotPreparedError())]
 
     def not_prepared_once(self, event: Event) -> list[Effect]:
         """Drop audio or a picture that came too early; warn once."""
-        return self._warn_once("not_prepared", NotPreparedError())
+        return self._warn_once("not_prepared", errors.NotPreparedError())
 
     def already_prepared(self, event: Event) -> list[Effect]:
-        return [warn(AlreadyPreparedError())]
+        return [warn(errors.AlreadyPreparedError())]
 
     def time_out(self, event: Event) -> list[Effect]:
-        return self.fail(SessionTimeoutError("The session was not prepared in time."))
+        return self.fail(errors.SessionTimeoutError("The session was not prepared in time."))
 
 
 def live_rows(

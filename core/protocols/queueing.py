@@ -9,16 +9,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from core.errors import (
-    AlreadyPreparedError,
-    CloseCode,
-    OmniError,
-    OutOfOrderError,
-    SessionTimeoutError,
-    ShuttingDownError,
-    UnknownTypeError,
-    describe_error,
-)
+from core import errors
+from core.errors import CloseCode, OmniError, describe_error
 from core.protocols import events
 from core.protocols.effects import (
     CancelTicket,
@@ -143,12 +135,12 @@ class QueueingMachine:
 
     def hold(self, event: events.RawMessage) -> list[QueueEffect]:
         if self._held:
-            return [warn(AlreadyPreparedError())]
+            return [warn(errors.AlreadyPreparedError())]
         self._held.append(event)
         return []
 
     def out_of_order(self, event: events.RawMessage) -> list[QueueEffect]:
-        return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
+        return [warn(errors.OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
     def refuse(self, event: events.QueueRefused) -> list[QueueEffect]:
         """Fail; the request has left the queue already."""
@@ -219,7 +211,7 @@ class QueueingMachine:
         return self._end(Close(), is_clean=True)
 
     def time_out(self, event: events.TimerFired) -> list[QueueEffect]:
-        return self._fail(SessionTimeoutError())
+        return self._fail(errors.SessionTimeoutError())
 
     def reject(self, event: events.Rejected) -> list[QueueEffect]:
         if isinstance(event.error, RECOVERABLE):
@@ -227,14 +219,14 @@ class QueueingMachine:
         return self._fail(event.error)
 
     def unknown(self, event: Event) -> list[QueueEffect]:
-        return [warn(UnknownTypeError())]
+        return [warn(errors.UnknownTypeError())]
 
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
 
     def shut_down(self, event: events.ShuttingDown) -> list[QueueEffect]:
         """Send an error before the process exits."""
-        return self._fail(ShuttingDownError(), event.KIND)
+        return self._fail(errors.ShuttingDownError(), event.KIND)
 
     # --- helpers ---
 

@@ -24,15 +24,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError, to_json
 
-from core.errors import (
-    AudioError,
-    BadConfigError,
-    BadPayloadError,
-    OmniError,
-    PictureError,
-    TooBigError,
-    UnknownTypeError,
-)
+from core import errors
+from core.errors import OmniError
 from core.schemas import limits
 from core.schemas.limits import JSON_VALUES_MAX, MIB
 
@@ -327,7 +320,7 @@ def count_values(part: str | bytes) -> int:
 
 def check_values(count: int) -> None:
     if count > JSON_VALUES_MAX:
-        raise TooBigError(
+        raise errors.TooBigError(
             f"The message has more than {JSON_VALUES_MAX} commas and opening brackets."
         )
 
@@ -364,20 +357,20 @@ def explain(error: ValidationError) -> OmniError:
     """Convert a validation error: its first problem in one sentence, never the input."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     if any(map(_is_of_type, problems)):
-        return UnknownTypeError("The message's type is missing or unknown.")
+        return errors.UnknownTypeError("The message's type is missing or unknown.")
     problem = next((found for found in problems if not _is_other_form(found)), problems[0])
     kind, path = problem["type"], [str(part) for part in problem["loc"]]
     if kind in _SYNTAX_PROBLEMS:
-        return BadPayloadError("The message is not valid JSON.")
+        return errors.BadPayloadError("The message is not valid JSON.")
     reason = problem["msg"][:REASON_MAX_CHARS]
     sentence = f"{'.'.join(path) or 'message'}: {reason}"
     names, last = set(path), path[-1] if path else ""
     is_audio = last in _AUDIO_FIELDS or (last == "data" and "audio" in names)
     if names & _CONFIG_FIELDS and (not is_audio or last == "sample_rate"):
-        return BadConfigError(sentence)
+        return errors.BadConfigError(sentence)
     if names & _FRAME_FIELDS:
-        return PictureError(sentence)
-    return AudioError(sentence) if is_audio else BadPayloadError(sentence)
+        return errors.PictureError(sentence)
+    return errors.AudioError(sentence) if is_audio else errors.BadPayloadError(sentence)
 
 
 def _is_of_type(problem: ErrorDetails) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
+from core.protocols import events
 from core.protocols.duplex import DuplexPhase
 from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.duplex_units import DuplexLimits
@@ -24,17 +25,7 @@ from core.protocols.effects import (
     Step,
     StopTimer,
 )
-from core.protocols.events import (
-    ClientAway,
-    Detected,
-    EngineWarning,
-    Event,
-    PrefillDone,
-    Received,
-    Rejected,
-    TimerFired,
-    TimerName,
-)
+from core.protocols.events import Event, Received, TimerName
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
@@ -116,7 +107,7 @@ class GptLiveMachine:
         audio_format = settings.audio.format
         return self._translated(self._units.prepare(first, audio_format, said, event.at_s))
 
-    def started(self, event: PrefillDone) -> list[Effect]:
+    def started(self, event: events.PrefillDone) -> list[Effect]:
         effects = self._translated(self._units.handle(event))
         self._units.begin(event.at_s)
         self._usage_due_s = event.at_s + USAGE_PERIOD_S
@@ -129,7 +120,7 @@ class GptLiveMachine:
         text = "The session has been started already."
         return [self._error(event, "session_already_started", text)]
 
-    def not_started(self, event: TimerFired) -> list[Effect]:
+    def not_started(self, event: events.TimerFired) -> list[Effect]:
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
             for effect in self._translated(self._units.handle(event))
@@ -185,7 +176,7 @@ class GptLiveMachine:
         text = f"'{event.kind}' requires Responses delegation."
         return [self._error(event, "invalid_event", text)]
 
-    def reject(self, event: Rejected) -> list[Effect]:
+    def reject(self, event: events.Rejected) -> list[Effect]:
         problem = event.error
         if isinstance(problem, FieldError):
             where = (problem.param, problem.event_id)
@@ -197,7 +188,7 @@ class GptLiveMachine:
 
     # --- clock ---
 
-    def tick(self, event: TimerFired) -> list[Effect]:
+    def tick(self, event: events.TimerFired) -> list[Effect]:
         units, at_s = self._units, event.at_s
         if units.sender.is_too_late(at_s):
             return self._translated(units.machine.fail(RateLimitedError(SLOW_READER)))
@@ -218,7 +209,7 @@ class GptLiveMachine:
             effects += self._translated(units.advance(at_s))
         return effects
 
-    def wait_for_client(self, event: ClientAway) -> list[Effect]:
+    def wait_for_client(self, event: events.ClientAway) -> list[Effect]:
         """Pause while the client is away; then continue from there."""
         self._units.is_paused = event.is_away
         if event.is_away:
@@ -228,10 +219,10 @@ class GptLiveMachine:
 
     # --- engine events ---
 
-    def detected(self, event: Detected) -> list[Effect]:
+    def detected(self, event: events.Detected) -> list[Effect]:
         return self._translated(self._units.detected(event))
 
-    def rebased(self, event: PrefillDone) -> list[Effect]:
+    def rebased(self, event: events.PrefillDone) -> list[Effect]:
         units = self._units
         effects = units.handle(event)
         sent = [
@@ -246,13 +237,13 @@ class GptLiveMachine:
         effects = self._translated(self._units.handle(event))
         return [*effects, *self._translated(self._units.advance(event.at_s))]
 
-    def engine_warning(self, event: EngineWarning) -> list[Effect]:
+    def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [self._events.info(event.problem.code.value, event.problem.message)]
 
     # --- helpers ---
 
     def _restart_clock(self, at_s: float) -> list[Effect]:
-        effects = self.tick(TimerFired(TimerName.PACE, at_s=at_s))
+        effects = self.tick(events.TimerFired(TimerName.PACE, at_s=at_s))
         return [*effects, *self._translated(self._units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
@@ -272,10 +263,10 @@ class GptLiveMachine:
         return translated
 
     def _translated_message(self, message: ServerMessage) -> list[Effect]:
-        events, received_ms = self._events, self._units.input.received_ms
+        live, received_ms = self._events, self._units.input.received_ms
         match message:
             case duplex.Prepared():
-                return [events.session("started", self._start_id), *events.notes()]
+                return [live.session("started", self._start_id), *live.notes()]
             case duplex.ResultPart() | duplex.Result() as unit:
                 self._units.put(unit)
                 return []
@@ -284,17 +275,17 @@ class GptLiveMachine:
             case UserTranscript() as transcript:
                 if transcript.text:
                     self._units.rebase.history.set_transcript(transcript.text)
-                return [*events.transcribed(transcript)]
+                return [*live.transcribed(transcript)]
             case duplex.Stopped():
-                return [events.closed(self._closing, received_ms)]
+                return [live.closed(self._closing, received_ms)]
             case duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL):
-                return [events.closed("expired", received_ms)]
+                return [live.closed("expired", received_ms)]
             case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
                 return []  # the duplex session restarts before the context is full
             case WarningMessage(code=code, message=text):
-                return [events.info(code.value, text)]
+                return [live.info(code.value, text)]
             case ErrorMessage() as error:
-                return [events.failed(error)]
+                return [live.failed(error)]
             case _:
                 return [Send(message)]
 

@@ -9,20 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
-from core.protocols import openai_events as events
+from core.protocols import events, openai_events
 from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
-from core.protocols.events import (
-    MS_PER_S,
-    Event,
-    ItemTranscribed,
-    Opened,
-    Received,
-    Rejected,
-    ShuttingDown,
-    SpeechScored,
-    TimerFired,
-    TimerName,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import SessionMachine
 from core.protocols.realtime_base import RealtimePhase
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
@@ -42,7 +31,7 @@ class RealtimeMachine(ResponseMachine):
 
     # --- session ---
 
-    def open(self, event: Opened) -> list[Effect]:
+    def open(self, event: events.Opened) -> list[Effect]:
         self._phase = RealtimePhase.IDLE
         self._choose_engine()
         limit_s = self._limits.max_session_s
@@ -77,9 +66,9 @@ class RealtimeMachine(ResponseMachine):
         effects += self._choose_engine()
         return [*effects, *self._event("session.updated", session=self._wire())]
 
-    def expire(self, event: TimerFired) -> list[Effect]:
+    def expire(self, event: events.TimerFired) -> list[Effect]:
         text = "The session has reached its longest duration."
-        return self._close_with(events.error("session_expired", text), CloseCode.NORMAL)
+        return self._close_with(openai_events.error("session_expired", text), CloseCode.NORMAL)
 
     # --- input audio ---
 
@@ -93,7 +82,7 @@ class RealtimeMachine(ResponseMachine):
         audio.append(message.audio, is_scored=is_scored)
         return self._score_next()
 
-    def score(self, event: SpeechScored) -> list[Effect]:
+    def score(self, event: events.SpeechScored) -> list[Effect]:
         audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
         audio.is_scoring = False
         levels = event.levels
@@ -113,7 +102,7 @@ class RealtimeMachine(ResponseMachine):
                 effects += self._speech_began(opened.start_ms, event.at_s)
         return [*effects, *self._feed_audio(event.samples), *self._score_next()]
 
-    def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
+    def item_transcribed(self, event: events.ItemTranscribed) -> list[Effect]:
         """Send and store the transcript, unless the item was deleted meanwhile."""
         item = self._store.get(event.item_id)
         if item is None:
@@ -151,7 +140,7 @@ class RealtimeMachine(ResponseMachine):
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)
 
-    def break_silence(self, event: TimerFired) -> list[Effect]:
+    def break_silence(self, event: events.TimerFired) -> list[Effect]:
         rules = self._config.turn_detection
         if self._active is not None or self._audio.is_open or rules is None:
             return []
@@ -222,19 +211,19 @@ class RealtimeMachine(ResponseMachine):
 
     # --- errors and the end ---
 
-    def reject(self, event: Rejected) -> list[Effect]:
+    def reject(self, event: events.Rejected) -> list[Effect]:
         """Report an invalid event; the session continues unless it is too big."""
         problem = event.error
         if isinstance(problem, FieldError):
             code, where = problem.openai_code, (problem.param, problem.event_id)
-            sent = events.error(code, problem.message, param=where[0], event_id=where[1])
+            sent = openai_events.error(code, problem.message, param=where[0], event_id=where[1])
             return self._send(sent)
         if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
-            return self._send(events.error("invalid_event", problem.message))
+            return self._send(openai_events.error("invalid_event", problem.message))
         return self.fail(problem)
 
-    def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        sent = events.error("shutting_down", "The server is shutting down.")
+    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
+        sent = openai_events.error("shutting_down", "The server is shutting down.")
         return self._close_with(sent, CloseCode.SHUTDOWN)
 
     # --- helpers ---

@@ -13,24 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.errors import ContextFullError, InternalError
-from core.protocols import openai_events as events
+from core.protocols import events, openai_events
 from core.protocols.duplex_context import CountTokens
 from core.protocols.effects import Effect, Generate, Interrupt, Send, StartTimer, Step, StopTimer
-from core.protocols.events import (
-    AudioReady,
-    ChunkReady,
-    EngineFailed,
-    Event,
-    FinalizeDone,
-    GenerateDone,
-    Prefetched,
-    PrefillDone,
-    Received,
-    StepDone,
-    TimerFired,
-    TimerName,
-    TurnFailed,
-)
+from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_base import RealtimeBase, RealtimeLimits, RealtimePhase, RealtimeStart
 from core.protocols.realtime_items import Content, Item, item_of
@@ -47,7 +33,13 @@ HALF: Final = 0.5  # share of the items dropped when the context is full
 NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
 CLIENT_CANCELLED: Final = "client_cancelled"
 TURN_DETECTED: Final = "turn_detected"
-UNIT_EVENTS: Final = (PrefillDone, StepDone, FinalizeDone, AudioReady, Prefetched)
+UNIT_EVENTS: Final = (
+    events.PrefillDone,
+    events.StepDone,
+    events.FinalizeDone,
+    events.AudioReady,
+    events.Prefetched,
+)
 # Fields of `response.create` that do not affect generation.
 HARMLESS: Final = frozenset(
     "metadata conversation output_modalities modalities max_output_tokens "
@@ -113,7 +105,7 @@ class ResponseMachine(RealtimeBase):
     def _is_expected(self, event: Event) -> bool:
         if super()._is_expected(event) or isinstance(event, UNIT_EVENTS):
             return True
-        return isinstance(event, TurnFailed) and self._units.machine.is_preparing
+        return isinstance(event, events.TurnFailed) and self._units.machine.is_preparing
 
     # --- responses ---
 
@@ -153,7 +145,7 @@ class ResponseMachine(RealtimeBase):
 
     # --- the turn engine ---
 
-    def chunk(self, event: ChunkReady) -> list[Effect]:
+    def chunk(self, event: events.ChunkReady) -> list[Effect]:
         making = self._making
         if making not in self._responses:
             return []
@@ -164,7 +156,7 @@ class ResponseMachine(RealtimeBase):
             return self._send(*sent)
         return [*self._send(*sent), *self._end_response(making, making.failure), Interrupt()]
 
-    def generated(self, event: GenerateDone) -> list[Effect]:
+    def generated(self, event: events.GenerateDone) -> list[Effect]:
         making, self._making, self._work = self._making, None, None
         effects: list[Effect] = []
         if making in self._responses:
@@ -177,7 +169,7 @@ class ResponseMachine(RealtimeBase):
             self._make_room()
         return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s), *self._continue()]
 
-    def failed(self, event: TurnFailed) -> list[Effect]:
+    def failed(self, event: events.TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
         if self._units.machine.is_preparing:
             return self._units_failed(event)
@@ -191,7 +183,7 @@ class ResponseMachine(RealtimeBase):
                 effects = self._end_response(making, outcome)
         return [*effects, *self._make_next(), *self._continue()]
 
-    def engine_failed(self, event: EngineFailed) -> list[Effect]:
+    def engine_failed(self, event: events.EngineFailed) -> list[Effect]:
         outcome = Outcome("failed", code="internal_error", message=event.error.message)
         effects: list[Effect] = []
         for response in self._responses:
@@ -248,27 +240,27 @@ class ResponseMachine(RealtimeBase):
         effects = self._translated(self._units.handle(event), event)
         return effects if self.is_closed else [*effects, *self._continue()]
 
-    def fill(self, event: TimerFired) -> list[Effect]:
+    def fill(self, event: events.TimerFired) -> list[Effect]:
         """Fill gaps of the input with silence, so that units continue."""
         self._units.input.fill(event.at_s)
         if self._state.response is not None and self._units.waits_for_audio:
             return self._fill_timer()  # nothing else can begin during a response by units
         return self._continue()
 
-    def answer_is_due(self, event: TimerFired) -> list[Effect]:
+    def answer_is_due(self, event: events.TimerFired) -> list[Effect]:
         if not self._state.is_live or self._active is not None or self._audio.is_open:
             return []
         return self._respond(None)
 
-    def _units_failed(self, event: TurnFailed) -> list[Effect]:
+    def _units_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Retry without the client's voice, if it has one."""
         output, response = self._config.output, self._state.response
         if output.voice_sample is None:
-            return self.engine_failed(EngineFailed(event.error, at_s=event.at_s))
+            return self.engine_failed(events.EngineFailed(event.error, at_s=event.at_s))
         self._config = replace(self._config, output=replace(output, voice_sample=None))
         self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         text = event.error.message
-        effects = self._send(events.error("invalid_value", text, param=VOICE_SAMPLE))
+        effects = self._send(openai_events.error("invalid_value", text, param=VOICE_SAMPLE))
         if response is not None:
             effects += self._end_response(response, Outcome("failed", "", "invalid_value", text))
         return [*effects, *self._continue()]
@@ -370,10 +362,10 @@ class ResponseMachine(RealtimeBase):
         for effect in made:
             match effect:
                 case Send(duplex.ResultPart()):
-                    assert isinstance(event, AudioReady)
+                    assert isinstance(event, events.AudioReady)
                     effects += self._begun(event.client_audio)
                 case Send(duplex.Result() as result):
-                    assert isinstance(event, StepDone)
+                    assert isinstance(event, events.StepDone)
                     effects += self._ended(result, event.client_audio)
                 case Step(must_speak=must_speak):
                     self._state.is_forced = must_speak

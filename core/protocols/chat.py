@@ -26,8 +26,6 @@ from core.schemas.worker import WorkerStatus
 
 
 class ChatPhase(StrEnum):
-    """Phase of a chat connection."""
-
     WAITING = "waiting"
     PREFILLING = "prefilling"
     GENERATING = "generating"
@@ -158,6 +156,4 @@ TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
     Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
     *common_rows(OPEN, CLOSED),
 )
-"""All transitions of a worker's `/ws/chat`."""
-
 ChatMachine.rows = index_rows(TABLE)

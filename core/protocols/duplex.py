@@ -43,8 +43,6 @@ from core.schemas.worker import WorkerStatus
 
 
 class DuplexPhase(StrEnum):
-    """Phase of a duplex session."""
-
     WAITING = "waiting"
     PREPARING = "preparing"
     ACTIVE = "active"

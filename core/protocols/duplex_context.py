@@ -118,10 +118,6 @@ class Rebase:
         self._typed_chars = 0  # not in the current prompt yet
         self._must_speak_then = False  # the same, once all text is in the prompt
 
-    def ask(self) -> None:
-        """Request a restart without new text."""
-        self.is_stale = True
-
     def type(self, text: str, *, must_speak: bool) -> bool:
         """Add typed text; return whether there was room for it."""
         if self._typed_chars + len(text) > ITEM_MAX_CHARS:

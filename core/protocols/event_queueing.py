@@ -138,6 +138,4 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", QUEUED_AGAIN, MACHINE.queue_again),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
-"""All transitions of a socket of OpenAI's protocols."""
-
 EventQueueingMachine.rows = index_rows(EVENT_TABLE)

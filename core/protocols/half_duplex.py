@@ -47,8 +47,6 @@ from core.schemas.worker import WorkerStatus
 
 
 class HalfDuplexPhase(StrEnum):
-    """Phase of a half-duplex session."""
-
     WAITING = "waiting"
     PREPARING = "preparing"
     LISTENING = "listening"

@@ -58,7 +58,7 @@ class PacedSender:
         self._due_s = inf  # when the next piece is sent
         self._sent_ms = 0
         self._held_ms = 0  # of it, silence sent while audio was held
-        self.is_held = False  # silence is sent instead of waiting audio
+        self.is_held = False  # silence is sent instead of waiting audio, which is kept
         self._waiting = bytearray()
         # Each with the byte offsets of its beginning and end.
         self._words: deque[tuple[int, int, str]] = deque()
@@ -97,19 +97,12 @@ class PacedSender:
             pieces.append(self._next_piece())
         return pieces
 
-    def hold(self) -> None:
-        """Send silence until `release`; waiting audio is kept."""
-        self.is_held = True
-
-    def release(self) -> None:
-        self.is_held = False
-
     def is_too_late(self, at_s: float) -> bool:
         """Whether the client is more than `LATE_MAX_S` behind in reading."""
         return at_s - self._due_s > LATE_MAX_S
 
     def drop(self) -> None:
-        self.release()
+        self.is_held = False
         self._waiting.clear()
         self._words.clear()
         self._unit_from = None
@@ -204,12 +197,12 @@ class PacedSession(UnitSession):
             may_yield = (self.sender.is_audible or self.model_speaks) and self.fixture is None
             match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
-                    self.sender.hold()
+                    self.sender.is_held = True
                 case SpeechDiscarded() if self.sender.is_held:
                     self._may_hold_from_s = event.at_s + HOLD_AGAIN_S
-                    self.sender.release()
+                    self.sender.is_held = False
                 case SpeechStarted():
-                    self.sender.release()
+                    self.sender.is_held = False
                     self.rebase.history.add(Speaker.USER, USER_SPOKE)
                     effects += self.break_off(event.at_s) if may_yield else []
         return [*effects, *self._detect_next()]

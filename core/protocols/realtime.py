@@ -86,21 +86,24 @@ class RealtimeMachine(ResponseMachine):
         audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
         audio.is_scoring = False
         levels = event.levels
-        for probability in event.probabilities if rules is not None else ():
-            assert rules is not None
-            of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
-            is_audible = event.at_s < self._audible_until_s
-            match audio.segmenter.process(
-                probability, rules, is_audible=is_audible, levels=of_window
-            ):
-                case SpeechOpened(start_ms):
-                    effects += self._speech_began(start_ms, event.at_s)
-                case SpeechClosed(end_ms):
-                    effects += self._speech_ended(end_ms, event.at_s)
-        if rules is not None and event.at_s < self._audible_until_s:
-            if opened := audio.segmenter.process_partial(levels, rules):
-                effects += self._speech_began(opened.start_ms, event.at_s)
-        return [*effects, *self._feed_audio(event.samples), *self._score_next()]
+        if rules is not None:
+            for probability in event.probabilities:
+                of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
+                is_audible = event.at_s < self._audible_until_s
+                match audio.segmenter.process(
+                    probability, rules, is_audible=is_audible, levels=of_window
+                ):
+                    case SpeechOpened(start_ms):
+                        effects += self._speech_began(start_ms, event.at_s)
+                    case SpeechClosed(end_ms):
+                        effects += self._speech_ended(end_ms, event.at_s)
+            if event.at_s < self._audible_until_s:
+                if opened := audio.segmenter.process_partial(levels, rules):
+                    effects += self._speech_began(opened.start_ms, event.at_s)
+        if self._state.is_live:
+            self._units.input.append(event.samples, event.at_s)
+            effects += [] if self._units.waits_for_audio else self._continue()
+        return [*effects, *self._score_next()]
 
     def item_transcribed(self, event: events.ItemTranscribed) -> list[Effect]:
         """Send and store the transcript, unless the item was deleted meanwhile."""

@@ -23,8 +23,6 @@ SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 
 class RealtimePhase(StrEnum):
-    """Phase of a Realtime session."""
-
     OPENING = "opening"
     IDLE = "idle"
     RESPONDING = "responding"  # a response is active

@@ -271,12 +271,6 @@ class ResponseMachine(RealtimeBase):
             return self._wrong(event, "invalid_event", text)
         return self._add_pictures([Content("input_image", picture=event.message.image)])
 
-    def _feed_audio(self, samples: bytes) -> list[Effect]:
-        if not self._state.is_live:
-            return []
-        self._units.input.append(samples, self._state.now_s)
-        return [] if self._units.waits_for_audio else self._continue()
-
     def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:
         effects: list[Effect] = []
         for part in parts:
@@ -299,7 +293,7 @@ class ResponseMachine(RealtimeBase):
     def _changed(self) -> None:
         """The conversation or the settings differ from the model's cache."""
         if self._state.is_live and self._units.has_begun:
-            self._units.rebase.ask()
+            self._units.rebase.is_stale = True
 
     def _choose_engine(self) -> list[Effect]:
         """Switch engines if the settings require it and nothing is in progress."""

@@ -33,8 +33,6 @@ from core.schemas.worker import WorkerStatus
 
 
 class StreamingPhase(StrEnum):
-    """Phase of a streaming session."""
-
     OPEN = "open"  # between turns
     PREFILLING = "prefilling"
     READY = "ready"

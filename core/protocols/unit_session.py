@@ -59,15 +59,13 @@ class InputAudioBuffer:
         self._began_s = at_s - self._received_bytes / BYTES_PER_S
         self._last_s = at_s
 
-    def append(self, samples: bytes, at_s: float) -> bool:
-        """Append audio; return whether none of it was dropped."""
+    def append(self, samples: bytes, at_s: float) -> None:
         if self.is_starved(at_s):
             self.begin(at_s)  # the missing audio may not arrive in one burst
         self._last_s = at_s
         ahead = int((at_s - self._began_s + AHEAD_MAX_S) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         taken = samples[: max(0, ahead - self._received_bytes)]
         self._take(bytes(len(taken)) if self.is_muted else taken)
-        return len(taken) == len(samples)
 
     def is_starved(self, at_s: float) -> bool:
         return at_s - self._last_s >= SILENT_AFTER_S
@@ -150,7 +148,7 @@ class UnitSession:
         limits, length = self._limits, result.kv_cache_length
         self.kv_share = min(1.0, length / limits.max_kv_tokens)
         if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:
-            self.rebase.ask()
+            self.rebase.is_stale = True
         return is_used
 
 

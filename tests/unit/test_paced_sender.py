@@ -81,10 +81,10 @@ def test_held_audio_follows_the_silence_sent_instead() -> None:
     sender.begin(0.0)
     sender.put(b"\1" * 2 * PIECE_BYTES)
     sender.end_unit("one two")
-    sender.hold()
+    sender.is_held = True
     (held,) = sender.due(0.0)
     assert (held.samples, held.text) == (bytes(PIECE_BYTES), "")
-    sender.release()
+    sender.is_held = False
     pieces = sender.due(0.08)
     assert [piece.samples for piece in pieces] == [b"\1" * PIECE_BYTES] * 2
     assert "".join(piece.text for piece in pieces) == "one two"

@@ -13,7 +13,7 @@ from core.protocols.events import MS_PER_S, Received, TimerName
 from core.protocols.machine import SessionIds, SessionMachine
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_input import InputAudio
-from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits
+from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits
 from core.protocols.realtime_response import NewId, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.openai_errors import SOCKET_CODES
@@ -27,26 +27,6 @@ class RealtimePhase(StrEnum):
     IDLE = "idle"
     RESPONDING = "responding"  # a response is active
     CLOSED = "closed"
-
-
-@dataclass(frozen=True)
-class RealtimeLimits(StoreLimits):
-    """Limits of a Realtime session. Ours.
-
-    Attributes:
-        max_session_s: longest session; 0 is unlimited.
-        max_kv_tokens: tokens that leave no room for a reply.
-        kv_reserve_tokens: tokens kept free by dropping the oldest items.
-        max_outside: queued responses outside the conversation.
-        max_items: beyond it the oldest items are dropped.
-        max_audio_s: audio in items; beyond it the oldest audio is dropped, its text kept.
-        max_pictures: items that are pictures alone; beyond it the oldest are dropped.
-    """
-
-    max_session_s: float = 0.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 1_024
-    max_outside: int = 8
 
 
 @dataclass(frozen=True)

@@ -154,24 +154,32 @@ def item_of(
 
 
 @dataclass(frozen=True)
-class StoreLimits:
-    """Limits of a conversation. Ours.
+class RealtimeLimits:
+    """Limits of a Realtime session. Ours.
 
     Attributes:
         max_items: beyond it the oldest items are dropped.
-        max_audio_s: user audio; beyond it the oldest is dropped, its text kept.
+        max_audio_s: audio in items; beyond it the oldest audio is dropped, its text kept.
         max_pictures: items that are pictures alone; beyond it the oldest are dropped.
+        max_session_s: longest session; 0 is unlimited.
+        max_kv_tokens: tokens that leave no room for a reply.
+        kv_reserve_tokens: tokens kept free by dropping the oldest items.
+        max_outside: queued responses outside the conversation.
     """
 
     max_items: int = 500
     max_audio_s: float = 600.0
     max_pictures: int = 8
+    max_session_s: float = 0.0
+    max_kv_tokens: int = 8_192
+    kv_reserve_tokens: int = 1_024
+    max_outside: int = 8
 
 
 class ItemStore:
     """Items of one conversation."""
 
-    def __init__(self, conversation_id: str, limits: StoreLimits) -> None:
+    def __init__(self, conversation_id: str, limits: RealtimeLimits) -> None:
         self.conversation_id = conversation_id
         self._limits = limits
         self._items: dict[str, Item] = {}

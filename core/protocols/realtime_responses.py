@@ -18,8 +18,8 @@ from core.protocols.duplex_context import CountTokens
 from core.protocols.effects import Effect, Generate, Interrupt, Send, StartTimer, Step, StopTimer
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
-from core.protocols.realtime_base import RealtimeBase, RealtimeLimits, RealtimePhase, RealtimeStart
-from core.protocols.realtime_items import Content, Item, item_of
+from core.protocols.realtime_base import RealtimeBase, RealtimePhase, RealtimeStart
+from core.protocols.realtime_items import Content, Item, RealtimeLimits, item_of
 from core.protocols.realtime_response import Outcome, Response
 from core.protocols.realtime_session import OutputConfig, TurnRequest, offer_of, request_of
 from core.protocols.unit_session import RealtimeUnitSession

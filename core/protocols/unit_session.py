@@ -16,8 +16,7 @@ from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect
 from core.protocols.events import MS_PER_S, Event, Received
 from core.protocols.machine import SessionIds
-from core.protocols.realtime_base import RealtimeLimits
-from core.protocols.realtime_items import Content, Item
+from core.protocols.realtime_items import Content, Item, RealtimeLimits
 from core.schemas import duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 from core.schemas.queue import Interrupt

@@ -28,7 +28,7 @@ from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
-from core.protocols.realtime_base import RealtimeLimits
+from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import StreamingLimits, StreamingMachine
 from core.schemas import half_duplex
 from core.schemas.chat import ChatRequest, ChatResponse

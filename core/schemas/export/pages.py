@@ -19,7 +19,7 @@ from core.protocols import (
     half_duplex,
     queueing,
     realtime,
-    realtime_base,
+    realtime_items,
     streaming,
 )
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
@@ -123,7 +123,7 @@ MACHINES: Final[Mapping[str, Machine]] = {
     ),
     "realtime": Machine(
         realtime.TABLE,
-        realtime_base.RealtimeLimits,
+        realtime_items.RealtimeLimits,
         "The worker's part, for the whole session. Besides the phase there are the open "
         "segment of speech, and the reply in generation, which may belong to a response that "
         "has ended. `speech_scored` is the result of detection in appended audio.",

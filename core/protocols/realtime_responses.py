@@ -157,7 +157,7 @@ class ResponseMachine(RealtimeBase):
         return [*self._send(*sent), *self._end_response(making, making.failure), Interrupt()]
 
     def generated(self, event: events.GenerateDone) -> list[Effect]:
-        making, self._making, self._work = self._making, None, None
+        making, self._making = self._making, None
         effects: list[Effect] = []
         if making in self._responses:
             outcome = Outcome("incomplete", CLIENT_CANCELLED) if event.stopped else Outcome()
@@ -173,7 +173,7 @@ class ResponseMachine(RealtimeBase):
         """Fail the response; if the context was full, drop the oldest items and retry."""
         if self._units.machine.is_preparing:
             return self._units_failed(event)
-        making, self._making, self._work = self._making, None, None
+        making, self._making = self._making, None
         effects: list[Effect] = []
         if making in self._responses:
             is_full = isinstance(event.error, ContextFullError)
@@ -183,7 +183,7 @@ class ResponseMachine(RealtimeBase):
                 effects = self._end_response(making, outcome)
         return [*effects, *self._make_next(), *self._continue()]
 
-    def engine_failed(self, event: events.EngineFailed) -> list[Effect]:
+    def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         outcome = Outcome("failed", code="internal_error", message=event.error.message)
         effects: list[Effect] = []
         for response in self._responses:
@@ -256,7 +256,7 @@ class ResponseMachine(RealtimeBase):
         """Retry without the client's voice, if it has one."""
         output, response = self._config.output, self._state.response
         if output.voice_sample is None:
-            return self.engine_failed(events.EngineFailed(event.error, at_s=event.at_s))
+            return self.engine_failed(event)
         self._config = replace(self._config, output=replace(output, voice_sample=None))
         self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         text = event.error.message

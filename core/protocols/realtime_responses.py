@@ -79,7 +79,6 @@ class ResponseMachine(RealtimeBase):
         super().__init__(ids, start, limits)
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
-        self._turn_index = 0
         self._count_tokens = count_tokens
         self._units = RealtimeUnitSession(ids, self._limits, count_tokens)
         self._state = _State()
@@ -200,8 +199,7 @@ class ResponseMachine(RealtimeBase):
         is_outside = response.items is not None
         request = request_of(items, response.output, response.id, is_outside=is_outside)
         response.request = replace(request, is_beside_units=self._state.is_live)
-        self._turn_index += 1
-        return [self._begin(Generate(response.request, self._turn_index - 1))]
+        return [self._begin(Generate(response.request))]
 
     @property
     def _responses(self) -> list[Response]:

@@ -97,7 +97,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         super().__init__(ids, StreamingPhase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
-        self._turn_index = 0
         self._waiting: list[messages.WorkerPrefill] = []
 
     @property
@@ -160,7 +159,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
         self._phase = StreamingPhase.GENERATING
-        return [StopTimer(TimerName.IDLE), self._begin(Generate(request, self._turn_index))]
+        return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [Send(self._turn.reply.add(event.chunk, event.at_s))]
@@ -232,7 +231,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             recording_session_id=self._ids.recording_session_id,
         )
         self._phase = StreamingPhase.OPEN
-        self._turn_index += 1
         return [Retain(), Send(message), self._idle_timer(self._limits.open_timeout_s)]
 
     def _idle_timer(self, delay_s: float) -> Effect:

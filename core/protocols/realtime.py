@@ -218,8 +218,8 @@ class RealtimeMachine(ResponseMachine):
         """Report an invalid event; the session continues unless it is too big."""
         problem = event.error
         if isinstance(problem, FieldError):
-            code, where = problem.openai_code, (problem.param, problem.event_id)
-            sent = openai_events.error(code, problem.message, param=where[0], event_id=where[1])
+            code, text, param = problem.openai_code, problem.message, problem.param
+            sent = openai_events.error(code, text, param=param, event_id=problem.event_id)
             return self._send(sent)
         if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
             return self._send(openai_events.error("invalid_event", problem.message))
@@ -277,51 +277,39 @@ UNITS: Final = (
 )
 RESPONSE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {UNITS}"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
+CLEARED: Final = "Send(output_audio_buffer)"
 CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
-
-
-def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
-    return tuple(
-        Row(RUNNING, event, targets, words, action) for event, targets, words, action in rows
-    )
-
+UPDATED: Final = f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)"
 
 TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
     Row(OPENING, "opened", "idle", CREATED, MACHINE.open),
-    *_rows(
-        (
-            "session.update",
-            SAME,
-            f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)",
-            MACHINE.update,
-        ),
-        ("input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
-        ("speech_scored", EITHER, f"ScoreSpeech {RESPONSE}", MACHINE.score),
-        ("input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.append_image),
-        *(
-            (kind, f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.unit_event)
-            for kind in (*(event.KIND for event in UNIT_EVENTS), "frame_timer")
-        ),
-        ("pace_timer", EITHER, RESPONSE, MACHINE.fill),
-        ("answer_timer", EITHER, RESPONSE, MACHINE.answer_is_due),
-        ("item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),
-        ("input_audio_buffer.commit", SAME, SENT, MACHINE.commit),
-        ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
-        ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),
-        ("idle_timer", EITHER, RESPONSE, MACHINE.break_silence),
-        ("conversation.item.create", SAME, f"{SENT} {UNITS}", MACHINE.create_item),
-        ("conversation.item.retrieve", SAME, SENT, MACHINE.retrieve_item),
-        ("conversation.item.truncate", SAME, SENT, MACHINE.truncate_item),
-        ("conversation.item.delete", SAME, SENT, MACHINE.delete_item),
-        ("response.create", EITHER, RESPONSE, MACHINE.create_response),
-        ("response.cancel", EITHER, RESPONSE, MACHINE.cancel_response),
-        ("stop_requested", EITHER, RESPONSE, MACHINE.stop),
-        ("chunk_ready", EITHER, RESPONSE, MACHINE.chunk),
-        ("generate_done", EITHER, RESPONSE, MACHINE.generated),
-        ("turn_failed", f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.failed),
-        ("session_timer", CLOSED, FAILURE, MACHINE.expire),
-        ("engine_failed", CLOSED, f"{FAILURE} {RESPONSE}", MACHINE.engine_failed),
+    Row(RUNNING, "session.update", SAME, UPDATED, MACHINE.update),
+    Row(RUNNING, "input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
+    Row(RUNNING, "speech_scored", EITHER, f"ScoreSpeech {RESPONSE}", MACHINE.score),
+    Row(RUNNING, "input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.append_image),
+    *(
+        Row(RUNNING, kind, f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.unit_event)
+        for kind in (*(event.KIND for event in UNIT_EVENTS), "frame_timer")
     ),
+    Row(RUNNING, "pace_timer", EITHER, RESPONSE, MACHINE.fill),
+    Row(RUNNING, "answer_timer", EITHER, RESPONSE, MACHINE.answer_is_due),
+    Row(RUNNING, "item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),
+    Row(RUNNING, "input_audio_buffer.commit", SAME, SENT, MACHINE.commit),
+    Row(RUNNING, "input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
+    Row(RUNNING, "output_audio_buffer.clear", SAME, CLEARED, MACHINE.clear_output),
+    Row(RUNNING, "idle_timer", EITHER, RESPONSE, MACHINE.break_silence),
+    Row(RUNNING, "conversation.item.create", SAME, f"{SENT} {UNITS}", MACHINE.create_item),
+    Row(RUNNING, "conversation.item.retrieve", SAME, SENT, MACHINE.retrieve_item),
+    Row(RUNNING, "conversation.item.truncate", SAME, SENT, MACHINE.truncate_item),
+    Row(RUNNING, "conversation.item.delete", SAME, SENT, MACHINE.delete_item),
+    Row(RUNNING, "response.create", EITHER, RESPONSE, MACHINE.create_response),
+    Row(RUNNING, "response.cancel", EITHER, RESPONSE, MACHINE.cancel_response),
+    Row(RUNNING, "stop_requested", EITHER, RESPONSE, MACHINE.stop),
+    Row(RUNNING, "chunk_ready", EITHER, RESPONSE, MACHINE.chunk),
+    Row(RUNNING, "generate_done", EITHER, RESPONSE, MACHINE.generated),
+    Row(RUNNING, "turn_failed", f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.failed),
+    Row(RUNNING, "session_timer", CLOSED, FAILURE, MACHINE.expire),
+    Row(RUNNING, "engine_failed", CLOSED, f"{FAILURE} {RESPONSE}", MACHINE.engine_failed),
     Row(OPEN, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
     Row(OPEN, "engine_warning", SAME, "", SessionMachine.ignore),
     Row(OPEN, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),

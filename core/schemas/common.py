@@ -109,6 +109,11 @@ ChunkAudio = Annotated[
 ReferenceAudio = Annotated[str, Field(max_length=limits.audio_chars(limits.REFERENCE_MAX_S))]
 """A voice sample: Base64 of little-endian float32 at 16 kHz, mono, at most 30 s."""
 
+Id = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)]
+"""An id or a name."""
+
+Text = Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
+
 ServerPath = Annotated[str, Field(max_length=limits.PATH_MAX_CHARS)]
 """A file on the server: for library use; over the network it is confined or refused."""
 
@@ -120,7 +125,7 @@ class TextContent(WireModel):
     """A text."""
 
     type: Literal["text"] = Field("text", description="Content type.")
-    text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The text; may be empty.")
+    text: Text = Field(description="The text; may be empty.")
 
 
 class ImageContent(WireModel):
@@ -177,10 +182,7 @@ ContentItem = Annotated[
 ItemList = Annotated[list[ContentItem], Field(fail_fast=True, max_length=limits.ITEMS_MAX)]
 """Content items of one message, in order. Validation stops at the first error."""
 
-Content = (
-    Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS), Tag("text")]
-    | Annotated[ItemList, Tag("items")]
-)
+Content = Annotated[Text, Tag("text")] | Annotated[ItemList, Tag("items")]
 
 
 class Message(WireModel):

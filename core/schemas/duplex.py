@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
-from core.schemas import limits, queue
+from core.schemas import queue
 from core.schemas.common import (
     AudioBytes,
     ChunkAudio,
+    Id,
     ReferenceAudio,
     ServerPath,
     SliceCount,
+    Text,
     WireModel,
 )
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, FrameList
@@ -36,15 +38,12 @@ class Prepare(WireModel):
     """Set up the session; once, after queue_done."""
 
     type: Literal["prepare"] = Field("prepare", description="Message type.")
-    prefix_system_prompt: str = Field(
+    prefix_system_prompt: Text = Field(
         "",
-        max_length=limits.TEXT_MAX_CHARS,
         validation_alias=AliasChoices("prefix_system_prompt", "system_prompt"),
         description="The system prompt; precedes the voice sample.",
     )
-    suffix_system_prompt: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="Follows the voice sample."
-    )
+    suffix_system_prompt: Text | None = Field(None, description="Follows the voice sample.")
     config: DuplexConfig = Field(DuplexConfig(), description="Settings of this session.")
     ref_audio_path: ServerPath | None = Field(
         None, description="Voice sample by path, inside the server's reference folders only."
@@ -55,12 +54,8 @@ class Prepare(WireModel):
     tts_ref_audio_base64: ReferenceAudio | None = Field(
         None, description="Voice sample to speak with; by default the former."
     )
-    ref_audio_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="The former by its registered name."
-    )
-    tts_ref_audio_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="The latter by its registered name."
-    )
+    ref_audio_id: Id | None = Field(None, description="The former by its registered name.")
+    tts_ref_audio_id: Id | None = Field(None, description="The latter by its registered name.")
     max_slice_nums: SliceCount | None = Field(
         None, description="Most tiles per picture; overrides config."
     )
@@ -134,9 +129,7 @@ class TextInput(WireModel):
     """Text typed by the user; the model gets it at its next pause."""
 
     type: Literal["text_input"] = Field("text_input", description="Message type.")
-    text: str = Field(
-        max_length=limits.TEXT_MAX_CHARS, description="The text, at most 1,000 characters."
-    )
+    text: Text = Field(description="The text, at most 1,000 characters.")
     force_speak: bool = Field(True, description="The model must speak in the first unit after it.")
 
 

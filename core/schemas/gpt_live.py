@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from core.schemas import limits, realtime
-from core.schemas.common import WireModel
+from core.schemas.common import Text, WireModel
 from core.schemas.openai_errors import parse_client_event
 from core.schemas.realtime_session import AudioFormat, VoiceChoice
 
@@ -24,7 +24,6 @@ G711_RATE_HZ: Final = 8_000
 
 # Any: JSON of settings that are only echoed.
 Json = dict[str, Any]
-ClientText = Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
 
 
 class PcmFormat(AudioFormat):
@@ -56,7 +55,7 @@ class TextPart(WireModel):
     type: Literal["input_text", "output_text", "text"] = Field(
         "input_text", description="Part type."
     )
-    text: ClientText = Field(description="The text.")
+    text: Text = Field(description="The text.")
 
 
 class InitialItem(WireModel):
@@ -80,7 +79,7 @@ class SessionSettings(WireModel):
     model_config = ConfigDict(extra="allow")  # kept, to be named in a warning
 
     model: str = Field(max_length=MODEL_MAX_CHARS, description="Any name.")
-    instructions: ClientText | None = Field(None, description="System prompt.")
+    instructions: Text | None = Field(None, description="System prompt.")
     input: list[InitialItem] | None = Field(
         None, max_length=INITIAL_ITEMS_MAX, description="Earlier messages."
     )
@@ -136,7 +135,7 @@ class ContextAppend(realtime.NamedEvent):
     type: Literal[
         "session.instructions.append", "session.thinking.append", "session.commentary.append"
     ] = Field(description="An instruction; silent context; something to speak about now.")
-    content: ClientText = Field(description="The text, at most 500 tokens.")
+    content: Text = Field(description="The text, at most 500 tokens.")
     delegation_id: str | None = Field(description="Required; null, as nothing is delegated.")
 
 

@@ -6,15 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from core.schemas import limits, queue
+from core.schemas import queue
 from core.schemas.common import (
     AudioContent,
     ChunkAudio,
     ContentItem,
+    Id,
     ItemList,
     LengthPenalty,
     ReferenceAudio,
     Temperature,
+    Text,
     TextContent,
     TokenStats,
     WireModel,
@@ -81,9 +83,8 @@ class Prepare(WireModel):
     """Set up the session; the first message after queue_done."""
 
     type: Literal["prepare"] = Field("prepare", description="Message type.")
-    system_prompt: str | None = Field(
+    system_prompt: Text | None = Field(
         None,
-        max_length=limits.TEXT_MAX_CHARS,
         description="The system prompt; ignored with system_content.",
     )
     system_content: ItemList | None = Field(
@@ -96,9 +97,7 @@ class Prepare(WireModel):
     tts_ref_audio_base64: ReferenceAudio | None = Field(
         None, description="Voice to speak with, if not that of the system content."
     )
-    ref_audio_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Voice sample by its registered name."
-    )
+    ref_audio_id: Id | None = Field(None, description="Voice sample by its registered name.")
     transcribe: bool = Field(
         False, description="Send user_transcript, if the server can transcribe."
     )

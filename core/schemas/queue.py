@@ -9,8 +9,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AliasChoices, Field, StringConstraints, computed_field
 
 from core.errors import BadRequestError, ErrorCode, InvalidSessionIdError, OmniError, describe_error
-from core.schemas import limits
-from core.schemas.common import WireModel
+from core.schemas.common import Id, WireModel
 
 RESUMABLE: Final = "resumable"  # query parameter: the session may continue over another socket
 RESUME_TOKEN: Final = "resume_token"  # query parameter of that socket: proves ownership
@@ -71,7 +70,7 @@ def duplex_request_type(session_id: str) -> RequestType:
 class _QueuePlace(WireModel):
     """Position of a request in the queue."""
 
-    ticket_id: str = Field(max_length=limits.ID_MAX_CHARS, description="The ticket.")
+    ticket_id: Id = Field(description="The ticket.")
     position: int = Field(ge=0, description="1 is next.")
     estimated_wait_s: float = Field(
         ge=0,

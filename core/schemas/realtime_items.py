@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Discriminator, Field, Tag, field_validator
 
 from core.schemas import limits
-from core.schemas.common import AudioBytes, WireModel
+from core.schemas.common import AudioBytes, Text, WireModel
 
 ITEM_ID_MAX_CHARS: Final = 64
 CALL_ID_MAX_CHARS: Final = 64
@@ -25,7 +25,7 @@ class TextPart(WireModel):
     """A text of any role, under any of the protocol's names."""
 
     type: Literal["input_text", "text", "output_text"] = Field(description="Part type.")
-    text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The text.")
+    text: Text = Field(description="The text.")
 
 
 class AudioPart(WireModel):
@@ -33,18 +33,14 @@ class AudioPart(WireModel):
 
     type: Literal["input_audio"] = Field(description="Part type.")
     audio: AudioBytes | None = Field(None, description="Base64 in the session's input format.")
-    transcript: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="Its transcript, if known."
-    )
+    transcript: Text | None = Field(None, description="Its transcript, if known.")
 
 
 class SpokenPart(WireModel):
     """The assistant's speech as a transcript; its audio is not accepted."""
 
     type: Literal["output_audio", "audio"] = Field(description="Part type.")
-    transcript: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="The transcript."
-    )
+    transcript: Text | None = Field(None, description="The transcript.")
 
 
 class PicturePart(WireModel):
@@ -94,7 +90,7 @@ class FunctionCallItem(WireModel):
     id: ItemId | None = Field(None, description="Its id.")
     call_id: str | None = Field(None, max_length=CALL_ID_MAX_CHARS, description="Id of the call.")
     name: str = Field(max_length=64, description="The function.")
-    arguments: str = Field("{}", max_length=limits.TEXT_MAX_CHARS, description="JSON.")
+    arguments: Text = Field("{}", description="JSON.")
 
 
 class FunctionOutputItem(WireModel):
@@ -103,7 +99,7 @@ class FunctionOutputItem(WireModel):
     type: Literal["function_call_output"] = Field(description="Item type.")
     id: ItemId | None = Field(None, description="Its id.")
     call_id: str = Field(max_length=CALL_ID_MAX_CHARS, description="Id of the call.")
-    output: str = Field(max_length=limits.TEXT_MAX_CHARS, description="Text, usually JSON.")
+    output: Text = Field(description="Text, usually JSON.")
 
 
 class ItemReference(WireModel):

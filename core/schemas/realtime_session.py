@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from core.schemas import limits
-from core.schemas.common import ReferenceAudio, WireModel
+from core.schemas.common import Id, ReferenceAudio, Text, WireModel
 from core.schemas.realtime_items import InputItem
 from core.schemas.tools import FUNCTIONS_MAX, Function
 
@@ -115,13 +115,9 @@ TurnDetection = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
 class Transcription(WireModel):
     """Transcription of the user's speech."""
 
-    model: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Accepted, without effect."
-    )
+    model: Id | None = Field(None, description="Accepted, without effect.")
     language: str | None = Field(None, max_length=16, description="Language of the speech.")
-    prompt: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="Hint for the transcriber."
-    )
+    prompt: Text | None = Field(None, description="Hint for the transcriber.")
 
 
 class NoiseReduction(WireModel):
@@ -133,10 +129,10 @@ class NoiseReduction(WireModel):
 class Voice(WireModel):
     """A voice, by id."""
 
-    id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")
+    id: Id = Field(description="Its id.")
 
 
-VoiceName = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | Voice
+VoiceName = Id | Voice
 
 
 class AudioInput(WireModel):
@@ -205,9 +201,7 @@ Truncation = Literal["auto", "disabled"] | RetentionRatio
 class _Shared(WireModel):
     """Settings common to sessions and responses."""
 
-    instructions: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="The system prompt."
-    )
+    instructions: Text | None = Field(None, description="The system prompt.")
     output_modalities: tuple[Modality, ...] | None = Field(
         None, min_length=1, max_length=2, description='["audio"] or ["text"].'
     )

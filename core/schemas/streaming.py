@@ -11,6 +11,7 @@ from core.schemas.common import (
     AudioBytes,
     AudioContent,
     GenerationConfig,
+    Id,
     ImageConfig,
     Message,
     ReferenceAudio,
@@ -48,9 +49,7 @@ class StreamingConfig(WireModel):
 class StreamingRequest(WireModel):
     """One prefill, as a library call."""
 
-    session_id: str = Field(
-        max_length=limits.ID_MAX_CHARS, description="Session whose cache is extended."
-    )
+    session_id: Id = Field(description="Session whose cache is extended.")
     messages: MessageList = Field(description="Messages to prefill, oldest first.")
     is_last_chunk: bool = Field(False, description="A reply is generated next.")
     generation: GenerationConfig = Field(GenerationConfig(), description="Generation of the text.")
@@ -102,9 +101,7 @@ class Prefill(WireModel):
 
     type: Literal["prefill"] = Field("prefill", description="Message type.")
     messages: MessageList = Field(description="Full history, the new user message last.")
-    session_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
-    )
+    session_id: Id | None = Field(None, description="The session; the path's one counts.")
     session_secret: queue.SessionSecret | None = Field(
         None, description="From an earlier socket of this session, whose recording continues."
     )
@@ -165,9 +162,8 @@ class WorkerPrefill(Prefill):
     """A prefill as the gateway passes it to a worker."""
 
     clear_kv_cache: bool = Field(False, description="Clear the cache first.")
-    expect_hash: str | None = Field(
+    expect_hash: Id | None = Field(
         None,
-        max_length=limits.ID_MAX_CHARS,
         description="History the cache must hold; otherwise the worker answers cache_miss.",
     )
 
@@ -176,9 +172,7 @@ class Generate(TextSampling):
     """Generate the reply to what was prefilled."""
 
     type: Literal["generate"] = Field("generate", description="Message type.")
-    session_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
-    )
+    session_id: Id | None = Field(None, description="The session; the path's one counts.")
     generate_audio: bool = Field(True, description="Speak the reply.")
     max_new_tokens: int = Field(256, ge=1, le=4_096, description="Most tokens of the reply.")
 

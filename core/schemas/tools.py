@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from core.schemas.common import WireModel
-from core.schemas.limits import TEXT_MAX_CHARS
+from core.schemas.common import Text, WireModel
 
 FUNCTIONS_MAX: Final = 128  # Source: OpenAI's API reference, "tools"
 NAME: Final = r"^[a-zA-Z0-9_-]{1,64}$"  # same, "function.name"
@@ -17,9 +16,7 @@ class Function(WireModel):
     """A function that a reply may call."""
 
     name: str = Field(pattern=NAME, description="Its name.")
-    description: str | None = Field(
-        None, max_length=TEXT_MAX_CHARS, description="Description for the model."
-    )
+    description: Text | None = Field(None, description="Description for the model.")
     # Any: a JSON schema.
     parameters: dict[str, Any] | None = Field(
         None, description="JSON schema of its arguments; none: no arguments."

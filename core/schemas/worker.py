@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, computed_field
 
 from core.schemas import limits
-from core.schemas.common import WireModel
+from core.schemas.common import Id, WireModel
 
 WORKER_SECRET_HEADER = "X-Worker-Secret"  # secret common to gateway and workers of other machines
 SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that restarts workers
@@ -83,9 +83,7 @@ class WorkerHealth(WireModel):
     status: Literal["healthy", "error", "initializing"] = Field(description="Health.")
     worker_status: WorkerStatus = Field(description="What the worker is doing.")
     worker_id: str | None = Field(None, pattern=f"^{WORKER_NAME}$", description="Its name.")
-    boot_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Id of the process."
-    )
+    boot_id: Id | None = Field(None, description="Id of the process.")
     gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
     model_loaded: bool = Field(False, description="The model is ready.")
     load_progress: float | None = Field(
@@ -145,17 +143,15 @@ class TranscriptProblem(WireModel):
 class StopRequest(WireModel):
     """Body of a stop request."""
 
-    session_id: str | None = Field(
-        None, max_length=limits.ID_MAX_CHARS, description="Session whose reply to stop; null: all."
-    )
+    session_id: Id | None = Field(None, description="Session whose reply to stop; null: all.")
 
 
 class KeptSession(WireModel):
     """Body of the request whether a session may continue over another socket."""
 
-    kind: str = Field(max_length=limits.ID_MAX_CHARS, description="Last part of its path.")
-    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")
-    session_secret: str = Field(max_length=limits.ID_MAX_CHARS, description="Of its owner.")
+    kind: Id = Field(description="Last part of its path.")
+    session_id: Id = Field(description="Its id.")
+    session_secret: Id = Field(description="Of its owner.")
 
 
 class ActionResult(WireModel):

@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from core.schemas.export.codes import CLOSE_TEXTS, closes_on, uses_on
-from core.schemas.export.message_schemas import MessageSchema, Schema, definitions_of, messages_of
+from core.schemas.export.message_schemas import (
+    MessageSchema,
+    Schema,
+    all_messages,
+    definitions_of,
+    messages_of,
+)
 from core.schemas.export.sockets import COMMON_RULES, PROTOCOL_VERSION, SOCKETS, Side, Socket
 from core.schemas.queue import SESSION_ID_PATTERN
 
@@ -22,12 +28,6 @@ ACTIONS: Final = ((Side.CLIENT, "receive"), (Side.SERVER, "send"))
 
 
 def asyncapi_document() -> dict[str, Any]:
-    components = {
-        message.name: _message(message)
-        for socket in SOCKETS
-        for side in Side
-        for message in messages_of(socket, side)
-    }
     return {
         "asyncapi": ASYNCAPI_VERSION,
         "info": {
@@ -53,7 +53,10 @@ def asyncapi_document() -> dict[str, Any]:
             for socket in SOCKETS
             for side, action in ACTIONS
         },
-        "components": {"messages": components, "schemas": definitions_of()},
+        "components": {
+            "messages": {message.name: _message(message) for message in all_messages()},
+            "schemas": definitions_of(),
+        },
     }
 
 

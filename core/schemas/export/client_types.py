@@ -7,7 +7,7 @@ and settings typed dictionaries.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from core.schemas.export.message_schemas import (
     TYPE,
     MessageSchema,
     Schema,
+    all_messages,
     alternatives,
     definitions_of,
     meaning_of,
@@ -92,18 +93,16 @@ def protocol_js() -> str:
     template = templates().get_template("protocol.js.j2")
     return template.render(
         session_id_pattern=SESSION_ID_PATTERN.pattern,
-        constants=list(_constants(_schemas())),
+        constants=list(_constants()),
         json=partial(json.dumps, ensure_ascii=False),
     )
 
 
 def protocol_d_ts() -> str:
     definitions = definitions_of()
-    texts = {name: schema["description"] for name, schema in definitions.items()}
-    texts |= {name: message.text for name, message in _messages().items()}
     template = templates().get_template("protocol.d.ts.j2")
     return template.render(
-        types=[(name, texts[name], schema) for name, schema in _schemas().items()],
+        types=_described(definitions, all_messages()),
         sockets=SOCKETS,
         Side=Side,
         messages_of=messages_of,
@@ -114,15 +113,14 @@ def protocol_d_ts() -> str:
     )
 
 
-def _messages() -> dict[str, MessageSchema]:
-    pairs = [(socket, side) for socket in SOCKETS for side in Side]
-    return {
-        message.name: message for socket, side in pairs for message in messages_of(socket, side)
-    }
-
-
-def _schemas() -> dict[str, Schema]:
-    return definitions_of() | {name: message.schema for name, message in _messages().items()}
+def _described(
+    definitions: Schema, messages: Iterable[MessageSchema]
+) -> list[tuple[str, str, Schema]]:
+    """Return names, descriptions and schemas."""
+    return [
+        *((name, schema["description"], schema) for name, schema in definitions.items()),
+        *((message.name, message.text, message.schema) for message in messages),
+    ]
 
 
 # --- types ---
@@ -139,14 +137,15 @@ def _fields(schema: Schema) -> list[tuple[Schema, str]]:
 
 
 # Any: a value of JSON.
-def _constants(schemas: Mapping[str, Schema]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _constants() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     yield "LIMITS", "Sizes and counts the server accepts.", _limits()
     errors = {code.name: code.value for code in ErrorCode}
     yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
     closes = {code.name: code.value for code in CloseCode}
     yield "CLOSE_CODES", "Close codes of the server.", closes
     text = "Defaults of {}."
-    duplex, generate = schemas["DuplexConfig"], schemas["Generate"]
+    duplex = definitions_of()["DuplexConfig"]
+    generate = next(one.schema for one in all_messages() if one.name == "Generate")
     yield "DUPLEX_CONFIG_DEFAULTS", text.format("DuplexConfig"), _defaults(duplex)
     yield "GENERATE_DEFAULTS", text.format("Generate"), _defaults(generate)
     text = "Ranges of Generate; `above` is exclusive."
@@ -185,12 +184,12 @@ SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whos
 
 def events_py() -> str:
     sockets = [socket for socket in SOCKETS if socket.name in SERVED]
-    sent = {
-        message.name: message
+    sent = [
+        message
         for socket in sockets
         for message in messages_of(socket, Side.CLIENT)
         if message.message_type in SETTINGS
-    }
+    ]
     events = {socket.name: messages_of(socket, Side.SERVER) for socket in sockets}
     said = {message.name: message for messages in events.values() for message in messages}
     inner = definitions_of(sockets, [Side.SERVER])
@@ -203,14 +202,8 @@ def events_py() -> str:
             for name, schema in definitions.items()
             if "properties" not in schema
         ],
-        settings=[
-            *(_parts(name, schema) for name, schema in given.items() if "properties" in schema),
-            *(_parts(name, message) for name, message in sent.items()),
-        ],
-        events=[
-            *(_parts(name, schema) for name, schema in inner.items() if "properties" in schema),
-            *(_parts(name, message) for name, message in said.items()),
-        ],
+        settings=_described({k: v for k, v in given.items() if "properties" in v}, sent),
+        events=_described({k: v for k, v in inner.items() if "properties" in v}, said.values()),
         nested={
             reference_name(field)
             for message in said.values()
@@ -221,12 +214,6 @@ def events_py() -> str:
         given=given,
         fields=lambda schema: _python_fields(schema, definitions),
     )
-
-
-def _parts(name: str, described: MessageSchema | Schema) -> tuple[str, str, Schema]:
-    if isinstance(described, MessageSchema):
-        return name, described.text, described.schema
-    return name, described["description"], described
 
 
 def _python_fields(schema: Schema, definitions: Schema) -> Iterator[tuple[str, str, str]]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from types import MappingProxyType
 from typing import Any, Final, cast
 
 from pydantic import AliasChoices, BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from core.schemas.common import WireModel
@@ -25,9 +24,6 @@ REFERENCE: Final = "#/components/schemas/{model}"
 OTHER_SPELLING: Final = "x-other-spelling-of"
 TYPE: Final = "type"  # discriminator
 DROPPED: Final = ("title", "readOnly")
-MODES: Final[Mapping[Side, JsonSchemaMode]] = MappingProxyType(
-    {Side.CLIENT: "validation", Side.SERVER: "serialization"}
-)
 
 
 @dataclass(frozen=True)
@@ -74,8 +70,7 @@ class _Generator(GenerateJsonSchema):
 
 def _add_spellings(schema: Schema, first: str, others: Iterable[str]) -> None:
     properties, required = schema["properties"], schema.get("required", [])
-    names = [first, *others]
-    for name in names[1:]:
+    for name in others:
         same = {key: value for key, value in properties[first].items() if key != "default"}
         text = f"Another spelling of {first}."
         properties[name] = same | {"description": text, "deprecated": True, OTHER_SPELLING: first}
@@ -83,7 +78,7 @@ def _add_spellings(schema: Schema, first: str, others: Iterable[str]) -> None:
         if "anyOf" in schema:
             raise ValueError(f"{first!r} is the second required field with two spellings")
         required.remove(first)
-        schema["anyOf"] = [{"required": [name]} for name in names]
+        schema["anyOf"] = [{"required": [name]} for name in (first, *others)]
 
 
 def _clean(node: Any) -> Any:
@@ -124,7 +119,9 @@ def _require_type(schema: Schema) -> None:
 
 def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tuple[Schema, Schema]:
     raw = message.model_json_schema(
-        ref_template=REFERENCE, schema_generator=_Generator, mode=MODES[side]
+        ref_template=REFERENCE,
+        schema_generator=_Generator,
+        mode="validation" if side is Side.CLIENT else "serialization",
     )
     definitions: Schema = _clean(raw.pop("$defs", {}))
     for definition in definitions.values():
@@ -146,6 +143,11 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
         text = schema.pop("description")
         found.append(MessageSchema(names[message], message_type(message), text, schema))
     return tuple(found)
+
+
+def all_messages() -> tuple[MessageSchema, ...]:
+    found = {one.name: one for pair in product(SOCKETS, Side) for one in messages_of(*pair)}
+    return tuple(found.values())
 
 
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:

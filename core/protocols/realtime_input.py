@@ -13,7 +13,7 @@ from typing import Final
 
 from core.protocols.events import MS_PER_S
 from core.protocols.realtime_items import AudioClip
-from core.schemas.realtime_session import AudioFormat, SemanticVad, ServerVad
+from core.schemas.realtime_session import AudioFormat, TurnDetection
 
 WINDOW_MS: Final = 32  # 512 samples at 16 kHz, the detector's window
 MIN_SPEECH_MS: Final = 96  # ours: shorter bursts are ignored
@@ -59,14 +59,10 @@ class SpeechSegmenter:
         self._is_sure = False  # in the previous window
         self._levels: deque[float] = deque(maxlen=FLOOR_MS // LEVEL_MS)
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened_ms is not None
-
     def process(
         self,
         probability: float,
-        rules: ServerVad | SemanticVad,
+        rules: TurnDetection,
         *,
         is_audible: bool,
         levels: Sequence[float] = (),
@@ -85,9 +81,7 @@ class SpeechSegmenter:
         self._is_sure = probability >= SURE
         return opened or found
 
-    def process_partial(
-        self, levels: Sequence[float], rules: ServerVad | SemanticVad
-    ) -> SpeechOpened | None:
+    def process_partial(self, levels: Sequence[float], rules: TurnDetection) -> SpeechOpened | None:
         """Open a segment within an incomplete window, while the model is audible.
 
         The minimum duration is the same, but counts from the onset of the audio.
@@ -104,7 +98,7 @@ class SpeechSegmenter:
         return None
 
     def _process(
-        self, probability: float, rules: ServerVad | SemanticVad, *, is_audible: bool
+        self, probability: float, rules: TurnDetection, *, is_audible: bool
     ) -> SpeechOpened | SpeechClosed | None:
         start_ms = self._clock_ms
         self._clock_ms += WINDOW_MS
@@ -138,7 +132,7 @@ class SpeechSegmenter:
         self._levels.clear()
 
     def _find_onset(
-        self, probability: float, rules: ServerVad | SemanticVad, start_ms: int, *, is_audible: bool
+        self, probability: float, rules: TurnDetection, start_ms: int, *, is_audible: bool
     ) -> SpeechOpened | None:
         threshold = max(rules.threshold, BARGE_IN_THRESHOLD) if is_audible else rules.threshold
         if probability < threshold:
@@ -150,7 +144,7 @@ class SpeechSegmenter:
             return None
         return self._open(self._onset_ms, rules)
 
-    def _open(self, onset_ms: int, rules: ServerVad | SemanticVad) -> SpeechOpened:
+    def _open(self, onset_ms: int, rules: TurnDetection) -> SpeechOpened:
         opened_ms = max(onset_ms - rules.prefix_padding_ms, self._free_from_ms, 0)
         self._opened_ms, self._onset_ms, self._silent_from_ms = opened_ms, None, None
         return SpeechOpened(opened_ms)
@@ -203,7 +197,7 @@ class InputAudio:
     def is_too_far_behind(self) -> bool:
         return len(self._unscored) > self._max_buffer_s * self.format.bytes_per_s
 
-    def use(self, audio_format: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
+    def use(self, audio_format: AudioFormat, rules: TurnDetection | None) -> None:
         """Apply new settings; audio of another format is dropped."""
         if audio_format != self.format:
             self._from_ms += self.held_ms

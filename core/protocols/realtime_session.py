@@ -23,6 +23,7 @@ from core.schemas.realtime_session import (
     ToolChoice,
     Transcription,
     Truncation,
+    TurnDetection,
     Voice,
 )
 from core.schemas.tools import Function
@@ -62,7 +63,7 @@ class SessionConfig:
     output: OutputConfig
     input_format: AudioFormat = field(default_factory=AudioFormat)
     # None: the client ends turns.
-    turn_detection: ServerVad | SemanticVad | None = field(default_factory=ServerVad)
+    turn_detection: TurnDetection | None = field(default_factory=ServerVad)
     truncation: Truncation = "auto"
     tracing: Any = None  # Any: the client's own JSON, echoed
     can_transcribe: bool = False  # the server has a transcriber

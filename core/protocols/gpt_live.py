@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
@@ -36,6 +36,7 @@ from core.schemas.gpt_live import (
     ContextAppend,
     Fixture,
     InputImageAppend,
+    NotOffered,
     SessionStart,
     SessionUpdate,
 )
@@ -319,9 +320,7 @@ LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Rele
 MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
 APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
 PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
-REFUSED: Final = (
-    "response.item.create response.create decision.create decision.item.create decision.item.delete"
-).split()
+REFUSED: Final = get_args(NotOffered.model_fields["type"].annotation)
 PASSED_ON: Final = frozenset(
     "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
     "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core import errors
-from core.errors import CloseCode, ErrorCode, OmniError, describe_error
+from core.errors import ErrorCode, OmniError
 from core.protocols import events
 from core.protocols.effects import (
     Cancel,
@@ -166,8 +166,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
     # --- common actions of all open phases ---
 
     def fail(self, error: OmniError) -> list[Effect]:
-        fields = describe_error(error)
-        return self._end(ErrorMessage.of(error), close=Close(fields.close_code, fields.code))
+        return self._end(ErrorMessage.of(error), close=Close(error.close_code, error.code))
 
     def ignore(self, event: Event) -> list[Effect]:
         """Do nothing; the event is for observers."""
@@ -200,9 +199,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self.fail(event.error)
 
     def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
-        """Send an error before the process exits."""
-        message = ErrorMessage.of(errors.ShuttingDownError())
-        return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
+        return self.fail(errors.ShuttingDownError())
 
 
 def common_rows(

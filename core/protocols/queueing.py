@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from core import errors
-from core.errors import CloseCode, OmniError, describe_error
+from core.errors import CloseCode, OmniError
 from core.protocols import events
 from core.protocols.effects import (
     CancelTicket,
@@ -225,8 +225,7 @@ class QueueingMachine:
         return self._end(None, is_clean=False)
 
     def shut_down(self, event: events.ShuttingDown) -> list[QueueEffect]:
-        """Send an error before the process exits."""
-        return self._fail(errors.ShuttingDownError(), event.KIND)
+        return self._fail(errors.ShuttingDownError())
 
     # --- helpers ---
 
@@ -254,9 +253,8 @@ class QueueingMachine:
         self._held.clear()
         return effects if close is None else [*effects, close]
 
-    def _fail(self, error: OmniError, reason: str | None = None) -> list[QueueEffect]:
-        fields = describe_error(error)
-        close = Close(fields.close_code, reason or fields.code)
+    def _fail(self, error: OmniError) -> list[QueueEffect]:
+        close = Close(error.close_code, error.code)
         return [Send(ErrorMessage.of(error)), *self._end(close, is_clean=False)]
 
 

@@ -31,15 +31,7 @@ from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
-from core.schemas.gpt_live import (
-    AudioReceived,
-    ContextAppend,
-    Fixture,
-    InputImageAppend,
-    NotOffered,
-    SessionStart,
-    SessionUpdate,
-)
+from core.schemas import gpt_live as messages
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
@@ -94,7 +86,7 @@ class GptLiveMachine:
 
     # --- start ---
 
-    def start(self, event: Received[SessionStart]) -> list[Effect]:
+    def start(self, event: Received[messages.SessionStart]) -> list[Effect]:
         settings = event.message.session
         self._events.settings = settings
         self._start_id = event.message.event_id
@@ -129,10 +121,10 @@ class GptLiveMachine:
 
     # --- client events ---
 
-    def append_audio(self, event: Received[AudioReceived]) -> list[Effect]:
+    def append_audio(self, event: Received[messages.AudioReceived]) -> list[Effect]:
         return self._translated(self._units.append_audio(event.message.samples, event.at_s))
 
-    def append_image(self, event: Received[InputImageAppend]) -> list[Effect]:
+    def append_image(self, event: Received[messages.InputImageAppend]) -> list[Effect]:
         frame = duplex.VideoFrame(frame=event.message.image)
         return self._translated(self._units.handle(Received(frame, at_s=event.at_s)))
 
@@ -141,7 +133,7 @@ class GptLiveMachine:
         done = "input_audio.muted" if is_muted else "input_audio.unmuted"
         return [self._events.acknowledged(done, event.message.event_id)]
 
-    def append(self, event: Received[ContextAppend]) -> list[Effect]:
+    def append(self, event: Received[messages.ContextAppend]) -> list[Effect]:
         """Append text; the model gets it at its next pause."""
         message = event.message
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
@@ -159,14 +151,14 @@ class GptLiveMachine:
         self._units.rebase.append(words)
         return self._translated(self._units.advance(event.at_s))
 
-    def play(self, event: Received[Fixture]) -> list[Effect]:
+    def play(self, event: Received[messages.Fixture]) -> list[Effect]:
         if self._units.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
         effects = self._translated(self._units.play(event.message, event.at_s))
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
-    def change(self, event: Received[SessionUpdate]) -> list[Effect]:
+    def change(self, event: Received[messages.SessionUpdate]) -> list[Effect]:
         if not self._events.change(event.message.session):
             param, text = "session.delegation.type", "The type of delegation is fixed at the start."
             return [self._error(event, "invalid_value", text, param)]
@@ -320,7 +312,7 @@ LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Rele
 MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
 APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
 PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
-REFUSED: Final = get_args(NotOffered.model_fields["type"].annotation)
+REFUSED: Final = get_args(messages.NotOffered.model_fields["type"].annotation)
 PASSED_ON: Final = frozenset(
     "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
     "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "

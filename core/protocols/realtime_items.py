@@ -13,15 +13,7 @@ from typing import Final, Literal
 
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json
-from core.schemas.realtime_items import (
-    AudioPart,
-    FunctionCallItem,
-    FunctionOutputItem,
-    MessageItem,
-    PicturePart,
-    SpokenPart,
-    TextPart,
-)
+from core.schemas import realtime_items as schemas
 from core.schemas.realtime_session import AudioFormat
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -134,20 +126,16 @@ class Item:
         return sum(part.audio.duration_ms for part in self.content if part.audio and part.audio.pcm)
 
 
-def item_of(
-    given: MessageItem | FunctionCallItem | FunctionOutputItem,
-    item_id: str,
-    audio_format: AudioFormat,
-) -> Item:
+def item_of(given: schemas.ClientItem, item_id: str, audio_format: AudioFormat) -> Item:
     match given:
-        case FunctionCallItem():
+        case schemas.FunctionCallItem():
             call_id = given.call_id or item_id
             return Item(
                 item_id, given.type, call_id=call_id, name=given.name, arguments=given.arguments
             )
-        case FunctionOutputItem():
+        case schemas.FunctionOutputItem():
             return Item(item_id, given.type, call_id=given.call_id, output=given.output)
-        case MessageItem():
+        case schemas.MessageItem():
             role = given.known_role
             content = tuple(_content(part, role, audio_format) for part in given.content)
             return Item(item_id, role=role, content=content)
@@ -260,18 +248,16 @@ class ItemStore:
                 self.put(replace(item, content=silent, revision=item.revision + 1))
 
 
-def _content(
-    part: TextPart | AudioPart | SpokenPart | PicturePart, role: Role, audio_format: AudioFormat
-) -> Content:
+def _content(part: schemas.Part, role: Role, audio_format: AudioFormat) -> Content:
     match part:
-        case TextPart():
+        case schemas.TextPart():
             return Content("output_text" if role == "assistant" else "input_text", part.text)
-        case AudioPart():
+        case schemas.AudioPart():
             audio = AudioClip.of(part.audio, audio_format) if part.audio else None
             return Content("input_audio", part.transcript, audio)
-        case SpokenPart():
+        case schemas.SpokenPart():
             return Content("output_audio", part.transcript or "")
-        case PicturePart():
+        case schemas.PicturePart():
             return Content("input_image", picture=part.base64)
 
 

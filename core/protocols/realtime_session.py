@@ -11,21 +11,7 @@ from typing import Any, Final, Literal
 
 from core.protocols.openai_events import Json
 from core.protocols.realtime_items import Content, Item, Role
-from core.schemas.realtime_session import (
-    AudioFormat,
-    AudioInput,
-    FunctionChoice,
-    FunctionTool,
-    ResponsePatch,
-    SemanticVad,
-    ServerVad,
-    SessionPatch,
-    ToolChoice,
-    Transcription,
-    Truncation,
-    TurnDetection,
-    Voice,
-)
+from core.schemas import realtime_session as schemas
 from core.schemas.tools import Function
 from core.tools import Offer, call_text, outputs_text
 
@@ -42,12 +28,12 @@ class OutputConfig:
 
     instructions: str  # the system prompt
     modality: Modality = "audio"  # spoken, or text alone
-    format: AudioFormat = field(default_factory=AudioFormat)
+    format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
     voice: str = "default"  # name, as requested
     # The voice itself, wire audio; None is the default voice.
     voice_sample: str | None = field(default=None, repr=False)
-    tools: tuple[FunctionTool, ...] = ()
-    tool_choice: ToolChoice = "auto"
+    tools: tuple[schemas.FunctionTool, ...] = ()
+    tool_choice: schemas.ToolChoice = "auto"
     max_output_tokens: TokenLimit = "inf"  # text tokens
     temperature: float | None = None  # of the text; None is the model's default
 
@@ -61,20 +47,20 @@ class SessionConfig:
     """All settings of a session."""
 
     output: OutputConfig
-    input_format: AudioFormat = field(default_factory=AudioFormat)
+    input_format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
     # None: the client ends turns.
-    turn_detection: TurnDetection | None = field(default_factory=ServerVad)
-    truncation: Truncation = "auto"
+    turn_detection: schemas.TurnDetection | None = field(default_factory=schemas.ServerVad)
+    truncation: schemas.Truncation = "auto"
     tracing: Any = None  # Any: the client's own JSON, echoed
     can_transcribe: bool = False  # the server has a transcriber
-    transcription: Transcription | None = None  # always None without a transcriber
+    transcription: schemas.Transcription | None = None  # always None without a transcriber
 
-    def patched(self, patch: SessionPatch) -> SessionConfig:
+    def patched(self, patch: schemas.SessionPatch) -> SessionConfig:
         """Return the settings updated by a client; absent fields stay."""
         given, changed = patch.model_fields_set, Json(output=_patched(self.output, patch))
-        received = patch.audio.input if patch.audio is not None else AudioInput()
+        received = patch.audio.input if patch.audio is not None else schemas.AudioInput()
         if patch.input_audio_format is not None:
-            changed["input_format"] = AudioFormat.of_beta(patch.input_audio_format)
+            changed["input_format"] = schemas.AudioFormat.of_beta(patch.input_audio_format)
         if "input_audio_transcription" in given:
             changed["transcription"] = patch.input_audio_transcription
         if "turn_detection" in given:
@@ -94,7 +80,7 @@ class SessionConfig:
             changed["tracing"] = patch.tracing
         return replace(self, **changed)
 
-    def for_response(self, patch: ResponsePatch | None) -> OutputConfig:
+    def for_response(self, patch: schemas.ResponsePatch | None) -> OutputConfig:
         return self.output if patch is None else _patched(self.output, patch)
 
     def engine(self, model: str) -> Engine:
@@ -103,7 +89,7 @@ class SessionConfig:
             if model.endswith(f"-{suffix}"):
                 return suffix
         has_tools = self.output.tools and self.output.tool_choice != "none"
-        is_semantic = isinstance(self.turn_detection, SemanticVad)
+        is_semantic = isinstance(self.turn_detection, schemas.SemanticVad)
         return "live" if is_semantic and not has_tools else "turn"
 
     def wire(self, session_id: str, model: str, expires_at: int) -> Json:
@@ -140,18 +126,18 @@ class SessionConfig:
         }
 
 
-def format_wire(audio_format: AudioFormat) -> Json:
+def format_wire(audio_format: schemas.AudioFormat) -> Json:
     """Return a format's wire form; G.711 has no rate."""
     if not audio_format.is_pcm:
         return {"type": audio_format.type}
     return {"type": audio_format.type, "rate": audio_format.rate_hz}
 
 
-def _wire(value: ToolChoice | Truncation) -> str | Json:
+def _wire(value: schemas.ToolChoice | schemas.Truncation) -> str | Json:
     return value if isinstance(value, str) else value.model_dump()
 
 
-Patch = SessionPatch | ResponsePatch
+Patch = schemas.SessionPatch | schemas.ResponsePatch
 KEPT: Final = frozenset({"instructions", "tools", "tool_choice", "temperature"})
 
 
@@ -165,7 +151,7 @@ def _patched(output: OutputConfig, patch: Patch) -> OutputConfig:
     if limit is not None:
         changed["max_output_tokens"] = limit
     if patch.output_audio_format is not None:
-        changed["format"] = AudioFormat.of_beta(patch.output_audio_format)
+        changed["format"] = schemas.AudioFormat.of_beta(patch.output_audio_format)
     if patch.voice is not None:
         changed |= _voice(patch.voice, None)
     if spoken is not None and "format" in spoken.model_fields_set:
@@ -175,8 +161,8 @@ def _patched(output: OutputConfig, patch: Patch) -> OutputConfig:
     return replace(output, **changed)
 
 
-def _voice(voice: str | Voice, sample: str | None) -> Json:
-    name = voice.id if isinstance(voice, Voice) else voice
+def _voice(voice: str | schemas.Voice, sample: str | None) -> Json:
+    name = voice.id if isinstance(voice, schemas.Voice) else voice
     return {"voice": name, "voice_sample": sample}
 
 
@@ -227,7 +213,7 @@ def offer_of(output: OutputConfig) -> Offer:
     choice, tools = output.tool_choice, output.tools
     if choice == "none":
         return Offer()
-    if isinstance(choice, FunctionChoice):
+    if isinstance(choice, schemas.FunctionChoice):
         tools = tuple(tool for tool in tools if tool.name == choice.name)
     functions = tuple(
         Function(name=tool.name, description=tool.description, parameters=tool.parameters)

@@ -11,7 +11,7 @@ from typing import Final
 
 from core.errors import BadPayloadError, QueueFullError, TooBigError
 from core.protocols import events
-from core.protocols.effects import Enqueue, QueueEffect, StartTimer
+from core.protocols.effects import QueueEffect, StartTimer
 from core.protocols.events import TimerName
 from core.protocols.machine import warn
 from core.protocols.queueing import (
@@ -75,9 +75,6 @@ class EventQueueingMachine(QueueingMachine):
         self._wait = wait or WaitLimits()
         self._held = [] if first is None else [events.RawMessage(EVENT, first)]
 
-    def wait(self, event: events.Opened) -> list[QueueEffect]:
-        return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
-
     def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
         effects = super().enqueued(event)
         if event.position.estimated_wait_s <= self._wait.max_wait_s:
@@ -101,17 +98,15 @@ class EventQueueingMachine(QueueingMachine):
             return self._fail(QueueFullError("Too many events came before the session began."))
         return []
 
-    def queue_again(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
-        effects = self.worker_unreachable(event)
-        is_queued = any(isinstance(effect, Enqueue) for effect in effects)
-        timer: list[QueueEffect] = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)]
-        return [*(timer if is_queued else ()), *effects]
-
     def refuse_event(self, event: events.Rejected) -> list[QueueEffect]:
         """Report an invalid event; the session continues unless it is too big."""
         if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
             return [warn(event.error)]
         return self._fail(event.error)
+
+    def _begin_waiting(self) -> list[QueueEffect]:
+        timer = StartTimer(TimerName.WAIT, self._wait.max_wait_s)
+        return [*super()._begin_waiting(), timer]
 
     def _next_update(self) -> list[QueueEffect]:
         return []
@@ -123,10 +118,10 @@ AS_BEFORE: Final = frozenset(
     "queue_refused worker_closed worker_failed disconnected shutting_down".split()
 )
 FOUND: Final = "StopTimer(wait) Send(queue_done) ConnectWorker"
-QUEUED_AGAIN: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
+MOVED: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
 
 EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
-    Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.wait),
+    Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.open),
     *(row for row in TABLE if row.event in AS_BEFORE),
     Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
@@ -135,7 +130,13 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", QUEUED_AGAIN, MACHINE.queue_again),
+    Row(
+        CONNECTING,
+        "worker_unreachable",
+        f"waiting {CLOSED}",
+        MOVED,
+        MACHINE.worker_unreachable,
+    ),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
 EventQueueingMachine.rows = index_rows(EVENT_TABLE)

@@ -114,8 +114,7 @@ class QueueingMachine:
     def open(self, event: events.Opened) -> list[QueueEffect]:
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
-        self._phase = QueueingPhase.WAITING
-        return [Enqueue(self._request_type, order=self._order)]
+        return [*self._begin_waiting(), Enqueue(self._request_type, order=self._order)]
 
     def begin_turn(self, event: events.RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
@@ -176,9 +175,9 @@ class QueueingMachine:
             return self._fail(event.error)
         self._moves += 1
         effects = self._release(is_clean=True)
-        self._phase = QueueingPhase.WAITING
         history = self._held[0].text if self._queues_per_turn else None
-        return [*effects, Enqueue(self._request_type, history, event.order)]
+        again = Enqueue(self._request_type, history, event.order)
+        return [*self._begin_waiting(), *effects, again]
 
     def worker_failed(self, event: events.WorkerFailed) -> list[QueueEffect]:
         return self._fail(event.error)
@@ -228,6 +227,10 @@ class QueueingMachine:
         return self._fail(errors.ShuttingDownError())
 
     # --- helpers ---
+
+    def _begin_waiting(self) -> list[QueueEffect]:
+        self._phase = QueueingPhase.WAITING
+        return []
 
     def _next_update(self) -> list[QueueEffect]:
         return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]

@@ -130,13 +130,7 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(
-        CONNECTING,
-        "worker_unreachable",
-        f"waiting {CLOSED}",
-        MOVED,
-        MACHINE.worker_unreachable,
-    ),
+    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
 EventQueueingMachine.rows = index_rows(EVENT_TABLE)

@@ -282,10 +282,7 @@ class Response:
                     "image_tokens": 0,
                 },
             },
-            "output_token_details": {
-                "text_tokens": stats.generated_tokens,
-                "audio_tokens": spoken,
-            },
+            "output_token_details": {"text_tokens": stats.generated_tokens, "audio_tokens": spoken},
         }
 
 

@@ -136,7 +136,6 @@ ClientMessage = Annotated[
 """Client messages of `/ws/chat`."""
 
 ServerMessage = Annotated[
-    QueueMessage | ChatPrefillDone | ChatChunk | ChatDone | Problem,
-    Field(discriminator="type"),
+    QueueMessage | ChatPrefillDone | ChatChunk | ChatDone | Problem, Field(discriminator="type")
 ]
 """Server messages of `/ws/chat`."""

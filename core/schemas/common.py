@@ -247,8 +247,7 @@ class ImageConfig(WireModel):
 
 
 Temperature = Annotated[
-    float,
-    Field(ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."),
+    float, Field(ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token.")
 ]
 LengthPenalty = Annotated[
     float, Field(ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter.")

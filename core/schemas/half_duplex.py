@@ -84,8 +84,7 @@ class Prepare(WireModel):
 
     type: Literal["prepare"] = Field("prepare", description="Message type.")
     system_prompt: Text | None = Field(
-        None,
-        description="The system prompt; ignored with system_content.",
+        None, description="The system prompt; ignored with system_content."
     )
     system_content: ItemList | None = Field(
         None,

@@ -127,8 +127,7 @@ class Prefill(WireModel):
     image: ImageConfig | None = Field(None, description="Older place of max_slice_nums.")
     tts: TTSConfig | None = Field(None, description="Older place of voice and speech settings.")
     transcribe: bool = Field(
-        False,
-        description="Send user_transcript of the new message's audio before done.",
+        False, description="Send user_transcript of the new message's audio before done."
     )
 
     @property
@@ -163,8 +162,7 @@ class WorkerPrefill(Prefill):
 
     clear_kv_cache: bool = Field(False, description="Clear the cache first.")
     expect_hash: Id | None = Field(
-        None,
-        description="History the cache must hold; otherwise the worker answers cache_miss.",
+        None, description="History the cache must hold; otherwise the worker answers cache_miss."
     )
 
 

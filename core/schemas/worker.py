@@ -101,9 +101,7 @@ class WorkerHealth(WireModel):
     capabilities: list[str] = Field([], description="Modes it serves.")
     slots: int = Field(1, ge=1, le=limits.SLOTS_MAX, description="Sessions it takes at once.")
     capacity: int | None = Field(
-        None,
-        ge=1,
-        description="Sessions it can serve in time, as measured; null if unknown.",
+        None, ge=1, description="Sessions it can serve in time, as measured; null if unknown."
     )
     active_sessions: int | None = Field(
         None, ge=0, description="Sessions it holds, including those being cleaned up."

@@ -34,10 +34,7 @@ def asyncapi_document() -> dict[str, Any]:
             "title": "MiniCPM-o live conversations",
             "version": PROTOCOL_VERSION,
             "description": _listed(COMMON_RULES),
-            "license": {
-                "name": "Apache-2.0",
-                "url": "https://www.apache.org/licenses/LICENSE-2.0",
-            },
+            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "defaultContentType": CONTENT_TYPE,
         "servers": {
@@ -85,10 +82,7 @@ def _channel(socket: Socket) -> Schema:
         },
         "x-error-codes": [use.code.value for use in uses_on(socket.name)],
         "x-close-codes": {
-            str(int(close)): {
-                "text": CLOSE_TEXTS[close],
-                "after": [code.value for code in codes],
-            }
+            str(int(close)): {"text": CLOSE_TEXTS[close], "after": [code.value for code in codes]}
             for close, codes in closes_on(socket.name).items()
         },
     }

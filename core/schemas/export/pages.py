@@ -99,9 +99,7 @@ MACHINES: Final[Mapping[str, Machine]] = {
         "never sent to the client.",
     ),
     "half_duplex": Machine(
-        half_duplex.TABLE,
-        half_duplex.HalfDuplexLimits,
-        "The worker's part, for the whole session.",
+        half_duplex.TABLE, half_duplex.HalfDuplexLimits, "The worker's part, for the whole session."
     ),
     "duplex": Machine(
         duplex.TABLE,
@@ -110,9 +108,7 @@ MACHINES: Final[Mapping[str, Machine]] = {
         "`Step` and its `Finalize`, one at a time.",
     ),
     "chat": Machine(
-        chat.TABLE,
-        chat.ChatLimits,
-        "The worker's part, from the request to the end of its reply.",
+        chat.TABLE, chat.ChatLimits, "The worker's part, from the request to the end of its reply."
     ),
     "live": Machine(
         gpt_live.TABLE,

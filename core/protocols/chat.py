@@ -99,9 +99,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
     def cancelled(self, event: Event) -> list[Effect]:
         return self._done("", 0, True)
 
-    def close(self, event: Event) -> list[Effect]:
-        return self._end(close=Close())
-
     def time_out(self, event: Event) -> list[Effect]:
         return self.fail(SessionTimeoutError("No request came in time."))
 

@@ -192,6 +192,9 @@ class SessionMachine(ABC, Generic[PhaseT]):
         )
         return [Send(message)]
 
+    def close(self, event: Event) -> list[Effect]:
+        return self._end(close=Close())
+
     def leave(self, event: events.Disconnected) -> list[Effect]:
         return self._end(close=None)
 

@@ -13,7 +13,6 @@ from typing import Final
 from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
 from core.protocols import events
 from core.protocols.effects import (
-    Close,
     Effect,
     Generate,
     Interrupt,
@@ -200,9 +199,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         stats = self._turn.stats(0, 0)
         undo: list[Effect] = [Rollback()] if self._turn.prefills else []
         return [*undo, *self._end_turn(event.at_s, "", True, stats)]
-
-    def close(self, event: Event) -> list[Effect]:
-        return self._end(close=Close())
 
     def time_out(self, event: events.TimerFired) -> list[Effect]:
         return self.fail(SessionTimeoutError())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-from core.serving.observers import UnitTime, UnitTimes
 
 HEADROOM: Final = 0.8  # ours: largest share of its own length that nearly every unit may take
 CALM: Final = 0.6  # ours: that share while new sessions may still begin
@@ -18,23 +17,64 @@ GROWTH: Final = 3  # ours: per so many sessions older than that, one more may be
 FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
 UNITS_MIN: Final = 20  # ours: with fewer measured units, one slow unit would decide
 LEAST_S: Final = 1e-3  # ours: least cost of a unit, against division by zero
+MEMORY_S: Final = 30.0  # ours: older units do not count
+ACTIVE_S: Final = 3.0  # ours: a session without a unit for this long is not active
+UNITS_KEPT: Final = 4_096
 # Ours: cost of a unit in service relative to the measurement at the start.
 AGED: Final = 1.35
 
 
+@dataclass(frozen=True)
+class UnitTime:
+    """The cost of one unit.
+
+    Attributes:
+        share: engine time as a share of the unit's length.
+        active: sessions that had units at that time.
+        has_picture: the unit had a picture, which makes it far more expensive.
+    """
+
+    at_s: float
+    share: float
+    active: int
+    has_picture: bool
+
+
 class Capacity:
-    """How many sessions the worker can serve in time, from measured durations of units."""
+    """How many sessions the worker can serve in time, from measured durations of units.
+
+    Beyond `UNITS_KEPT` units the oldest are dropped.
+    """
 
     def __init__(
         self, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
     ) -> None:
         """`has_memory` returns whether there is memory for the cache of another session."""
-        self.units = UnitTimes(now_s)
         self._now_s = now_s
         self._has_memory = has_memory
+        self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
+        self._last_s: dict[str, float] = {}  # by session: time of its last unit
         self._costs: UnitCosts | None = None  # measured at the start
         self._proven = 0  # sessions that were served in time, or the bound found under overload
         self._proven_s = -PROOF_S
+
+    def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
+        """Add a unit; see `UnitTime`."""
+        now_s = self._now_s()
+        self._last_s[session_id] = now_s
+        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
+        self._last_s = active
+        self._units.append(UnitTime(now_s, share, len(active), has_picture))
+
+    def end(self, session_id: str) -> None:
+        """Remove a session, so that it does not count as active beside its successor."""
+        self._last_s.pop(session_id, None)
+
+    def recent(self) -> Sequence[UnitTime]:
+        """Return the units of the last `MEMORY_S`."""
+        while self._units and self._units[0].at_s < self._now_s() - MEMORY_S:
+            self._units.popleft()
+        return self._units
 
     def expect(self, unit_s_by_sessions: Mapping[int, float]) -> None:
         """Set the measurement made before the first session; see `UnitCosts.of`."""
@@ -52,7 +92,7 @@ class Capacity:
 
     def _in_time(self, ages_s: Sequence[float]) -> int:
         growth = self._growth(ages_s)
-        units = self.units.recent()
+        units = self.recent()
         if len(units) < UNITS_MIN:
             return max(1, self._proof(), growth)
         bounds = sorted(self._sessions_at(unit) for unit in units)

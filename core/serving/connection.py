@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -25,7 +25,6 @@ from core.protocols.effects import (
     Cancel,
     Close,
     Detect,
-    DetectorEffect,
     Effect,
     Interrupt,
     Prefetch,
@@ -36,16 +35,12 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
     Transcribe,
-    WorkEffect,
 )
 from core.protocols.events import (
-    ClientAway,
     Disconnected,
     EngineFailed,
-    EngineWarning,
     Event,
     Opened,
-    ShuttingDown,
     StopRequested,
     TimerFired,
     TimerName,
@@ -55,8 +50,6 @@ from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
 from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_task, loop_time_s
-
-EffectT = TypeVar("EffectT")
 
 # A machine requests the next work only after the last has ended, so this is never reached.
 QUEUED_MAX: Final = 16
@@ -112,10 +105,6 @@ class Timers:
         if handle is not None:
             handle.cancel()
 
-    def stop_all(self) -> None:
-        for name in TimerName:
-            self.stop(name)
-
     def claim(self, event: TimerFired) -> bool:
         """Return whether an expiry is still valid; each is valid once."""
         if event.name not in self._fired:
@@ -126,95 +115,7 @@ class Timers:
     def _fire(self, name: TimerName) -> None:
         self._running.pop(name, None)
         self._fired.add(name)
-        self._post(TimerFired(name, at_s=loop_time_s()))
-
-
-class _EffectQueues:
-    """Carries out the handler's effects on three queues, then its release."""
-
-    def __init__(
-        self,
-        handler: SessionHandler[Any],
-        inbox: Inbox,
-        stall_limit_s: float,
-        log: structlog.stdlib.BoundLogger,
-    ) -> None:
-        self.handler = handler
-        self._log = log
-        self._shared = (inbox, stall_limit_s, log)
-        # One more than effects, for the None that ends a queue.
-        self.work: asyncio.Queue[WorkEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self.prefetching: asyncio.Queue[Prefetch | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self.detecting: asyncio.Queue[DetectorEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self.released = asyncio.Event()
-        self.is_ending = False
-
-    def end(self) -> None:
-        """Release once all requested effects are carried out."""
-        if not self.is_ending:
-            self.is_ending = True
-            for queue in (self.work, self.prefetching, self.detecting):
-                queue.put_nowait(None)
-
-    async def run(self) -> None:
-        try:
-            await asyncio.gather(
-                carry_out(self.work, self.handler.perform, *self._shared),
-                carry_out(self.prefetching, self.handler.prefetch, *self._shared),
-                carry_out(self.detecting, self.handler.detect, *self._shared),
-            )
-            await self.handler.release()
-        except Exception:
-            self._log.exception("release_failed")
-        finally:
-            self.released.set()
-
-
-async def carry_out(
-    effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type
-    perform: Callable[[Any, Emit], Awaitable[None]],
-    inbox: Inbox,
-    stall_limit_s: float,
-    log: structlog.stdlib.BoundLogger,
-) -> None:
-    """Carry out effects one at a time, in order, until a None.
-
-    An exception becomes an event, and so does a time of `stall_limit_s` without an event.
-    """
-    loop = asyncio.get_running_loop()
-    watch: asyncio.TimerHandle | None = None
-
-    def rewind() -> None:
-        nonlocal watch
-        if watch is not None:
-            watch.cancel()
-        watch = loop.call_later(stall_limit_s, stalled)
-
-    def stalled() -> None:
-        log.error("engine_stalled", limit_s=stall_limit_s)
-        error = GenerationFailedError("The engine does not answer.")
-        inbox.post(EngineFailed(error, at_s=loop.time()))
-
-    async def emit(event: Event) -> None:
-        if watch is not None:  # a background task may emit after the effect has ended
-            rewind()
-        await inbox.put(replace(event, at_s=loop.time()))
-
-    while (effect := await effects.get()) is not None:
-        rewind()
-        try:
-            await perform(effect, emit)
-        except WorkCancelledError:
-            log.info("engine_effect_cancelled", effect=type(effect).__name__)
-        except OmniError as error:
-            await emit(EngineFailed(error))
-        except Exception:
-            log.exception("engine_effect_failed", effect=type(effect).__name__)
-            await emit(EngineFailed(InternalError()))
-        finally:
-            assert watch is not None
-            watch.cancel()
-            watch = None
+        self._post(TimerFired(name))
 
 
 @dataclass
@@ -234,31 +135,26 @@ class Connection:
     def __post_init__(self) -> None:
         self._inbox = Inbox(self.limits.inbox_events, self.wire.endpoint.largest_bytes)
         self._timers = Timers(self._inbox.post)
-        self._queues = _EffectQueues(self.handler, self._inbox, self.limits.stall_limit_s, self.log)
+        # Any: each queue has effects of its own type. None ends a queue, hence the extra place.
+        self._work, self._prefetching, self._detecting = self._queues = [
+            asyncio.Queue[Any](QUEUED_MAX + 1) for _ in range(3)
+        ]
+        self._is_releasing = False
+        self.released = asyncio.Event()
         self._is_stop_posted = False
         self._watching = list(self.observers)
 
-    def request_stop(self) -> None:
-        """Request the machine to stop what is under way; harmless while another request waits."""
-        if not self._is_stop_posted:
+    def post(self, event: Event) -> None:
+        """Have the machine handle an event; a `StopRequested` is dropped while another waits."""
+        if isinstance(event, StopRequested):
+            if self._is_stop_posted:
+                return
             self._is_stop_posted = True
-            self._inbox.post(StopRequested(at_s=loop_time_s()))
-
-    def shut_down(self) -> None:
-        """End the session, because the program shuts down."""
-        self._inbox.post(ShuttingDown(at_s=loop_time_s()))
-
-    def notice(self, problem: OmniError) -> None:
-        """Warn the client of a problem that does not end the session."""
-        self._inbox.post(EngineWarning(problem, at_s=loop_time_s()))
-
-    def note_away(self, is_away: bool) -> None:
-        """Report that the client's socket was lost, or replaced by another one."""
-        self._inbox.post(ClientAway(is_away, at_s=loop_time_s()))
+        self._inbox.post(event)
 
     async def serve(self) -> None:
         """Run until the machine is closed, the session released and the socket closed."""
-        work = asyncio.create_task(self._queues.run())
+        work = asyncio.create_task(self._run_handler())
         reading = asyncio.create_task(self._read())
         try:
             # In its own task, so that an event does not wake the route and its middleware.
@@ -272,11 +168,13 @@ class Connection:
         try:
             await self._inbox.read(self.wire.socket, self.wire.endpoint)
         except SocketClosedError as error:
-            lost = self.wire.lose(str(error), is_closed=True)
+            reason = str(error)
+            self.wire.lose(is_closed=True)
         except Exception:
             self.log.exception("receive_failed")
-            lost = self.wire.lose("receiving failed")
-        self._inbox.post(lost)
+            reason = "receiving failed"
+            self.wire.lose()
+        self._inbox.post(Disconnected(reason))
 
     # --- the loop ---
 
@@ -333,25 +231,88 @@ class Connection:
                 self.handler.cancel()
             case Prefetch():
                 self.handler.expect_prefetch(effect)
-                _enqueue(self._queues.prefetching, effect)
+                _enqueue(self._prefetching, effect)
             case Detect() | ResetDetector() | ScoreSpeech() | Transcribe():
-                _enqueue(self._queues.detecting, effect)
+                _enqueue(self._detecting, effect)
             case Release():
-                self._queues.end()
+                self._end_queues()
             case Send() | Close():
                 raise AssertionError("these are awaited")
             case _:
                 self.handler.expect()
-                _enqueue(self._queues.work, effect)
+                _enqueue(self._work, effect)
 
     async def _close(self, effect: Close) -> None:
         """Close the socket once the session is released, or after a limit."""
         try:
             async with asyncio.timeout(self.limits.close_wait_s):
-                await self._queues.released.wait()
+                await self.released.wait()
         except TimeoutError:
             self.log.warning("release_is_slow", limit_s=self.limits.close_wait_s)
         await self.wire.close(effect)
+
+    # --- the handler's effects ---
+
+    async def _run_handler(self) -> None:
+        """Carry out the handler's effects on three queues, then its release."""
+        try:
+            await asyncio.gather(
+                self._carry_out(self._work, self.handler.perform),
+                self._carry_out(self._prefetching, self.handler.prefetch),
+                self._carry_out(self._detecting, self.handler.detect),
+            )
+            await self.handler.release()
+        except Exception:
+            self.log.exception("release_failed")
+        finally:
+            self.released.set()
+
+    async def _carry_out(
+        self, queue: asyncio.Queue[Any], perform: Callable[[Any, Emit], Awaitable[None]]
+    ) -> None:
+        """Carry out effects one at a time, in order, until a None.
+
+        An exception becomes an event, and so does a time of `stall_limit_s` without an event.
+        """
+        limit_s, watch = self.limits.stall_limit_s, None
+
+        def rewind() -> None:
+            nonlocal watch
+            if watch is not None:
+                watch.cancel()
+            watch = asyncio.get_running_loop().call_later(limit_s, stalled)
+
+        def stalled() -> None:
+            self.log.error("engine_stalled", limit_s=limit_s)
+            self._inbox.post(EngineFailed(GenerationFailedError("The engine does not answer.")))
+
+        async def emit(event: Event) -> None:
+            if watch is not None:  # a background task may emit after the effect has ended
+                rewind()
+            await self._inbox.put(replace(event, at_s=loop_time_s()))
+
+        while (effect := await queue.get()) is not None:
+            rewind()
+            try:
+                await perform(effect, emit)
+            except WorkCancelledError:
+                self.log.info("engine_effect_cancelled", effect=type(effect).__name__)
+            except OmniError as error:
+                await emit(EngineFailed(error))
+            except Exception:
+                self.log.exception("engine_effect_failed", effect=type(effect).__name__)
+                await emit(EngineFailed(InternalError()))
+            finally:
+                assert watch is not None
+                watch.cancel()
+                watch = None
+
+    def _end_queues(self) -> None:
+        """Release once all requested effects are carried out."""
+        if not self._is_releasing:
+            self._is_releasing = True
+            for queue in self._queues:
+                queue.put_nowait(None)
 
     # --- the end ---
 
@@ -364,13 +325,14 @@ class Connection:
         except Exception:
             self.log.exception("machine_failed")
         try:
-            if not self._queues.is_ending:  # the machine has not cancelled the work
+            if not self._is_releasing:  # the machine has not cancelled the work
                 self.handler.cancel()
         except Exception:
             self.log.exception("cancel_failed")
-        self._timers.stop_all()
+        for name in TimerName:
+            self._timers.stop(name)
         self._inbox.close()
-        self._queues.end()
+        self._end_queues()
 
     async def _finish(self, reading: asyncio.Task[None], work: asyncio.Task[None]) -> None:
         """Wait for the release; close what is still open; let the observers finish."""
@@ -387,7 +349,7 @@ class Connection:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
 
 
-def _enqueue(queue: asyncio.Queue[EffectT | None], effect: EffectT) -> None:
+def _enqueue(queue: asyncio.Queue[Any], effect: Effect) -> None:
     """Add an effect; raises `asyncio.QueueFull` if the machine requests far too much."""
     if queue.qsize() >= QUEUED_MAX:
         raise asyncio.QueueFull

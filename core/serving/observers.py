@@ -7,7 +7,6 @@ block; an observer that raises is removed, and the session continues.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -33,6 +32,7 @@ from core.schemas.half_duplex import TurnDone
 from core.schemas.limits import UNIT_MS
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import Chunk, Done
+from core.serving.capacity import Capacity
 from core.telemetry import CallTrace
 
 if TYPE_CHECKING:
@@ -98,38 +98,41 @@ class LogObserver:
                 )
 
 
+@dataclass
 class InnerObserver:
-    """Passes an observer the events of the duplex machine inside another protocol's machine."""
+    """Passes an observer the events of the duplex machine inside another protocol's machine.
 
-    def __init__(
-        self,
-        machine: GptLiveMachine | RealtimeMachine,
-        observer: Observer,
-        is_shown: Callable[[Event], bool] = lambda event: True,
-        *,
-        closes: bool = True,
-    ) -> None:
-        self._machine = machine
-        self._observer = observer
-        self._is_shown = is_shown
-        self._closes = closes
+    Attributes:
+        is_shown: selects these events.
+        shows_outer: the events of the other protocol are passed too.
+    """
+
+    machine: GptLiveMachine | RealtimeMachine
+    observer: Observer
+    is_shown: Callable[[Event], bool] = lambda event: True
+    shows_outer: bool = False
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        for inner, made in self._machine.seen:
-            if self._is_shown(inner):
-                self._observer.observe(inner, made)
+        if self.shows_outer:
+            self.observer.observe(event, effects)
+        for inner, made in self.machine.seen:
+            if self.is_shown(inner):
+                self.observer.observe(inner, made)
 
     async def close(self) -> None:
-        if self._closes:
-            await self._observer.close()
+        await self.observer.close()
 
 
 class MetricsObserver:
-    """Counts the events of one session in the worker's metrics."""
+    """Counts the events of one session in the worker's metrics, and reports its unit times."""
 
-    def __init__(self, metrics: WorkerMetrics, mode: str) -> None:
+    def __init__(
+        self, metrics: WorkerMetrics, capacity: Capacity, mode: str, session_id: str
+    ) -> None:
         self._metrics = metrics
+        self._capacity = capacity
         self._mode = mode
+        self._session_id = session_id
         self._unit_ms = 0  # length of a duplex unit
         self._began_s: float | None = None
         self._now_s = 0.0
@@ -155,6 +158,7 @@ class MetricsObserver:
                 self._count_message(effect)
 
     async def close(self) -> None:
+        self._capacity.end(self._session_id)
         if self._began_s is not None:
             self._metrics.sessions.labels(self._mode).dec()
             self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
@@ -194,6 +198,8 @@ class MetricsObserver:
         metrics.late.labels(mode).inc(result.wall_clock_ms > self._unit_ms)
         metrics.tokens.labels(mode).inc(result.n_tokens)
         metrics.kv.labels(mode).set(result.kv_cache_length)
+        share, has_picture = result.cost_all_ms / UNIT_MS, result.vision_slices > 0
+        self._capacity.note(self._session_id, share, has_picture=has_picture)
 
 
 class TraceObserver:
@@ -260,70 +266,3 @@ class TraceObserver:
             self._trace.write(name, at_s, at_s + part_s, unit)
             at_s += part_s
         self._trace.write("send", at_s, ended_s, unit)
-
-
-MEMORY_S: Final = 30.0  # ours: older units do not count
-ACTIVE_S: Final = 3.0  # ours: a session without a unit for this long is not active
-UNITS_KEPT: Final = 4_096
-
-
-@dataclass(frozen=True)
-class UnitTime:
-    """The cost of one unit.
-
-    Attributes:
-        share: engine time as a share of the unit's length.
-        active: sessions that had units at that time.
-        has_picture: the unit had a picture, which makes it far more expensive.
-    """
-
-    at_s: float
-    share: float
-    active: int
-    has_picture: bool
-
-
-class UnitTimes:
-    """Recent unit times of all sessions; beyond `UNITS_KEPT` the oldest are dropped."""
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
-        self._last_s: dict[str, float] = {}  # by session: time of its last unit
-
-    def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
-        now_s = self._now_s()
-        self._last_s[session_id] = now_s
-        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
-        self._last_s = active
-        self._units.append(UnitTime(now_s, share, len(active), has_picture))
-
-    def end(self, session_id: str) -> None:
-        """Remove a session, so that it does not count as active beside its successor."""
-        self._last_s.pop(session_id, None)
-
-    def recent(self) -> Sequence[UnitTime]:
-        """Return the units of the last `MEMORY_S`."""
-        while self._units and self._units[0].at_s < self._now_s() - MEMORY_S:
-            self._units.popleft()
-        return self._units
-
-
-class CapacityObserver:
-    """Reports the unit times of one session."""
-
-    def __init__(self, units: UnitTimes, session_id: str) -> None:
-        self._units = units
-        self._session_id = session_id
-
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Result):
-                self._units.note(
-                    self._session_id,
-                    effect.message.cost_all_ms / UNIT_MS,
-                    has_picture=effect.message.vision_slices > 0,
-                )
-
-    async def close(self) -> None:
-        self._units.end(self._session_id)

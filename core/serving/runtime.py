@@ -24,7 +24,6 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.capacity import Capacity
 from core.serving.slots import Conversation, Lease, SessionStore, Slots
 from core.serving.threads import ThreadPools
 from core.transcription import Transcriber
@@ -122,8 +121,7 @@ class WorkerRuntime:
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
-        now_s = time.monotonic
-        self.slots = Slots(slots, now_s, Capacity(now_s, self._has_memory))
+        self.slots = Slots(slots, time.monotonic, self._has_memory)
         self.store = SessionStore(slots)
         self.limits = limits or WorkLimits()
         self.identity = identity or Identity()
@@ -170,8 +168,7 @@ class WorkerRuntime:
             is_known = isinstance(error, OmniError)
             self.progress.error = str(error) if is_known else f"{type(error).__name__}: {error}"
         else:
-            if self.slots.measured is not None:
-                self.slots.measured.expect(self.backend.unit_s_by_sessions)
+            self.slots.measured.expect(self.backend.unit_s_by_sessions)
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 

@@ -21,6 +21,7 @@ from core.protocols.events import (
     MS_PER_S,
     AudioReady,
     ClientMessage,
+    EngineWarning,
     Event,
     Received,
     StepDone,
@@ -40,7 +41,6 @@ from core.serving.connection import Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.observers import (
     SESSION_LOG,
-    CapacityObserver,
     InnerObserver,
     LogObserver,
     MetricsObserver,
@@ -198,7 +198,7 @@ class SessionBuilder:
         machine, handler = self._machine_and_handler(kind, names, owner, lease)
 
         def warn(problem: OmniError) -> None:
-            connection.notice(problem)
+            connection.post(EngineWarning(problem))
 
         recording: list[Observer] = []
         if open_recording is not None:
@@ -276,23 +276,21 @@ class SessionBuilder:
         self, machine: Machine, owner: Owner, recording: list[Observer]
     ) -> list[Observer]:
         """Return the observers of a session; most observe the duplex machine inside GPT-Live's."""
-        measuring: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
-        if (measured := self.runtime.slots.measured) is not None:
-            measuring.append(CapacityObserver(measured.units, owner.session_id))
+        metrics: Observer = MetricsObserver(
+            self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
+        )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            measuring += [
-                InnerObserver(machine, each, _is_of_unit, closes=False) for each in measuring
-            ]
+            metrics = InnerObserver(machine, metrics, _is_of_unit, shows_outer=True)
+        measuring = [metrics]
         if self.tracing is not None:
             trace = self.tracing.call(owner.session_id, owner.secret)
             measuring.append(TraceObserver(trace, owner.kind.value, is_root=not owner.secret))
         if not isinstance(machine, GptLiveMachine):
             return [*measuring, *recording]
-        measuring = [InnerObserver(machine, each) for each in measuring]
-        recording = [
-            InnerObserver(machine, each, lambda _: machine.may_record) for each in recording
+        return [
+            *(InnerObserver(machine, each) for each in measuring),
+            *(InnerObserver(machine, each, lambda _: machine.may_record) for each in recording),
         ]
-        return [*measuring, *recording]
 
     def _open_recording(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
         if self.recordings is None:

@@ -22,6 +22,7 @@ from core.errors import (
     ShuttingDownError,
 )
 from core.logging_setup import log_context
+from core.protocols.events import ClientAway, ShuttingDown, StopRequested
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     LAST_SEQ,
@@ -118,7 +119,7 @@ class SessionServer:
         await self._wait_until_empty(limit_s)
         for live in self._live.values():
             if live.connection is not None:
-                live.connection.shut_down()
+                live.connection.post(ShuttingDown())
         for handler in self._chats:
             handler.cancel()
         await self._wait_until_empty(END_LIMIT_S)
@@ -210,7 +211,7 @@ class SessionServer:
             if kind in kinds and session_id in (None, name) and live.connection is not None
         ]
         for connection in found:
-            connection.request_stop()
+            connection.post(StopRequested())
         if not found and session_id is not None:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"{len(found)} asked to stop.")
@@ -242,7 +243,7 @@ class SessionServer:
         while (self._live or self._chats) and loop.time() < deadline_s:
             for live in set(self._live.values()) - notified:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
-                    live.connection.shut_down()
+                    live.connection.post(ShuttingDown())
                     notified.add(live)
             self._session_ended.clear()
             with suppress(TimeoutError):
@@ -276,10 +277,11 @@ class SessionServer:
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
-            live.connection = self._builder.build(socket, live.kind, live.owner, lease)
+            connection = self._builder.build(socket, live.kind, live.owner, lease)
+            live.connection = connection
             if live.resumable is not None:
-                live.resumable.watch(live.connection.note_away)
-            await live.connection.serve()
+                live.resumable.watch(lambda is_away: connection.post(ClientAway(is_away)))
+            await connection.serve()
         finally:
             if live.resumable is not None:
                 live.resumable.end()

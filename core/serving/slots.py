@@ -86,7 +86,7 @@ class Slots:
 
     Attributes:
         count: number of slots.
-        measured: limits the sessions to what is served in time; None for all slots.
+        measured: limits the sessions to what is served in time.
         total_leases: leases since the start.
         total_ms: total duration of the released leases.
         lost: slots whose memory could not be freed and which are not used any more.
@@ -96,10 +96,10 @@ class Slots:
         self,
         count: int,
         now_s: Callable[[], float],
-        measured: Capacity | None = None,
+        has_memory: Callable[[], bool] = lambda: True,
     ) -> None:
         self.count = count
-        self.measured = measured
+        self.measured = Capacity(now_s, has_memory)
         self.total_leases = 0
         self.total_ms = 0.0
         self.lost = 0
@@ -114,19 +114,15 @@ class Slots:
     @property
     def capacity(self) -> int:
         """Sessions that may run now: at least one, at most the usable slots."""
-        usable = self.count - self.lost
-        if self.measured is None:
-            return usable
         now_s = self._now_s()
         ages_s = [now_s - lease.since_s for lease in self._leases]
-        return min(usable, self.measured.sessions(ages_s))
+        return min(self.count - self.lost, self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
         """Whether a session may start now; starts of live ones beside running ones are spaced."""
         if len(self._leases) >= self.capacity:
             return False
-        is_spaced = self.measured is not None and self.measured.is_calibrated
-        if not is_spaced or not self._leases or owner.kind in BUSY_STATUS:
+        if not (self.measured.is_calibrated and self._leases) or owner.kind in BUSY_STATUS:
             return True
         now_s = self._now_s()
         is_settled = now_s - self._leases[0].since_s >= SETTLE_S

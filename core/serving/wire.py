@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from typing import Any, Final, Protocol
@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import VANISHED, AudioTooLongError, BinaryMessageError, OmniError, TooBigError
 from core.protocols.effects import Close, ServerMessage
-from core.protocols.events import ClientMessage, Disconnected, Event, Received, Rejected
+from core.protocols.events import ClientMessage, Event, Received, Rejected
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import AudioContent, WireModel, parse_message
 from core.schemas.limits import (
@@ -261,8 +261,8 @@ class Inbox:
             self._add(event, size_bytes)
 
     def post(self, event: Event) -> None:
-        """Add an event at once, even beyond the limits."""
-        self._add(event, 0)
+        """Add an event at once and date it, even beyond the limits."""
+        self._add(replace(event, at_s=loop_time_s()), 0)
 
     async def get(self) -> Event:
         while not self._entries:
@@ -322,8 +322,8 @@ class Wire:
                     await self.socket.send(self.endpoint.write(message))
                 finally:
                     self._sending = None
-        except (SocketClosedError, TimeoutError) as error:
-            self.lose(str(error) or "the client does not read")
+        except (SocketClosedError, TimeoutError):
+            self.lose()
 
     async def close(self, effect: Close) -> None:
         """Close the socket if it is open, waiting `SEND_LIMIT_S` at most for the peer."""
@@ -336,13 +336,12 @@ class Wire:
                 await self.socket.close(int(effect.code), reason)
         self._is_closed = True
 
-    def lose(self, reason: str, *, is_closed: bool = False) -> Disconnected:
-        """Stop sending, abort a send under way, and return the `Disconnected` event."""
+    def lose(self, *, is_closed: bool = False) -> None:
+        """Stop sending, and abort a send under way."""
         self.is_lost = True
         self._is_closed = self._is_closed or is_closed
         if self._sending is not None and not self._sending.expired():
             self._sending.reschedule(loop_time_s())
-        return Disconnected(reason, at_s=loop_time_s())
 
 
 def loop_time_s() -> float:

@@ -13,6 +13,7 @@ from core.protocols.events import (
     Detected,
     Event,
     Segment,
+    ShuttingDown,
 )
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
@@ -95,7 +96,7 @@ class Stage:
         assert self.handler.releases == 1
         assert self.machine.is_closed
         assert self.machine.status is WorkerStatus.IDLE
-        assert self.connection._queues.released.is_set()
+        assert self.connection.released.is_set()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert timers_left() == 0, "a timer is left"
         assert self.socket.is_ended
@@ -209,7 +210,7 @@ ACCIDENTS: dict[str, Callable[[Stage], None]] = {
     "disconnect": lambda stage: stage.socket.drop(),
     "half open": half_open,
     "cancel": cancel,
-    "shutdown": lambda stage: stage.connection.shut_down(),
+    "shutdown": lambda stage: stage.connection.post(ShuttingDown()),
     "bad message": lambda stage: stage.socket.say_raw("{"),
 }
 

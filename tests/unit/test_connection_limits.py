@@ -15,6 +15,7 @@ from core.protocols.effects import Step, WorkEffect
 from core.protocols.events import (
     EngineWarning,
     Event,
+    ShuttingDown,
 )
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
@@ -163,11 +164,9 @@ def test_an_engine_that_waits_for_a_full_inbox_is_released(ending: str) -> None:
             await stage.say("interrupt")
             await stage.say("audio_chunk", audio=SOUND)
             stage.socket.read_again()
-            stage.connection.shut_down()
+            stage.connection.post(ShuttingDown())
         else:
-            stage.connection._queues.work.put_nowait(
-                Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0)
-            )
+            stage.connection._work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await settle()
         stage.socket.read_again()
         await settle()
@@ -207,7 +206,7 @@ def test_an_engine_that_never_answers_ends_the_session() -> None:
         assert stage.socket.closes == [], "the release is waited for"
         await asyncio.sleep(5.0)
         assert stage.socket.closes == [(1011, "generation_failed")], "but not for long"
-        assert not stage.connection._queues.released.is_set(), "the worker is not free"
+        assert not stage.connection.released.is_set(), "the worker is not free"
         stage.handler.go_on()
         await stage.end()
 

@@ -31,6 +31,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
+from core.serving.capacity import Capacity
 from core.serving.observers import LogObserver, MetricsObserver, Observer
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 
@@ -105,7 +106,7 @@ def test_duplex_units_are_counted() -> None:
     metrics = Metrics("omni_duplex")
     watch(
         Scene(DuplexMachine(NAMES), TABLE, DUPLEX),
-        MetricsObserver(metrics, "omni_duplex"),
+        MetricsObserver(metrics, Capacity(lambda: 0.0), "omni_duplex", "id_1"),
         (Opened(), 0.0),
         (Received(CHUNK, size_bytes=9), 0.0),
         (Received(Prepare(), size_bytes=20), 0.0),
@@ -133,7 +134,7 @@ def test_turns_are_counted() -> None:
     history = {"type": "prefill", "messages": [{"role": "user", "content": "Hello"}]}
     watch(
         Scene(StreamingMachine(NAMES), STREAMING_TABLE, STREAMING),
-        MetricsObserver(metrics, "streaming"),
+        MetricsObserver(metrics, Capacity(lambda: 0.0), "streaming", "id_1"),
         (Opened(), 0.0),
         (Received(STREAMING.validate_python(history)), 0.0),
         (PrefillDone(), 0.5),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
-from core.serving.recording_observer import Snapshot
 from core.serving.slots import Owner
 from recording.listing import ListedRecording, list_folder
 from recording.names import recording_folders
@@ -34,6 +33,8 @@ OPEN_LIMIT_S: Final = 300.0  # ours: after that the next turn begins another rec
 PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
 """Prefixes of recording ids without a session id. Source: docs/specification/service.md#5.1."""
 
+# Any: a snapshot of settings as plain JSON values, whose names belong to the protocol.
+Snapshot = Mapping[str, Any]
 RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 _Key = tuple[str, str]
 """A session's id and the secret of its owner."""

@@ -52,7 +52,6 @@ from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.recording_observer import (
     DuplexRecording,
     RealtimeRecording,
-    Snapshot,
     StreamingRecording,
     TurnRecording,
     chat_snapshot,
@@ -319,13 +318,7 @@ class SessionBuilder:
             case SocketKind.DUPLEX | SocketKind.LIVE:
                 return DuplexRecording(partial(self.recordings.open, DuplexSessionRecorder, *place))
 
-        def resumed(snapshot: Snapshot) -> TurnBasedSessionRecorder:
-            if recording.recorder is None:
-                recording.recorder = turns(snapshot)
-            return recording.recorder
-
-        suspend = partial(self.recordings.suspend, owner, recording)
-        return StreamingRecording(resumed, suspend, recording.next_turn)
+        return StreamingRecording(turns, self.recordings, recording, owner)
 
 
 def _is_of_unit(event: Event) -> bool:

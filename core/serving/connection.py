@@ -21,30 +21,7 @@ from core.errors import (
     OmniError,
     describe_error,
 )
-from core.protocols.effects import (
-    Cancel,
-    Close,
-    Detect,
-    Effect,
-    Interrupt,
-    Prefetch,
-    Release,
-    ResetDetector,
-    ScoreSpeech,
-    Send,
-    StartTimer,
-    StopTimer,
-    Transcribe,
-)
-from core.protocols.events import (
-    Disconnected,
-    EngineFailed,
-    Event,
-    Opened,
-    StopRequested,
-    TimerFired,
-    TimerName,
-)
+from core.protocols import effects, events
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
@@ -65,7 +42,7 @@ class Machine(Protocol):
     @property
     def status(self) -> WorkerStatus: ...
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: events.Event) -> list[effects.Effect]:
         """Return the effects of an event."""
 
 
@@ -87,35 +64,35 @@ class ServeLimits:
 class Timers:
     """The named timers of one machine."""
 
-    def __init__(self, post: Callable[[TimerFired], None]) -> None:
+    def __init__(self, post: Callable[[events.TimerFired], None]) -> None:
         self._post = post
-        self._running: dict[TimerName, asyncio.TimerHandle] = {}
-        self._fired: set[TimerName] = set()  # expired, not claimed yet
+        self._running: dict[events.TimerName, asyncio.TimerHandle] = {}
+        self._fired: set[events.TimerName] = set()  # expired, not claimed yet
 
-    def start(self, name: TimerName, delay_s: float) -> None:
+    def start(self, name: events.TimerName, delay_s: float) -> None:
         """Start a timer, or restart it."""
         self.stop(name)
         loop = asyncio.get_running_loop()
         self._running[name] = loop.call_later(delay_s, self._fire, name)
 
-    def stop(self, name: TimerName) -> None:
+    def stop(self, name: events.TimerName) -> None:
         """Stop a timer, even if it has expired but was not claimed yet."""
         self._fired.discard(name)
         handle = self._running.pop(name, None)
         if handle is not None:
             handle.cancel()
 
-    def claim(self, event: TimerFired) -> bool:
+    def claim(self, event: events.TimerFired) -> bool:
         """Return whether an expiry is still valid; each is valid once."""
         if event.name not in self._fired:
             return False
         self._fired.discard(event.name)
         return True
 
-    def _fire(self, name: TimerName) -> None:
+    def _fire(self, name: events.TimerName) -> None:
         self._running.pop(name, None)
         self._fired.add(name)
-        self._post(TimerFired(name))
+        self._post(events.TimerFired(name))
 
 
 @dataclass
@@ -144,9 +121,9 @@ class Connection:
         self._is_stop_posted = False
         self._watching = list(self.observers)
 
-    def post(self, event: Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Have the machine handle an event; a `StopRequested` is dropped while another waits."""
-        if isinstance(event, StopRequested):
+        if isinstance(event, events.StopRequested):
             if self._is_stop_posted:
                 return
             self._is_stop_posted = True
@@ -174,75 +151,80 @@ class Connection:
             self.log.exception("receive_failed")
             reason = "receiving failed"
             self.wire.lose()
-        self._inbox.post(Disconnected(reason))
+        self._inbox.post(events.Disconnected(reason))
 
     # --- the loop ---
 
     async def _run(self) -> None:
         try:
-            await self._handle(Opened(at_s=loop_time_s()))
+            await self._handle(events.Opened(at_s=loop_time_s()))
             while not self.machine.is_closed:
                 event = await self._inbox.get()
-                if not isinstance(event, TimerFired) or self._timers.claim(event):
+                if not isinstance(event, events.TimerFired) or self._timers.claim(event):
                     await self._handle(event)
         except Exception as error:
             self.log.exception("serve_loop_failed")
             if not self.machine.is_closed:
                 await self.wire.send(ErrorMessage.of(InternalError()))
-            await self.wire.close(Close(describe_error(error).close_code, "internal"))
+            await self.wire.close(effects.Close(describe_error(error).close_code, "internal"))
 
-    async def _handle(self, event: Event) -> None:
-        if isinstance(event, StopRequested):
+    async def _handle(self, event: events.Event) -> None:
+        if isinstance(event, events.StopRequested):
             self._is_stop_posted = False
         for effect in self._effects_of(event):
             match effect:
-                case Send(message):
+                case effects.Send(message):
                     await self.wire.send(message)
-                case Close():
+                case effects.Close():
                     await self._close(effect)
                 case _:
                     self._start(effect)
         if self.wire.is_lost and not self.machine.is_closed:
-            await self._handle(Disconnected("the client is gone", at_s=loop_time_s()))
+            await self._handle(events.Disconnected("the client is gone", at_s=loop_time_s()))
 
-    def _effects_of(self, event: Event) -> list[Effect]:
+    def _effects_of(self, event: events.Event) -> list[effects.Effect]:
         """Return an event's effects, after passing both to the observers."""
-        effects = self.machine.handle(event)
+        made = self.machine.handle(event)
         if self.machine.is_closed:
             self._inbox.close()  # else the queues could wait for a loop that waits for them
         for observer in tuple(self._watching):
             try:
-                observer.observe(event, effects)
+                observer.observe(event, made)
             except Exception:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
                 self._watching.remove(observer)
-        return effects
+        return made
 
-    def _start(self, effect: Effect) -> None:
+    def _start(self, effect: effects.Effect) -> None:
         """Carry out an effect without waiting."""
         match effect:
-            case StartTimer(name, delay_s):
+            case effects.StartTimer(name, delay_s):
                 self._timers.start(name, delay_s)
-            case StopTimer(name):
+            case effects.StopTimer(name):
                 self._timers.stop(name)
-            case Interrupt():
+            case effects.Interrupt():
                 self.handler.interrupt()
-            case Cancel():
+            case effects.Cancel():
                 self.handler.cancel()
-            case Prefetch():
+            case effects.Prefetch():
                 self.handler.expect_prefetch(effect)
                 _enqueue(self._prefetching, effect)
-            case Detect() | ResetDetector() | ScoreSpeech() | Transcribe():
+            case (
+                effects.Detect()
+                | effects.ResetDetector()
+                | effects.ScoreSpeech()
+                | effects.Transcribe()
+            ):
                 _enqueue(self._detecting, effect)
-            case Release():
+            case effects.Release():
                 self._end_queues()
-            case Send() | Close():
+            case effects.Send() | effects.Close():
                 raise AssertionError("these are awaited")
             case _:
                 self.handler.expect()
                 _enqueue(self._work, effect)
 
-    async def _close(self, effect: Close) -> None:
+    async def _close(self, effect: effects.Close) -> None:
         """Close the socket once the session is released, or after a limit."""
         try:
             async with asyncio.timeout(self.limits.close_wait_s):
@@ -284,9 +266,11 @@ class Connection:
 
         def stalled() -> None:
             self.log.error("engine_stalled", limit_s=limit_s)
-            self._inbox.post(EngineFailed(GenerationFailedError("The engine does not answer.")))
+            self._inbox.post(
+                events.EngineFailed(GenerationFailedError("The engine does not answer."))
+            )
 
-        async def emit(event: Event) -> None:
+        async def emit(event: events.Event) -> None:
             if watch is not None:  # a background task may emit after the effect has ended
                 rewind()
             await self._inbox.put(replace(event, at_s=loop_time_s()))
@@ -298,10 +282,10 @@ class Connection:
             except WorkCancelledError:
                 self.log.info("engine_effect_cancelled", effect=type(effect).__name__)
             except OmniError as error:
-                await emit(EngineFailed(error))
+                await emit(events.EngineFailed(error))
             except Exception:
                 self.log.exception("engine_effect_failed", effect=type(effect).__name__)
-                await emit(EngineFailed(InternalError()))
+                await emit(events.EngineFailed(InternalError()))
             finally:
                 assert watch is not None
                 watch.cancel()
@@ -320,7 +304,9 @@ class Connection:
         """Close the machine if the loop ended early."""
         try:
             if not self.machine.is_closed:
-                for effect in self._effects_of(Disconnected("cancelled", at_s=loop_time_s())):
+                for effect in self._effects_of(
+                    events.Disconnected("cancelled", at_s=loop_time_s())
+                ):
                     self._start(effect)
         except Exception:
             self.log.exception("machine_failed")
@@ -329,7 +315,7 @@ class Connection:
                 self.handler.cancel()
         except Exception:
             self.log.exception("cancel_failed")
-        for name in TimerName:
+        for name in events.TimerName:
             self._timers.stop(name)
         self._inbox.close()
         self._end_queues()
@@ -338,7 +324,7 @@ class Connection:
         """Wait for the release; close what is still open; let the observers finish."""
         await end_task(reading)
         try:
-            await self.wire.close(Close(CloseCode.SHUTDOWN))
+            await self.wire.close(effects.Close(CloseCode.SHUTDOWN))
         except Exception:
             self.log.exception("close_failed")
         await work
@@ -349,7 +335,7 @@ class Connection:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
 
 
-def _enqueue(queue: asyncio.Queue[Any], effect: Effect) -> None:
+def _enqueue(queue: asyncio.Queue[Any], effect: effects.Effect) -> None:
     """Add an effect; raises `asyncio.QueueFull` if the machine requests far too much."""
     if queue.qsize() >= QUEUED_MAX:
         raise asyncio.QueueFull

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from core.metrics import WorkerMetrics
-from core.protocols.effects import Close, Effect, Generate, Send, Step, label
-from core.protocols.events import (
-    MS_PER_S,
-    Disconnected,
-    EngineFailed,
-    Event,
-    FinalizeDone,
-    Opened,
-    Received,
-    Rejected,
-)
+from core.protocols import effects, events
+from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.realtime import RealtimeMachine
 from core.schemas.duplex import Prepare, Result, ResultPart
@@ -42,7 +33,7 @@ if TYPE_CHECKING:
 class Observer(Protocol):
     """Observes one session."""
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         """Record an event and its effects; runs on the event loop, without blocking."""
 
     async def close(self) -> None:
@@ -61,33 +52,35 @@ class LogObserver:
         self._began_s = 0.0
         self._events = 0
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._events += 1
         match event:
-            case Opened():
+            case events.Opened():
                 self._began_s = event.at_s
                 self._log.info("session_opened")
-            case Disconnected(reason=reason):
+            case events.Disconnected(reason=reason):
                 self._log.info("client_gone", reason=reason)
-            case EngineFailed(error=error):
+            case events.EngineFailed(error=error):
                 self._log.error("engine_failed", code=error.code, message=error.message)
-            case Rejected(error=error):
+            case events.Rejected(error=error):
                 self._log.warning("message_rejected", code=error.code, message=error.message)
-        for effect in effects:
+        for effect in made:
             self._log_effect(event, effect)
         if self._logs_events:
-            self._log.debug("event", kind=event.kind, effects=[label(each) for each in effects])
+            self._log.debug(
+                "event", kind=event.kind, effects=[effects.label(each) for each in made]
+            )
 
     async def close(self) -> None:
         self._log.info("session_released", events=self._events)
 
-    def _log_effect(self, event: Event, effect: Effect) -> None:
+    def _log_effect(self, event: events.Event, effect: effects.Effect) -> None:
         match effect:
-            case Send(WarningMessage(code=code, message=text)):
+            case effects.Send(WarningMessage(code=code, message=text)):
                 self._log.warning("client_warned", code=code.value, message=text)
-            case Send(ErrorMessage(code=code, message=text)):
+            case effects.Send(ErrorMessage(code=code, message=text)):
                 self._log.error("session_failed", code=code.value, message=text)
-            case Close(code=close_code, reason=reason):
+            case effects.Close(code=close_code, reason=reason):
                 duration_s = round(event.at_s - self._began_s, 3)
                 self._log.info(
                     "session_closed",
@@ -109,15 +102,15 @@ class InnerObserver:
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer
-    is_shown: Callable[[Event], bool] = lambda event: True
+    is_shown: Callable[[events.Event], bool] = lambda event: True
     shows_outer: bool = False
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         if self.shows_outer:
-            self.observer.observe(event, effects)
-        for inner, made in self.machine.seen:
+            self.observer.observe(event, made)
+        for inner, inner_made in self.machine.seen:
             if self.is_shown(inner):
-                self.observer.observe(inner, made)
+                self.observer.observe(inner, inner_made)
 
     async def close(self) -> None:
         await self.observer.close()
@@ -138,23 +131,23 @@ class MetricsObserver:
         self._now_s = 0.0
         self._requested_s: float | None = None  # when the reply was requested; None once it began
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s
         metrics, mode = self._metrics, self._mode
         match event:
-            case Opened():
+            case events.Opened():
                 self._began_s = event.at_s
                 metrics.sessions.labels(mode).inc()
-            case Received(message=message, size_bytes=size_bytes):
+            case events.Received(message=message, size_bytes=size_bytes):
                 metrics.received.labels(mode).inc(size_bytes)
                 if isinstance(message, Prepare):
                     self._unit_ms = message.config.chunk_ms
-            case FinalizeDone(finalize_ms=finalize_ms):
+            case events.FinalizeDone(finalize_ms=finalize_ms):
                 metrics.stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
-        for effect in effects:
-            if isinstance(effect, Generate):
+        for effect in made:
+            if isinstance(effect, effects.Generate):
                 self._requested_s = event.at_s
-            elif isinstance(effect, Send):
+            elif isinstance(effect, effects.Send):
                 self._count_message(effect)
 
     async def close(self) -> None:
@@ -163,7 +156,7 @@ class MetricsObserver:
             self._metrics.sessions.labels(self._mode).dec()
             self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
 
-    def _count_message(self, effect: Send) -> None:
+    def _count_message(self, effect: effects.Send) -> None:
         metrics, mode = self._metrics, self._mode
         match effect.message:
             case WarningMessage(code=code):
@@ -219,22 +212,22 @@ class TraceObserver:
         self._step_s = 0.0  # when the unit's step began
         self._error = ""
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s
         if self._session is None:
             root = self._is_root
             self._session = self._trace.begin("session", event.at_s, stands_for_call=root)
-        for effect in effects:
+        for effect in made:
             match effect:
-                case Send(Result() as result):
+                case effects.Send(Result() as result):
                     self._write_unit(result, self._session)
-                case Send(Done() | TurnDone() as done):
+                case effects.Send(Done() | TurnDone() as done):
                     began_s = event.at_s - done.elapsed_ms / MS_PER_S
                     tokens = {"tokens": done.token_stats.generated_tokens}
                     self._trace.write("turn", began_s, event.at_s, self._session, tokens)
-                case Send(ErrorMessage(code=code)):
+                case effects.Send(ErrorMessage(code=code)):
                     self._error = code.value
-                case Step():
+                case effects.Step():
                     self._step_s = event.at_s
 
     async def close(self) -> None:

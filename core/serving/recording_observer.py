@@ -10,22 +10,8 @@ from typing import Final, Generic, TypeVar
 
 from core.audio import encode_wav
 from core.errors import ErrorCode
-from core.protocols.effects import Effect, Generate, Prefill, Send, Step
-from core.protocols.events import (
-    MS_PER_S,
-    AudioReady,
-    ChunkReady,
-    Disconnected,
-    EngineFailed,
-    Event,
-    GenerateDone,
-    ItemTranscribed,
-    Received,
-    Segment,
-    ShuttingDown,
-    StepDone,
-    TurnFailed,
-)
+from core.protocols import effects, events
+from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import AudioClip
@@ -65,19 +51,19 @@ class RecordingObserver(Generic[RecorderT]):
         self._prepare: duplex.Prepare | half_duplex.Prepare | None = None
         self._end_reason = EndReason.STOPPED
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         match event:
-            case Received(duplex.Prepare() | half_duplex.Prepare() as message):
+            case events.Received(duplex.Prepare() | half_duplex.Prepare() as message):
                 self._prepare = self._prepare or message
-            case Disconnected():
+            case events.Disconnected():
                 self._end_reason = EndReason.DISCONNECT
-            case EngineFailed():
+            case events.EngineFailed():
                 self._end_reason = EndReason.ERROR
-            case ShuttingDown():
+            case events.ShuttingDown():
                 self._end_reason = EndReason.STOPPED
         self._on_event(event)
-        for effect in effects:
-            if isinstance(effect, Send):
+        for effect in made:
+            if isinstance(effect, effects.Send):
                 self._on_message(effect)
             self._on_effect(effect)
 
@@ -85,10 +71,10 @@ class RecordingObserver(Generic[RecorderT]):
         if self.recorder is not None:
             self.recorder.finalize(self._end_reason)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         """Record an event."""
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: effects.Effect) -> None:
         """Record an effect of the last event."""
 
     def _begin(self, snapshot: Snapshot) -> RecorderT:
@@ -96,7 +82,7 @@ class RecordingObserver(Generic[RecorderT]):
             self.recorder = self._open(snapshot)
         return self.recorder
 
-    def _on_message(self, effect: Send) -> None:
+    def _on_message(self, effect: effects.Send) -> None:
         match effect.message:
             case duplex.Prepared() | half_duplex.Prepared():
                 assert self._prepare is not None
@@ -126,12 +112,12 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
         self._early = b""  # audio of the present unit that was sent ahead of its result
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         recorder = self.recorder
         if recorder is None:
             return
         match event:
-            case Received(duplex.AudioChunk() as chunk):
+            case events.Received(duplex.AudioChunk() as chunk):
                 self._arrivals_ms[id(chunk)] = recorder.elapsed_ms()
                 if len(self._arrivals_ms) > ARRIVALS_MAX:
                     self._arrivals_ms.pop(next(iter(self._arrivals_ms)))
@@ -139,23 +125,23 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                     recorder.record_event("force_listen")
                 if chunk.force_speak:
                     recorder.record_event("force_speak")
-            case Received(message) if message.type in RECORDED_TYPES:
+            case events.Received(message) if message.type in RECORDED_TYPES:
                 recorder.record_event(message.type)
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: effects.Effect) -> None:
         recorder = self.recorder
         if recorder is None:
             return
         match effect:
-            case Step(chunk, frames, index):
+            case effects.Step(chunk, frames, index):
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
                 pictures = [frame.data for frame in frames]
                 recorder.record_input(index, chunk.audio, pictures, receive_ts_ms=arrived_ms)
-            case Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
+            case effects.Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
                 recorder.record_words(kind, text, start_ms)
-            case Send(duplex.ResultPart() as part):
+            case effects.Send(duplex.ResultPart() as part):
                 self._early += part.audio_data
-            case Send(duplex.Result() as result):
+            case effects.Send(duplex.Result() as result):
                 whole, self._early = self._early + result.audio_data, b""
                 recorder.record_result(result.step, result, whole)
 
@@ -168,27 +154,29 @@ class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
         self._speech_ms: int | None = None
         self._began_s = self._now_s = 0.0  # when the request came, and now
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         self._now_s = event.at_s
-        if isinstance(event, Received) and isinstance(event.message, chat.ChatSocketRequest):
+        if isinstance(event, events.Received) and isinstance(event.message, chat.ChatSocketRequest):
             self._began_s = event.at_s
 
-    def _on_effect(self, effect: Effect) -> None:
-        if isinstance(effect, Generate) and isinstance(effect.request, chat.ChatSocketRequest):
+    def _on_effect(self, effect: effects.Effect) -> None:
+        if isinstance(effect, effects.Generate) and isinstance(
+            effect.request, chat.ChatSocketRequest
+        ):
             request = effect.request
             self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
         if (recorder := self.recorder) is None:
             return
         match effect:
-            case Generate(Segment() as segment, turn_index):
+            case effects.Generate(events.Segment() as segment, turn_index):
                 self._speech_ms = segment.duration_ms
                 recorder.start_voice_turn(turn_index, segment.pcm)
-            case Send(streaming.Chunk() | chat.ChatChunk() as chunk):
+            case effects.Send(streaming.Chunk() | chat.ChatChunk() as chunk):
                 recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
-            case Send(half_duplex.TurnDone() as done):
+            case effects.Send(half_duplex.TurnDone() as done):
                 timing = turn_timing(done.elapsed_ms, done.token_stats, self._speech_ms)
                 recorder.end_turn(timing, interrupted=done.interrupted, text=done.text)
-            case Send(chat.ChatDone() as done):
+            case effects.Send(chat.ChatDone() as done):
                 recorder.add_streaming_chunk(None, done.audio_data)
                 stats = TokenStats(
                     input_tokens=done.input_tokens, generated_tokens=done.generated_tokens
@@ -225,18 +213,18 @@ class StreamingRecording(TurnRecording):
         self.recorder = self._recording.recorder = self._recording.recorder or self._open(snapshot)
         return self.recorder
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: effects.Effect) -> None:
         super()._on_effect(effect)
         match effect:
-            case Prefill(streaming.WorkerPrefill() as message, is_first):
+            case effects.Prefill(streaming.WorkerPrefill() as message, is_first):
                 self._messages = message.messages
                 if is_first:
                     self._transcripts.clear()
-            case Generate(streaming.Generate()) if self._messages:
+            case effects.Generate(streaming.Generate()) if self._messages:
                 recorder = self._begin({"system_prompt": system_text(self._messages)})
                 self._turn = self._recording.next_turn()
                 recorder.start_message_turn(self._turn, self._messages[-1])
-            case Send(streaming.Done() as done) if self.recorder is not None:
+            case effects.Send(streaming.Done() as done) if self.recorder is not None:
                 for transcript in self._transcripts:
                     super()._record_transcript(
                         transcript.model_copy(update={"turn_index": self._turn})
@@ -262,38 +250,38 @@ class RealtimeRecording(TurnRecording):
         self._turns = 0
         self._turn_of: dict[str, int] = {}  # of the newest items without a transcript
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         self._now_s = event.at_s
-        if isinstance(event, ItemTranscribed) and event.item_id in self._turn_of:
+        if isinstance(event, events.ItemTranscribed) and event.item_id in self._turn_of:
             self._record_text(event.text, self._turn_of.pop(event.item_id))
         self._piece = None
         match event:
-            case AudioReady(pcm):
+            case events.AudioReady(pcm):
                 self._piece = ("", pcm)
-            case StepDone(result) if not result.is_listen:
+            case events.StepDone(result) if not result.is_listen:
                 self._piece = (result.text, result.audio_data)
         if self._request is None or self.recorder is None:
             return
         self._record_piece()
         match event:
-            case ChunkReady(chunk):
+            case events.ChunkReady(chunk):
                 self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
-            case GenerateDone(text, stopped, stats):
+            case events.GenerateDone(text, stopped, stats):
                 self._end_turn(text, stats, is_whole=not stopped)
-            case TurnFailed():
+            case events.TurnFailed():
                 self._end_turn("", TokenStats(), is_whole=False)
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: effects.Effect) -> None:
         match effect:
-            case Generate(TurnRequest(is_outside=False) as request):
+            case effects.Generate(TurnRequest(is_outside=False) as request):
                 self._begin_turn(request)
-            case Send(RealtimeEvent(type="response.created")):
+            case effects.Send(RealtimeEvent(type="response.created")):
                 newest = self._machine.unit_request
                 if newest is not None and newest is not self._by_units:
                     self._by_units = newest
                     self._begin_turn(newest)
                     self._record_piece()
-            case Send(RealtimeEvent(type="response.done", fields={"response": done})):
+            case effects.Send(RealtimeEvent(type="response.done", fields={"response": done})):
                 if self._request is not None and self._request is self._by_units:
                     self._end_unit_turn(done)
 

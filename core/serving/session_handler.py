@@ -17,27 +17,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
 from core.modes import Mode, TurnMode
-from core.protocols.effects import (
-    DetectorEffect,
-    Finalize,
-    Generate,
-    Prefetch,
-    Prefill,
-    Step,
-    WorkEffect,
-)
-from core.protocols.events import (
-    ChunkReady,
-    EngineWarning,
-    Event,
-    FinalizeDone,
-    GenerateDone,
-    PrefillDone,
-    Segment,
-    StepDone,
-    Transcribed,
-    TurnFailed,
-)
+from core.protocols import effects, events
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
@@ -49,11 +29,11 @@ from core.serving.transcribers import transcribe_or_error
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound=Mode)
 
-Emit = Callable[[Event], Awaitable[None]]
+Emit = Callable[[events.Event], Awaitable[None]]
 """Puts an event into the inbox, waiting while it is full."""
 
 SESSION: Final = "session"  # id of the view's only session
-NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
+NOT_FED: Final = events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
@@ -75,7 +55,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         turn_effects: effects whose failure ends only the turn.
     """
 
-    turn_effects: ClassVar[tuple[type[WorkEffect], ...]] = ()
+    turn_effects: ClassVar[tuple[type[effects.WorkEffect], ...]] = ()
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
         self._runtime = runtime
@@ -101,7 +81,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         """Count a requested effect, which `perform` is given later."""
         self._work.requested += 1
 
-    async def perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         """Carry out one effect and emit the events that its docstring names."""
         try:
             if self._is_cancelled:
@@ -114,19 +94,19 @@ class SessionHandler(ABC, Generic[ViewT]):
             if not isinstance(effect, self.turn_effects):
                 raise
             can_rollback = self._view is not None and self._view.can_rollback()
-            await emit(TurnFailed(error, can_rollback))
+            await emit(events.TurnFailed(error, can_rollback))
         finally:
             self._work.ended += 1
 
-    def expect_prefetch(self, effect: Prefetch) -> None:
+    def expect_prefetch(self, effect: effects.Prefetch) -> None:
         """Register a `Prefetch` when it is requested; a `Step` may overtake `prefetch`."""
         raise InternalError  # only duplex sessions prefetch
 
-    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
+    async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         """Encode the pictures registered by `expect_prefetch`."""
         raise InternalError
 
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+    async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
         """Run voice activity detection on a thread."""
         raise InternalError  # the session has no detector
 
@@ -175,20 +155,20 @@ class SessionHandler(ABC, Generic[ViewT]):
     # --- for subclasses ---
 
     @abstractmethod
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         """Carry out one effect; `WorkCancelledError` ends it as `_cancelled` says."""
 
-    def _cancelled(self, effect: WorkEffect) -> Event | None:
+    def _cancelled(self, effect: effects.WorkEffect) -> events.Event | None:
         """Return the event that ends a cancelled effect."""
         match effect:
-            case Prefill():
-                return PrefillDone()
-            case Step():
+            case effects.Prefill():
+                return events.PrefillDone()
+            case effects.Step():
                 return NOT_FED
-            case Finalize():
-                return FinalizeDone(0.0, self.kv_tokens)
-            case Generate():
-                return GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
+            case effects.Finalize():
+                return events.FinalizeDone(0.0, self.kv_tokens)
+            case effects.Generate():
+                return events.GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
         return None
 
     @property
@@ -231,13 +211,15 @@ class SessionHandler(ABC, Generic[ViewT]):
         task.add_done_callback(self._transcripts.discard)
 
     async def _transcribe(
-        self, segment: Segment, emit: Emit, turn_index: int | None = None
+        self, segment: events.Segment, emit: Emit, turn_index: int | None = None
     ) -> None:
         found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
         if isinstance(found, OmniError):
-            await emit(Transcribed(segment, problem=found, turn_index=turn_index))
+            await emit(events.Transcribed(segment, problem=found, turn_index=turn_index))
         else:
-            await emit(Transcribed(segment, found.text, found.language, turn_index=turn_index))
+            await emit(
+                events.Transcribed(segment, found.text, found.language, turn_index=turn_index)
+            )
 
     async def _feed(
         self,
@@ -256,9 +238,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         before = view.kv_cache_length
         prompt = await self._call(call, feeds=is_undone)
         after = view.kv_cache_length
-        await emit(PrefillDone(before, max(0, after - before), count, len(prompt), after))
+        await emit(events.PrefillDone(before, max(0, after - before), count, len(prompt), after))
         for problem in view.take_notices():
-            await emit(EngineWarning(problem))
+            await emit(events.EngineWarning(problem))
 
     async def _reply(
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
@@ -270,7 +252,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         async def emit_chunks() -> None:
             async with aclosing(reply):
                 async for chunk in reply:
-                    await emit(ChunkReady(chunk))
+                    await emit(events.ChunkReady(chunk))
 
         await self._call(emit_chunks())
         assert view.reply_end is not None, "the reply has ended"
@@ -305,7 +287,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._slot_wait.reschedule(asyncio.get_running_loop().time())
 
 
-def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> GenerateDone:
+def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> events.GenerateDone:
     total = view.kv_cache_length
     counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}
-    return GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)
+    return events.GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)

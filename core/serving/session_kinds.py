@@ -13,19 +13,12 @@ import structlog
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
+from core.protocols import events
 from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.events import (
-    MS_PER_S,
-    AudioReady,
-    ClientMessage,
-    EngineWarning,
-    Event,
-    Received,
-    StepDone,
-)
+from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
@@ -155,11 +148,11 @@ class SessionRules:
 
 
 def _with_defaults(
-    parse: Callable[[str], ClientMessage], defaults: HalfDuplexSettings
-) -> Callable[[str], ClientMessage]:
+    parse: Callable[[str], events.ClientMessage], defaults: HalfDuplexSettings
+) -> Callable[[str], events.ClientMessage]:
     """Fill the fields that a `prepare` leaves out from the configuration."""
 
-    def parse_with_defaults(text: str) -> ClientMessage:
+    def parse_with_defaults(text: str) -> events.ClientMessage:
         message = parse(text)
         if not isinstance(message, half_duplex.Prepare):
             return message
@@ -197,7 +190,7 @@ class SessionBuilder:
         machine, handler = self._machine_and_handler(kind, names, owner, lease)
 
         def warn(problem: OmniError) -> None:
-            connection.post(EngineWarning(problem))
+            connection.post(events.EngineWarning(problem))
 
         recording: list[Observer] = []
         if open_recording is not None:
@@ -321,5 +314,5 @@ class SessionBuilder:
         return StreamingRecording(turns, self.recordings, recording, owner)
 
 
-def _is_of_unit(event: Event) -> bool:
-    return isinstance(event, Received | AudioReady | StepDone)
+def _is_of_unit(event: events.Event) -> bool:
+    return isinstance(event, events.Received | events.AudioReady | events.StepDone)

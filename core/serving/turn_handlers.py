@@ -9,16 +9,7 @@ from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
 from core.errors import NoWorkerError, ShuttingDownError
 from core.modes import ChatMode, HalfDuplexMode, StreamingMode
-from core.protocols.effects import (
-    Detect,
-    DetectorEffect,
-    Generate,
-    Prefill,
-    Retain,
-    Rollback,
-    WorkEffect,
-)
-from core.protocols.events import CacheMissed, Detected, GenerateDone, Segment, SpeechEvent
+from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
@@ -37,7 +28,7 @@ DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
 class ChatHandler(SessionHandler[ChatMode]):
     """Carries out the effects of `/ws/chat`, and `POST /chat`."""
 
-    turn_effects = (Prefill, Generate)
+    turn_effects = (effects.Prefill, effects.Generate)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in one call; `release` must follow."""
@@ -50,11 +41,11 @@ class ChatHandler(SessionHandler[ChatMode]):
         finally:
             self._work.ended += 1
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(ChatSocketRequest() as request):
+            case effects.Prefill(ChatSocketRequest() as request):
                 await self._prefill(request, emit)
-            case Generate(ChatSocketRequest() as request):
+            case effects.Generate(ChatSocketRequest() as request):
                 await self._generate(request, emit)
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
@@ -80,7 +71,7 @@ class ChatHandler(SessionHandler[ChatMode]):
         assert view is not None, "the request was fed"
         end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
         stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
 
 def without_paths(request: ChatRequest) -> ChatRequest:
@@ -97,22 +88,22 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     It holds a slot only during a turn; each turn looks up the conversation that it continues.
     """
 
-    turn_effects = (Prefill, Generate)
+    turn_effects = (effects.Prefill, effects.Generate)
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         super().__init__(runtime, owner)
         self._conversation: Conversation | None = None  # during a turn
         self._latest: Conversation | None = None  # of this socket; retained, or evicted since
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(streaming.WorkerPrefill() as message, is_first):
+            case effects.Prefill(streaming.WorkerPrefill() as message, is_first):
                 await self._prefill(message, is_first, emit)
-            case Generate(streaming.Generate() as request):
+            case effects.Generate(streaming.Generate() as request):
                 await self._generate(request, emit)
-            case Rollback():
+            case effects.Rollback():
                 await self._roll_back()
-            case Retain():
+            case effects.Retain():
                 await self._retain()
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
@@ -120,7 +111,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
         conversation = await self._find(message, is_first)
         if conversation is None:
-            await emit(CacheMissed())
+            await emit(events.CacheMissed())
             return
         work = self._feed_messages(conversation, message)  # if cancelled, the machine rolls it back
         await self._feed(conversation.view, work, len(message.messages), emit)
@@ -136,7 +127,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     async def _transcribe_speech(self, speech: list[str], emit: Emit) -> None:
         # It was fed, so it is valid Base64.
         pcm = await self._threads.run(lambda: b"".join(map(b64decode, speech)))
-        segment = Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
+        segment = events.Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
         await self._transcribe(segment, emit)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
@@ -184,7 +175,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         else:
             await self._roll_back()  # without a reply the turn is not part of the history
         stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
     async def _roll_back(self) -> None:
         conversation = self._conversation
@@ -242,36 +233,36 @@ def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
 class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
     """Carries out the effects of `/ws/half_duplex`."""
 
-    turn_effects = (Generate,)
+    turn_effects = (effects.Generate,)
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
         super().__init__(runtime, owner, lease)
         self._detector: TurnDetector | None = None
         self._transcribes = False
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(half_duplex.Prepare() as message):
+            case effects.Prefill(half_duplex.Prepare() as message):
                 await self._prepare(message, emit)
-            case Generate(Segment() as segment, turn_index):
+            case effects.Generate(events.Segment() as segment, turn_index):
                 if self._transcribes:
                     self._in_background(self._transcribe(segment, emit, turn_index))
                 await self._answer(segment, emit)
-            case Rollback():
+            case effects.Rollback():
                 await self._roll_back()
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+    async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
-        if isinstance(effect, Detect):
+        if isinstance(effect, effects.Detect):
             samples = effect.samples
 
-            def detect() -> tuple[SpeechEvent, ...]:
+            def detect() -> tuple[events.SpeechEvent, ...]:
                 return detector.detect(check_pcm(samples))
 
-            await emit(Detected(await self._threads.detect(detect)))
+            await emit(events.Detected(await self._threads.detect(detect)))
         else:
             await self._threads.detect(detector.reset)
 
@@ -296,7 +287,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         content, voice = await self._threads.run(decode)
         return await view.begin(content, voice=voice, config=message.config, session_id=SESSION)
 
-    async def _answer(self, segment: Segment, emit: Emit) -> None:
+    async def _answer(self, segment: events.Segment, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
         await self._call(view.mark(SESSION))

@@ -30,6 +30,9 @@ from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_tas
 
 # A machine requests the next work only after the last has ended, so this is never reached.
 QUEUED_MAX: Final = 16
+INBOX_EVENTS: Final = 64  # ours
+STALL_LIMIT_S: Final = 60.0  # ours: longest time without an event of the engine during work
+CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
 class Machine(Protocol):
@@ -44,21 +47,6 @@ class Machine(Protocol):
 
     def handle(self, event: events.Event) -> list[effects.Effect]:
         """Return the effects of an event."""
-
-
-@dataclass(frozen=True)
-class ServeLimits:
-    """Bounds of one connection. Ours.
-
-    Attributes:
-        inbox_events: capacity of the inbox; see `Inbox`.
-        stall_limit_s: longest time without an event of the engine during work.
-        close_wait_s: how long the socket stays open while the session is being released.
-    """
-
-    inbox_events: int = 64
-    stall_limit_s: float = 60.0
-    close_wait_s: float = 5.0
 
 
 class Timers:
@@ -106,11 +94,10 @@ class Connection:
     machine: Machine
     handler: SessionHandler[Any]
     observers: Sequence[Observer] = ()
-    limits: ServeLimits = field(default_factory=ServeLimits)
     log: structlog.stdlib.BoundLogger = field(default_factory=structlog.stdlib.get_logger)
 
     def __post_init__(self) -> None:
-        self._inbox = Inbox(self.limits.inbox_events, self.wire.endpoint.largest_bytes)
+        self._inbox = Inbox(INBOX_EVENTS, self.wire.endpoint.largest_bytes)
         self._timers = Timers(self._inbox.post)
         # Any: each queue has effects of its own type. None ends a queue, hence the extra place.
         self._work, self._prefetching, self._detecting = self._queues = [
@@ -227,10 +214,10 @@ class Connection:
     async def _close(self, effect: effects.Close) -> None:
         """Close the socket once the session is released, or after a limit."""
         try:
-            async with asyncio.timeout(self.limits.close_wait_s):
+            async with asyncio.timeout(CLOSE_WAIT_S):
                 await self.released.wait()
         except TimeoutError:
-            self.log.warning("release_is_slow", limit_s=self.limits.close_wait_s)
+            self.log.warning("release_is_slow", limit_s=CLOSE_WAIT_S)
         await self.wire.close(effect)
 
     # --- the handler's effects ---
@@ -254,18 +241,18 @@ class Connection:
     ) -> None:
         """Carry out effects one at a time, in order, until a None.
 
-        An exception becomes an event, and so does a time of `stall_limit_s` without an event.
+        An exception becomes an event, and so does a time of `STALL_LIMIT_S` without an event.
         """
-        limit_s, watch = self.limits.stall_limit_s, None
+        watch: asyncio.TimerHandle | None = None
 
         def rewind() -> None:
             nonlocal watch
             if watch is not None:
                 watch.cancel()
-            watch = asyncio.get_running_loop().call_later(limit_s, stalled)
+            watch = asyncio.get_running_loop().call_later(STALL_LIMIT_S, stalled)
 
         def stalled() -> None:
-            self.log.error("engine_stalled", limit_s=limit_s)
+            self.log.error("engine_stalled", limit_s=STALL_LIMIT_S)
             self._inbox.post(
                 events.EngineFailed(GenerationFailedError("The engine does not answer."))
             )

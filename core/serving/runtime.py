@@ -38,24 +38,10 @@ CAPABILITIES: Final = (
     RequestType.OMNI_DUPLEX,
 )
 CLOSE_TRIES: Final = 2
+# Ours: for one call or pass of the engine; then the worker counts as broken.
+ENGINE_LIMIT_S: Final = 120.0
 BOOT_ID_BYTES: Final = 8
 FREE_CACHE_MIN: Final = 0.15  # ours: share of the cache memory reserved for running sessions
-
-
-@dataclass(frozen=True)
-class WorkLimits:
-    """Time limits of a worker's work. Ours, except `busy_wait_s`.
-
-    Attributes:
-        busy_wait_s: wait for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
-        hang_limit_s: for a session's blocking call to end after `cancel`; then the session
-            ends without it.
-        engine_limit_s: for one call or pass of the engine; then the worker counts as broken.
-    """
-
-    busy_wait_s: float = 5.0
-    hang_limit_s: float = 60.0
-    engine_limit_s: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +96,6 @@ class WorkerRuntime:
         self,
         make_backend: Callable[[], Backend],
         slots: int,
-        limits: WorkLimits | None = None,
         identity: Identity | None = None,
         make_transcriber: Callable[[Backend], Transcriber | None] = lambda backend: None,
     ) -> None:
@@ -123,7 +108,6 @@ class WorkerRuntime:
         self.threads = ThreadPools(slots)
         self.slots = Slots(slots, time.monotonic, self._has_memory)
         self.store = SessionStore(slots)
-        self.limits = limits or WorkLimits()
         self.identity = identity or Identity()
         self.progress = Progress()
         self.is_draining = False
@@ -156,7 +140,7 @@ class WorkerRuntime:
             return self.progress.error
         if self.slots.lost >= self.slots.count:
             return "The memory of ended sessions could not be freed."
-        return self.engine.problem(self.limits.engine_limit_s)
+        return self.engine.problem(ENGINE_LIMIT_S)
 
     async def load(self) -> None:
         """Load all models; a failure is reported by the worker's health, and it keeps running."""

@@ -32,6 +32,8 @@ ViewT = TypeVar("ViewT", bound=Mode)
 Emit = Callable[[events.Event], Awaitable[None]]
 """Puts an event into the inbox, waiting while it is full."""
 
+# Ours: for a blocking call to end after `cancel`; then the session ends without it.
+HANG_LIMIT_S: Final = 60.0
 SESSION: Final = "session"  # id of the view's only session
 NOT_FED: Final = events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
@@ -133,8 +135,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._view.stop()
         self._cancel_calls()
         if self._hang_watch is None:
-            limit_s = self._runtime.limits.hang_limit_s
-            self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._abandon)
+            self._hang_watch = asyncio.get_running_loop().call_later(HANG_LIMIT_S, self._abandon)
 
     async def release(self) -> None:
         """Free the conversation, then the slot; the last call, when no work runs."""
@@ -264,10 +265,9 @@ class SessionHandler(ABC, Generic[ViewT]):
             return
         if self._is_interrupted:
             raise WorkCancelledError
-        runtime = self._runtime
         try:
             async with asyncio.timeout(None) as self._slot_wait:
-                self._lease = await runtime.slots.take(self._owner, runtime.limits.busy_wait_s)
+                self._lease = await self._runtime.slots.take(self._owner)
         except TimeoutError as error:
             raise WorkCancelledError from error
         finally:

@@ -166,8 +166,7 @@ class SessionServer:
                 async with self._claimed(kind, owner) as live:
                     lease: Lease | None = None
                     if kind.is_live:  # the others take a slot for each turn
-                        busy_wait_s = self.runtime.limits.busy_wait_s
-                        lease = await self.runtime.slots.take(owner, busy_wait_s)
+                        lease = await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
                         live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
                     await self._converse(live.resumable or socket, live, lease)

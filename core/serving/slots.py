@@ -20,6 +20,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from core.serving.capacity import SETTLE_S, Capacity
 
+BUSY_WAIT_S: Final = 5.0  # source: docs/specification/service.md#2.3.4 and #2.5.6
 WAITING_MAX: Final = 64  # ours: sessions waiting for a slot; one more is refused at once
 POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
 START_SPACING_S: Final = 0.1  # ours: between two starts, which cost 20 ms each, under load
@@ -137,11 +138,12 @@ class Slots:
         ended = self.total_leases - len(self._leases)
         return self.total_ms / ended if ended else 0.0
 
-    async def take(self, owner: Owner, wait_s: float) -> Lease:
+    async def take(self, owner: Owner, wait_s: float | None = None) -> Lease:
         """Take a slot, in order of arrival.
 
         Raises:
-            WorkerBusyError: None became free within `wait_s`, or too many are waiting.
+            WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
+                are waiting.
         """
         if not self._queue and self._may_start(owner):
             return self._lease_to(owner)
@@ -150,7 +152,7 @@ class Slots:
         waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
                 while not waiting.lease.done():
                     await asyncio.wait([waiting.lease], timeout=POLL_S)
                     self._serve_queue()

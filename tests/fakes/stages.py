@@ -20,7 +20,7 @@ from core.protocols.machine import SessionIds
 from core.protocols.streaming import StreamingMachine
 from core.schemas.worker import WorkerStatus
 from core.serving import wire
-from core.serving.connection import Connection, ServeLimits
+from core.serving.connection import Connection
 from core.serving.wire import Endpoint, Wire
 from tests.fakes.awaits import Awaits
 from tests.fakes.clock import settle, timers_left
@@ -52,9 +52,7 @@ class Watcher:
 class Stage:
     """A connection with fakes around it."""
 
-    def __init__(
-        self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX, limits: Any = None
-    ) -> None:
+    def __init__(self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX) -> None:
         self.socket, self.handler = FakeSocket(), FakeHandler()
         self.watcher = Watcher()
         self.machine = machine or DuplexMachine(NAMES)
@@ -63,7 +61,6 @@ class Stage:
             self.machine,
             cast(Any, self.handler),
             [self.watcher],
-            limits or ServeLimits(),
             QUIET,
         )
         self.task: asyncio.Task[None] | None = None

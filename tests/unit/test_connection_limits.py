@@ -19,7 +19,7 @@ from core.protocols.events import (
 )
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
-from core.serving.connection import ServeLimits
+from core.serving import connection
 from tests.fakes.clock import settle
 from tests.fakes.serving import usual_answers
 from tests.fakes.stages import (
@@ -75,9 +75,11 @@ def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> None:
 # --- slow clients and engines ---
 
 
-def test_a_full_inbox_applies_backpressure() -> None:
+def test_a_full_inbox_applies_backpressure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "INBOX_EVENTS", 8)
+
     async def test() -> None:
-        stage = Stage(limits=ServeLimits(inbox_events=8))
+        stage = Stage()
         await stage.prepare()
         stage.socket.stop_reading()
         await stage.say("interrupt")  # its answer blocks the loop
@@ -152,10 +154,14 @@ def talkative(count: int) -> Callable[[WorkEffect], Sequence[Event]]:
 
 
 @pytest.mark.parametrize("ending", ["shutdown", "mistake"])
-def test_an_engine_that_waits_for_a_full_inbox_is_released(ending: str) -> None:
+def test_an_engine_that_waits_for_a_full_inbox_is_released(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "INBOX_EVENTS", 2)
+
     async def test() -> None:
         machine = Hopeless(NAMES) if ending == "mistake" else DuplexMachine(NAMES)
-        stage = Stage(machine, limits=ServeLimits(inbox_events=2))
+        stage = Stage(machine)
         stage.handler.answers = talkative(20)
         stage.start()
         await stage.say("prepare")

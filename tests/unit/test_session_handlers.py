@@ -24,9 +24,9 @@ from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk, StreamingRequest
-from core.serving import threads
+from core.serving import runtime, session_handler, slots, threads
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
-from core.serving.runtime import WorkerRuntime, WorkLimits
+from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner
 from core.serving.threads import SessionThreads
 from core.serving.turn_handlers import StreamingHandler
@@ -78,9 +78,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
+async def bench(backend: FakeBackend, slots: int = 1) -> AsyncIterator[Bench]:
     """Yield a handler; its slot is free at the end."""
-    runtime = WorkerRuntime(lambda: backend, slots, WorkLimits(**limits))
+    runtime = WorkerRuntime(lambda: backend, slots)
     await runtime.load()
     made = Bench(runtime)
     try:
@@ -285,10 +285,14 @@ async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
     return work
 
 
-def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
+def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.01)
+
     async def scenario() -> None:
         backend = StubbornBackend()
-        async with bench(backend, hang_limit_s=0.01) as made:
+        async with bench(backend) as made:
             await (await hang(made, backend))
             await made.handler.release()
             runtime, slots = made.runtime, made.runtime.slots
@@ -304,11 +308,12 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
 def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.0)
     monkeypatch.setattr(threads, "HANGING_MAX", 0)
 
     async def scenario() -> None:
         backend = StubbornBackend()
-        async with bench(backend, hang_limit_s=0.0) as made:
+        async with bench(backend) as made:
             work = await hang(made, backend)
             for _ in range(10):
                 await asyncio.sleep(0)
@@ -348,10 +353,12 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
     asyncio.run(scenario())
 
 
-def test_a_broken_device_stays_broken() -> None:
+def test_a_broken_device_stays_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.01)
+
     async def scenario() -> None:
         backend = StubbornBackend()
-        async with bench(backend, hang_limit_s=0.01) as made:
+        async with bench(backend) as made:
             work = await hang(made, backend)
             made.runtime.progress.error = "The device does not work any more."
             backend.go_on.set()
@@ -362,10 +369,14 @@ def test_a_broken_device_stays_broken() -> None:
     asyncio.run(scenario())
 
 
-def test_an_unresponsive_engine_fails_the_worker_until_it_answers() -> None:
+def test_an_unresponsive_engine_fails_the_worker_until_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "ENGINE_LIMIT_S", 0.0)
+
     async def scenario() -> None:
         go_on, begun = threading.Event(), threading.Event()
-        async with bench(FakeBackend(QUICK), engine_limit_s=0.0) as made:
+        async with bench(FakeBackend(QUICK)) as made:
             await soon(lambda: made.runtime.error is None)
             made.runtime.engine.submit(begun.set)
             held = made.runtime.engine.submit(lambda: go_on.wait(LIMIT_S))
@@ -378,9 +389,11 @@ def test_an_unresponsive_engine_fails_the_worker_until_it_answers() -> None:
     asyncio.run(scenario())
 
 
-def test_a_turn_without_a_slot_in_time_is_refused() -> None:
+def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "BUSY_WAIT_S", 0.01)
+
     async def scenario() -> None:
-        async with bench(FakeBackend(QUICK), busy_wait_s=0.01) as made:
+        async with bench(FakeBackend(QUICK)) as made:
             lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)
             failed = await made.do(FEED)
             assert isinstance(failed, TurnFailed) and isinstance(failed.error, WorkerBusyError)

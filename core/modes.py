@@ -186,7 +186,7 @@ class HalfDuplexMode(KeptMode, Protocol):
 
 
 class Backend(Protocol):
-    """Opens conversations once it is loaded."""
+    """Opens conversations once it is loaded; by default without a device or processes."""
 
     @property
     def context_tokens(self) -> int | None:
@@ -221,15 +221,19 @@ class Backend(Protocol):
 
     def tidy(self) -> None:
         """Release unused memory; on the engine's thread."""
+        return
 
     def check(self) -> None:
         """Run a small computation; raises `ModelError` if the device has failed."""
+        return
 
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU; None on a CPU."""
+        return None
 
     def facts(self) -> ModelFacts:
         """Describe the model that serves new conversations."""
 
     def close(self) -> None:
         """End the processes that it started."""
+        return

@@ -19,7 +19,7 @@ import numpy as np
 
 from core.audio import FloatArray, to_pcm
 from core.engine.engine import Engine
-from core.modes import Chunks, OnSound, Report, Threads
+from core.modes import Backend, Chunks, OnSound, Report, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -108,17 +108,17 @@ class FakeTimes:
     piece_ms: float = 10.0  # of each chunk of a reply
 
 
-class FakeBackend:
+class FakeBackend(Backend):
     """Conversations without a model."""
 
     context_tokens: ClassVar[int | None] = None
     media: ClassVar[None] = None
     own_transcriber: ClassVar[None] = None
+    unit_s_by_sessions: dict[int, float] = {}  # nothing is measured
     count_tokens = staticmethod(count_words)
 
     def __init__(self, times: FakeTimes | None = None) -> None:
         self.times = times or FakeTimes()
-        self.unit_s_by_sessions: dict[int, float] = {}
 
     def load(self, engine: Engine, report: Report) -> None:
         for step in range(LOAD_STEPS):
@@ -136,18 +136,6 @@ class FakeBackend:
 
     def open_chat(self, threads: Threads) -> FakeChatView:
         return FakeChatView(self.times, threads)
-
-    def tidy(self) -> None:
-        """Nothing to release."""
-
-    def check(self) -> None:
-        """There is no device."""
-
-    def close(self) -> None:
-        """No process runs."""
-
-    def memory_mb(self) -> tuple[float, float] | None:
-        return None
 
     def facts(self) -> ModelFacts:
         return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
@@ -229,9 +217,8 @@ class FakeHalfDuplexView(FakeView):
         self,
         system_content: str | list[str],
         *,
-        voice: FloatArray | None,
         config: half_duplex.HalfDuplexConfig,
-        session_id: str,
+        **unused: object,
     ) -> str:
         self._speaks = config.tts.enabled
         self._max_words = config.generation.max_new_tokens
@@ -265,11 +252,9 @@ class FakeDuplexView(FakeView):
         self,
         system_prompt: str | None = None,
         *,
-        ref_audio: FloatArray | None = None,
-        tts_audio: FloatArray | None = None,
-        suffix_text: str | None = None,
         config: DuplexConfig,
         early_audio: bool = False,
+        **unused: object,
     ) -> str:
         self._speaks = config.generate_audio
         self._has_early_sound = early_audio
@@ -289,8 +274,8 @@ class FakeDuplexView(FakeView):
         *,
         force_listen: bool,
         force_speak: bool,
-        due_s: float | None,
         on_sound: OnSound,
+        **unused: object,
     ) -> DuplexGenerateResult | None:
         not_encoded = sum(not isinstance(frame, FakeEncodedPicture) for frame in frames)
         await self._wait(self.times.unit_ms + not_encoded * self.times.look_ms)

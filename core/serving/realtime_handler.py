@@ -59,7 +59,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         self,
         runtime: WorkerRuntime,
         owner: Owner,
-        lease: Lease,
+        lease: Lease | None,
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
         super().__init__(runtime, owner, lease)

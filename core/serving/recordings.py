@@ -116,13 +116,14 @@ class Recordings:
         return recorder(recording_id, owner.kind, self._worker_id, snapshot, self.data_dir, options)
 
     def resume(self, owner: Owner) -> OpenRecording:
-        """Return the recording of a streaming session's next turn.
+        """Return a session's recording: a new one, or that of a streaming session's last turn.
 
         A session with the same id and another secret belongs to another client, and begins one.
         """
-        found = self._open.pop(_key(owner), None)
+        is_streaming = owner.kind is RequestType.STREAMING
+        found = self._open.pop(_key(owner), None) if is_streaming else None
         if found is None:
-            return OpenRecording(self.new_id(RequestType.STREAMING, owner.session_id))
+            return OpenRecording(self.new_id(owner.kind, owner.session_id))
         if found.expiry is not None:
             found.expiry.cancel()
         return found

@@ -235,7 +235,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
 
     turn_effects = (effects.Generate,)
 
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None) -> None:
         super().__init__(runtime, owner, lease)
         self._detector: TurnDetector | None = None
         self._transcribes = False

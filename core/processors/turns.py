@@ -32,7 +32,6 @@ from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.prompt_input import PrefillOptions
-from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
@@ -133,8 +132,13 @@ class TurnView(View):
         try:
             with model_errors():
                 async for piece in stream:
-                    now_s = time.perf_counter()
-                    yield _chunk(index, piece, now_s - last_s)
+                    now_s, wave = time.perf_counter(), piece.waveform
+                    yield StreamingChunk(
+                        chunk_index=index,
+                        text_delta=piece.text or None,
+                        audio_data=None if wave is None or not wave.size else to_pcm(wave),
+                        duration_ms=(now_s - last_s) * MS_PER_S,
+                    )
                     index, last_s, ended_s = index + 1, now_s, time.perf_counter()
         except GeneratorExit:
             session.stop.set()  # so that the cache holds exactly what was said
@@ -181,16 +185,6 @@ def _try_voice(voice: FloatArray) -> Steps[None]:
     yield OpenVoice(voice, None)
 
 
-def _chunk(index: int, piece: ReplyChunk, spent_s: float) -> StreamingChunk:
-    wave = piece.waveform
-    return StreamingChunk(
-        chunk_index=index,
-        text_delta=piece.text or None,
-        audio_data=None if wave is None or not wave.size else to_pcm(wave),
-        duration_ms=spent_s * MS_PER_S,
-    )
-
-
 @dataclass(frozen=True)
 class _Question:
     """A decoded request."""
@@ -222,13 +216,7 @@ class ChatView(TurnView):
         finally:
             await self.close()
 
-        def finished() -> ChatResponse:
-            path, wave = request.tts.output_path, reply.waveform
-            if path and wave is not None:
-                _save(path, wave)
-            return _response(request, reply, (time.perf_counter() - started_s) * MS_PER_S)
-
-        return await self.context.threads.run(finished)
+        return await self.context.threads.run(lambda: _response(request, reply, started_s))
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
         """Feed a request's whole history into a fresh session; return the text fed.
@@ -314,18 +302,18 @@ class ChatView(TurnView):
         return await threads.run(decode)
 
 
-def _save(path: str, waveform: FloatArray) -> None:
-    try:
-        write_wav(Path(path), waveform, OUTPUT_SAMPLE_RATE_HZ)
-    except OSError as error:
-        raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
-
-
-def _response(request: ChatRequest, reply: ReplyResult, spent_ms: float) -> ChatResponse:
-    wave = reply.waveform
+def _response(request: ChatRequest, reply: ReplyResult, started_s: float) -> ChatResponse:
+    """Write the speech to the file that the request names, and return the response."""
+    wave, path = reply.waveform, request.tts.output_path or None
+    if path and wave is not None:
+        try:
+            write_wav(Path(path), wave, OUTPUT_SAMPLE_RATE_HZ)
+        except OSError as error:
+            raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
+    spent_ms = (time.perf_counter() - started_s) * MS_PER_S
     return ChatResponse(
         text=reply.text,
-        audio_path=None if wave is None else request.tts.output_path or None,
+        audio_path=None if wave is None else path,
         audio_data=None if wave is None else encode_wire_wav(wave, OUTPUT_SAMPLE_RATE_HZ),
         tokens_generated=len(reply.ids),
         duration_ms=spent_ms,

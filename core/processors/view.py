@@ -162,7 +162,6 @@ class View:
         self.context = replace(self.context, threads=threads)
 
     def take_notices(self) -> list[OmniError]:
-        """Return the problems of input that is not or only partly used; each is returned once."""
         notices, self._notices = self._notices, []
         return notices
 

@@ -29,7 +29,7 @@ from core.errors import (
     VoiceCutError,
 )
 from core.media import Media, MediaContent, read_media
-from core.modes import Threads
+from core.modes import SESSION, Threads
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from MiniCPMO45.engine.executor import MissingVoiceError
 from MiniCPMO45.engine.kv_cache import CacheFullError
@@ -165,7 +165,7 @@ class View:
         notices, self._notices = self._notices, []
         return notices
 
-    async def _start(self, session_id: str) -> Session:
+    async def _start(self, session_id: str = SESSION) -> Session:
         self._session = await self.context.engine.call(lambda: self._reopen(session_id))
         return self._session
 

@@ -198,7 +198,7 @@ class FakeStreamingView(FakeView):
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._feed_lines(*map(line_of, request.messages))
 
-    def reply(self, session_id: str, wanted: streaming.Generate) -> Chunks:
+    def reply(self, wanted: streaming.Generate) -> Chunks:
         self._speaks = wanted.generate_audio
         text = f"This is a fixed reply, number {self._digest()}, and nothing more."
         begun = f"{wanted.reply_start} " if isinstance(wanted, ReplyRequest) else ""
@@ -332,13 +332,13 @@ class FakeChatView(FakeView):
 
     _max_words, _start = 0, ""
 
-    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+    async def feed_request(self, request: ChatRequest) -> str:
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
         self._start = request.reply_start
         return await self._feed_lines(*map(line_of, request.messages))
 
-    def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
+    def reply(self, *, in_pieces: bool) -> Chunks:
         sentence = f"{self._start} This is a fixed answer, number {self._digest()}."
         pieces = self._say(sentence, max(self._max_words, len(self._start.split())))
         return pieces if in_pieces else self._whole(pieces)

@@ -18,7 +18,7 @@ from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
-from core.modes import StreamingMode
+from core.modes import SESSION, StreamingMode
 from core.protocols import effects, events
 from core.protocols.realtime_items import AudioClip, Content
 from core.protocols.realtime_responses import RealtimeStart
@@ -39,7 +39,7 @@ from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
+from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
@@ -155,7 +155,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             view, missing = await self._continued(request)
             fed = await self._feed_turns(view, request, missing, emit)
             self._fed += [turn.key for turn in missing]
-            await self._call(view.mark(SESSION))
+            await self._call(view.mark())
             self._marked = len(self._fed)
             end = await self._say(view, request, emit)
         except (WorkCancelledError, OmniError):
@@ -198,7 +198,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             reply_start=request.reply_start,
             **_drawn(request),
         )
-        return await self._reply(view, view.reply(SESSION, reply_request), emit_written)
+        return await self._reply(view, view.reply(reply_request), emit_written)
 
     # --- the cache ---
 

@@ -34,7 +34,6 @@ Emit = Callable[[events.Event], Awaitable[None]]
 
 # Ours: for a blocking call to end after `cancel`; then the session ends without it.
 HANG_LIMIT_S: Final = 60.0
-SESSION: Final = "session"  # id of the view's only session
 NOT_FED: Final = events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 

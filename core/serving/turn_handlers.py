@@ -8,7 +8,7 @@ from typing import Any, Final
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
 from core.errors import NoWorkerError, ShuttingDownError
-from core.modes import ChatMode, HalfDuplexMode, StreamingMode
+from core.modes import SESSION, ChatMode, HalfDuplexMode, StreamingMode
 from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
@@ -17,7 +17,7 @@ from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
+from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Conversation, Lease, Owner
 
 # Defaults of a half-duplex `prepare`. Source: the published example of one.
@@ -63,13 +63,13 @@ class ChatHandler(SessionHandler[ChatMode]):
 
     async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
         view = await self._open()
-        work = view.feed_request(SESSION, without_paths(request.to_request()))
+        work = view.feed_request(without_paths(request.to_request()))
         await self._feed(view, work, len(request.messages), emit)
 
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the request was fed"
-        end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
+        end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
         stats = TokenStats(generated_tokens=end.generated_tokens)
         await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
@@ -144,7 +144,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         conversation = self._conversation
         if conversation is not None and is_first:
             conversation.mark()
-            await self._call(conversation.view.mark(SESSION))
+            await self._call(conversation.view.mark())
         return conversation
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
@@ -167,7 +167,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         assert conversation is not None, "nothing was prefilled"
         view = conversation.view
         try:
-            end = await self._reply(view, view.reply(SESSION, request), emit)
+            end = await self._reply(view, view.reply(request), emit)
         except WorkCancelledError:
             end = ReplyEnd(stopped=True, is_begun=False)
         if end.is_begun:
@@ -285,12 +285,12 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
             return view.decode_items(items), voice
 
         content, voice = await self._threads.run(decode)
-        return await view.begin(content, voice=voice, config=message.config, session_id=SESSION)
+        return await view.begin(content, voice=voice, config=message.config)
 
     async def _answer(self, segment: events.Segment, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
-        await self._call(view.mark(SESSION))
+        await self._call(view.mark())
         before = view.kv_cache_length
         await self._call(view.feed_segment(from_pcm(segment.pcm)))
         added = max(0, view.kv_cache_length - before)

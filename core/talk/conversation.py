@@ -243,7 +243,6 @@ def _read_folder(folder: Path) -> tuple[Image.Image, ...]:
 
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send
-SESSION: Final = "talk"
 
 
 REST_S: Final = 15  # seconds of silence that are fed at the end while the model still speaks
@@ -277,7 +276,7 @@ class Conversation:
     def _duplex(self) -> Iterator[Row]:
         view = self.processor.set_duplex_mode()
         config = DuplexConfig(force_listen_count=0, generate_audio=self.speaks)
-        view.prepare(self.system, ref_audio=self.given.voice, config=config, session_id=SESSION)
+        view.prepare(self.system, ref_audio=self.given.voice, config=config)
         heard = -(-len(self.given.sound) // INPUT_SAMPLE_RATE_HZ)
         for index in range(heard + REST_S):
             if index >= heard and view.session.turn.has_ended:
@@ -337,7 +336,7 @@ class Conversation:
         prompt = system_prompt(DEFAULT_PROMPT_MODE.value, has_voice=sample is not None)
         content = prompt.parts(sample) if self.system is None else self.system
         config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.speaks))
-        run_inline(view.begin(content, voice=voice, config=config, session_id=SESSION))
+        run_inline(view.begin(content, voice=voice, config=config))
         return view
 
     def _turn(

@@ -193,10 +193,8 @@ class Broken(FakeStreamingView):
             raise RuntimeError("secret of the machine")
         return await super().feed_request(request)
 
-    async def reply(
-        self, session_id: str, wanted: streaming.Generate
-    ) -> AsyncGenerator[StreamingChunk, None]:
-        async with aclosing(super().reply(session_id, wanted)) as pieces:
+    async def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
+        async with aclosing(super().reply(wanted)) as pieces:
             yield await anext(pieces)
         raise RuntimeError("secret of the machine")
 

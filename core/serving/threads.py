@@ -48,73 +48,58 @@ def decode_media(
         raise PictureError("It could not be decoded.") from error
 
 
+CALLS: Final = "call"  # pool for blocking calls of sessions
+DETECTION: Final = "detect"  # pool for voice activity detection
 SPARE_THREADS: Final = 2  # beyond one per slot: one session may end while the next one begins
 DETECTION_THREADS: Final = 2  # a chunk of audio takes milliseconds
 HANGING_MAX: Final = 8  # ours: abandoned calls that still run; more keep their sessions
 
 
-class Pool:
-    """A bounded number of threads, not counting those held by abandoned calls."""
-
-    def __init__(self, size: int, name: str) -> None:
-        self._size = size
-        self._name = name
-        self._threads = ThreadPoolExecutor(size, name)
-
-    def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` on a thread, in the caller's context."""
-        return self._threads.submit(contextvars.copy_context().run, work)
-
-    def renew(self) -> None:
-        """Start new threads, because one hangs; the old ones finish their queue."""
-        self._threads.shutdown(wait=False)
-        self._threads = ThreadPoolExecutor(self._size, self._name)
-
-    def close(self) -> None:
-        """End the threads after their current calls, without waiting for them."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
 class ThreadPools:
     """A worker's thread pools; the number of sessions bounds the calls that wait for a thread.
 
+    Threads held by abandoned calls are not counted.
+
     Attributes:
         failures: unexpected failures since the device was last checked.
-        calls: for blocking calls of sessions.
-        detection: for voice activity detection.
     """
 
     def __init__(self, slots: int) -> None:
         self.failures = 0
-        self.calls = Pool(slots + SPARE_THREADS, "call")
-        self.detection = Pool(DETECTION_THREADS, "detect")
+        self._sizes = {CALLS: slots + SPARE_THREADS, DETECTION: DETECTION_THREADS}
+        self._pools = {name: ThreadPoolExecutor(size, name) for name, size in self._sizes.items()}
         self._abandoned: list[Future[Any]] = []  # their sessions have ended without them
         self._log = structlog.stdlib.get_logger("thread_pools")
 
-    def abandon(self, job: Future[T], pool: Pool) -> bool:
+    def submit(self, pool: str, work: Callable[[], T]) -> Future[T]:
+        """Run `work` on a thread of a pool, in the caller's context."""
+        return self._pools[pool].submit(contextvars.copy_context().run, work)
+
+    def abandon(self, pool: str, job: Future[T]) -> bool:
         """Abandon a call on one of the pools; one that has not begun is cancelled.
 
-        Overflow: beyond `HANGING_MAX` this returns False, and the call keeps its session and slot
-        until it ends.
+        The pool gets new threads, and its old ones finish their queue. Overflow: beyond
+        `HANGING_MAX` this returns False, and the call keeps its session and slot until it ends.
         """
         if job.cancel():
             return True
         self._abandoned = [each for each in self._abandoned if not each.done()]
-        if len(self._abandoned) >= HANGING_MAX:
-            self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=True)
-            return False
-        self._abandoned.append(job)
-        self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=False)
-        pool.renew()
-        return True
+        keeps_slot = len(self._abandoned) >= HANGING_MAX
+        if not keeps_slot:
+            self._abandoned.append(job)
+            self._pools[pool].shutdown(wait=False)
+            self._pools[pool] = ThreadPoolExecutor(self._sizes[pool], pool)
+        self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=keeps_slot)
+        return not keeps_slot
 
     def failed(self) -> None:
         self.failures += 1
         self._log.exception("model_call_failed")
 
     def close(self) -> None:
-        for pool in (self.calls, self.detection):
-            pool.close()
+        """End the threads after their current calls, without waiting for them."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class SessionThreads:
@@ -138,11 +123,11 @@ class SessionThreads:
             OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
             WorkCancelledError: it was abandoned.
         """
-        return await self._run(self._pools.calls, work)
+        return await self._run(CALLS, work)
 
     async def detect(self, work: Callable[[], T]) -> T:
         """Run voice activity detection on a thread; raises as `run`."""
-        return await self._run(self._pools.detection, work)
+        return await self._run(DETECTION, work)
 
     def abandon(self) -> None:
         """Stop waiting for the call under way, which hangs."""
@@ -155,10 +140,10 @@ class SessionThreads:
             return read_media(items)
         return decode_media(self._media, items, self.cancelled.is_set)
 
-    async def _run(self, pool: Pool, work: Callable[[], T]) -> T:
+    async def _run(self, pool: str, work: Callable[[], T]) -> T:
         if self._abandoning.done():
             raise WorkCancelledError
-        job = pool.submit(work)
+        job = self._pools.submit(pool, work)
         done = asyncio.wrap_future(job)
         was_cancelled = await self._wait(pool, job, done)
         try:
@@ -175,13 +160,13 @@ class SessionThreads:
                 return result
         raise asyncio.CancelledError
 
-    async def _wait(self, pool: Pool, job: Future[T], done: asyncio.Future[T]) -> bool:
+    async def _wait(self, pool: str, job: Future[T], done: asyncio.Future[T]) -> bool:
         """Wait until a job is done or abandoned; return whether the caller was cancelled."""
         was_cancelled = False
         waiting: set[asyncio.Future[Any]] = {done, self._abandoning}
         while not done.done():
             if self._abandoning.done() and self._abandoning in waiting:
-                if self._pools.abandon(job, pool):
+                if self._pools.abandon(pool, job):
                     done.cancel()
                     raise asyncio.CancelledError if was_cancelled else WorkCancelledError
                 waiting = {done}  # too many calls were abandoned

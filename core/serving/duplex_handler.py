@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from core.serving.openai_clients import ReplyWriter
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
+from core.serving.threads import DETECTION
 
 Encoded = EncodedPicture | PictureError
 """An encoded picture, or why it cannot be used."""
@@ -32,56 +32,53 @@ Encode = Callable[[str], Awaitable[EncodedPicture]]
 """Decodes and encodes one picture from Base64."""
 
 
-@dataclass(eq=False)
-class _Entry:
-    """A picture to be encoded ahead of its unit; `encoded` is None until encoding begins."""
-
-    data: str
-    encoded: asyncio.Future[Encoded | None] | None = None
-
-
 class PicturePrefetch:
     """Pictures encoded ahead of their units, oldest first."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}  # by the picture's number
+        # By the picture's number: those to encode, and the results of those whose encoding began.
+        self._waiting: dict[int, str] = {}
+        self._encoded: dict[int, asyncio.Future[Encoded | None]] = {}
 
     def add(self, effect: effects.Prefetch) -> None:
         """Add pictures to encode; drop those that no unit will need."""
         for frame in effect.dropped:
-            self._entries.pop(frame.number, None)
-        self._entries |= {frame.number: _Entry(frame.data) for frame in effect.frames}
+            self._waiting.pop(frame.number, None)
+            self._encoded.pop(frame.number, None)
+        self._waiting |= {frame.number: frame.data for frame in effect.frames}
 
     async def run(self, encode: Encode) -> None:
         """Encode all waiting pictures, one at a time.
 
         After a failure that is not the picture's fault, its unit encodes it.
         """
-        while entry := next((each for each in self._entries.values() if not each.encoded), None):
-            entry.encoded = asyncio.get_running_loop().create_future()
+        while self._waiting:
+            number = next(iter(self._waiting))
+            data = self._waiting.pop(number)
+            encoded = self._encoded[number] = asyncio.get_running_loop().create_future()
             found: Encoded | None = None
             try:
-                found = await encode(entry.data)
+                found = await encode(data)
             except PictureError as problem:
                 found = problem
             except (OmniError, WorkCancelledError):
                 continue
             finally:
-                entry.encoded.set_result(found)
+                encoded.set_result(found)
 
     async def take(self, frames: Sequence[effects.Frame]) -> list[Encoded | None]:
         """Return the result for each of a unit's pictures, awaiting those under way.
 
         None for a picture that the unit has to encode itself: it will not be encoded here.
         """
-        entries = [self._entries.pop(frame.number, None) for frame in frames]
-        return [
-            await asyncio.shield(entry.encoded) if entry and entry.encoded else None
-            for entry in entries
-        ]
+        for frame in frames:
+            self._waiting.pop(frame.number, None)
+        encoded = [self._encoded.pop(frame.number, None) for frame in frames]
+        return [await asyncio.shield(each) if each else None for each in encoded]
 
     def clear(self) -> None:
-        self._entries.clear()
+        self._waiting.clear()
+        self._encoded.clear()
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):
@@ -258,7 +255,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             samples = check_pcm(pcm)
             return [() if each is None else each.detect(samples) for each in detectors]
 
-        barge_ins, segments = await self._threads.detect(detect)
+        barge_ins, segments = await self._threads.run(detect, DETECTION)
         for segment in segments:
             if isinstance(segment, events.Segment):
                 self._in_background(self._transcribe(segment, emit))

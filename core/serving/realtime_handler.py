@@ -41,6 +41,7 @@ from core.serving.openai_clients import ReplyWriter, model_samples
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Lease, Owner
+from core.serving.threads import DETECTION
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.transcription import TranscriptionOptions
@@ -78,11 +79,11 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         if self._detector is None:
             self._detector = WindowDetector(self._runtime.detector)
         detector = self._detector
-        await emit(await self._threads.detect(lambda: detector.detect(effect)))
+        await emit(await self._threads.run(lambda: detector.detect(effect), DETECTION))
 
     async def _transcribe_item(self, effect: effects.Transcribe, emit: Emit) -> None:
         sound = AudioClip.of(effect.pcm, effect.format)
-        samples = await self._threads.detect(lambda: to_pcm(model_samples(sound)))
+        samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), DETECTION)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, options)
         if isinstance(found, OmniError):

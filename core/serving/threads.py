@@ -116,31 +116,13 @@ class SessionThreads:
         self._media = media
         self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
         """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
 
         Raises:
             OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
             WorkCancelledError: it was abandoned.
         """
-        return await self._run(CALLS, work)
-
-    async def detect(self, work: Callable[[], T]) -> T:
-        """Run voice activity detection on a thread; raises as `run`."""
-        return await self._run(DETECTION, work)
-
-    def abandon(self) -> None:
-        """Stop waiting for the call under way, which hangs."""
-        if not self._abandoning.done():
-            self._abandoning.set_result(None)
-
-    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
-        if self._media is None:
-            return read_media(items)
-        return decode_media(self._media, items, self.cancelled.is_set)
-
-    async def _run(self, pool: str, work: Callable[[], T]) -> T:
         if self._abandoning.done():
             raise WorkCancelledError
         job = self._pools.submit(pool, work)
@@ -159,6 +141,17 @@ class SessionThreads:
             if not was_cancelled:
                 return result
         raise asyncio.CancelledError
+
+    def abandon(self) -> None:
+        """Stop waiting for the call under way, which hangs."""
+        if not self._abandoning.done():
+            self._abandoning.set_result(None)
+
+    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
+        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
+        if self._media is None:
+            return read_media(items)
+        return decode_media(self._media, items, self.cancelled.is_set)
 
     async def _wait(self, pool: str, job: Future[T], done: asyncio.Future[T]) -> bool:
         """Wait until a job is done or abandoned; return whether the caller was cancelled."""

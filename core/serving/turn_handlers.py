@@ -19,6 +19,7 @@ from core.serving.detection import TurnDetector
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Conversation, Lease, Owner
+from core.serving.threads import DETECTION
 
 # Defaults of a half-duplex `prepare`. Source: the published example of one.
 VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
@@ -262,9 +263,9 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
             def detect() -> tuple[events.SpeechEvent, ...]:
                 return detector.detect(check_pcm(samples))
 
-            await emit(events.Detected(await self._threads.detect(detect)))
+            await emit(events.Detected(await self._threads.run(detect, DETECTION)))
         else:
-            await self._threads.detect(detector.reset)
+            await self._threads.run(detector.reset, DETECTION)
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
         if self._is_interrupted:

@@ -58,8 +58,6 @@ log = logging.getLogger(__name__)
 
 
 class BackendName(StrEnum):
-    """Backend that serves the conversations."""
-
     REAL = "real"
     FAKE = "fake"
 
@@ -154,7 +152,6 @@ def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
 
 
 def bundled_whisper(settings: Settings) -> Path:
-    """Path of the Whisper model shipped with the checkpoint."""
     embedded, data_dir = settings.model.embedded, settings.service.data_dir
     checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded)
     return Path(checkpoint) / WHISPER_FOLDER

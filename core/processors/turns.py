@@ -186,8 +186,6 @@ def _try_voice(voice: FloatArray) -> Steps[None]:
 
 @dataclass(frozen=True)
 class _Question:
-    """A decoded request."""
-
     messages: list[Message]
     options: PrefillOptions
     settings: GenerationSettings

@@ -83,8 +83,6 @@ SAME_VOICE_TOLERANCE = 1e-3  # ours: voice samples that differ by less are the s
 
 
 class CallingThread:
-    """Runs blocking work on the calling thread."""
-
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 

@@ -59,7 +59,6 @@ class Capacity:
         self._proven_s = -PROOF_S
 
     def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
-        """Add a unit; see `UnitTime`."""
         now_s = self._now_s()
         self._last_s[session_id] = now_s
         active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}

@@ -58,7 +58,6 @@ class Timers:
         self._fired: set[events.TimerName] = set()  # expired, not claimed yet
 
     def start(self, name: events.TimerName, delay_s: float) -> None:
-        """Start a timer, or restart it."""
         self.stop(name)
         loop = asyncio.get_running_loop()
         self._running[name] = loop.call_later(delay_s, self._fire, name)
@@ -183,7 +182,6 @@ class Connection:
         return made
 
     def _start(self, effect: effects.Effect) -> None:
-        """Carry out an effect without waiting."""
         match effect:
             case effects.StartTimer(name, delay_s):
                 self._timers.start(name, delay_s)

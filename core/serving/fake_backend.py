@@ -44,8 +44,6 @@ TONE_S: Final = 1.0  # as long as a duplex unit
 
 
 class FakeTranscriber:
-    """Transcribes speech as its duration."""
-
     kind: ClassVar[TranscriberKind] = "whisper"
 
     async def transcribe(
@@ -62,8 +60,6 @@ class FakeTranscriber:
 
 @dataclass(frozen=True)
 class FakeEncodedPicture:
-    """An encoded picture of one slice."""
-
     TOKENS: ClassVar[int] = 64
 
     max_slices: int
@@ -98,8 +94,6 @@ TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 @dataclass(frozen=True)
 class FakeTimes:
-    """Delays of the fake backend."""
-
     load_ms: float = 0.0
     prefill_ms: float = 2.0  # of a prompt or segment
     unit_ms: float = 20.0  # of a duplex unit
@@ -109,8 +103,6 @@ class FakeTimes:
 
 
 class FakeBackend(Backend):
-    """Conversations without a model."""
-
     context_tokens: ClassVar[int | None] = None
     media: ClassVar[None] = None
     own_transcriber: ClassVar[None] = None
@@ -188,13 +180,10 @@ class FakeView(LinesMode[str]):
         yield StreamingChunk(chunk_index=len(words), is_final=True)
 
     def _digest(self) -> str:
-        """Return a short digest of the whole conversation."""
         return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:DIGEST_CHARS]
 
 
 class FakeStreamingView(FakeView):
-    """Turn-based chat."""
-
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._feed_lines(*map(line_of, request.messages))
 
@@ -206,8 +195,6 @@ class FakeStreamingView(FakeView):
 
 
 class FakeHalfDuplexView(FakeView):
-    """Voice chat by turns."""
-
     _max_words = 0
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:

@@ -381,7 +381,6 @@ def chat_snapshot(request: chat.ChatSocketRequest | chat.ChatRequest) -> Snapsho
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    """Return the text of the first system message."""
     for message in messages:
         if message.role is not Role.SYSTEM:
             continue

@@ -59,7 +59,6 @@ class OpenRecording:
         self._turns = 0
 
     def next_turn(self) -> int:
-        """Return the number of the next turn, from 0."""
         self._turns += 1
         return self._turns - 1
 
@@ -100,7 +99,6 @@ class Recordings:
         on_stopped: OnStopped,
         snapshot: Snapshot,
     ) -> RecorderT:
-        """Begin a recording with a recorder of the given class."""
         loop = asyncio.get_running_loop()
 
         def report(error: RecordingStoppedError) -> None:

@@ -75,8 +75,6 @@ class Progress:
 
 @dataclass
 class _Loaded:
-    """The loaded models."""
-
     backend: Backend
     detector: SileroVad
     transcriber: Transcriber | None = None
@@ -128,7 +126,6 @@ class WorkerRuntime:
 
     @property
     def transcriber(self) -> Transcriber | None:
-        """The transcriber; None without one, or before loading."""
         if self._loaded is None:
             return None
         return self._loaded.backend.own_transcriber or self._loaded.transcriber
@@ -272,7 +269,6 @@ class WorkerRuntime:
         return self._loaded
 
     def _has_memory(self) -> bool:
-        """Whether there is memory for the cache of another session."""
         return self.engine.gauge.value >= FREE_CACHE_MIN
 
     def _load(self) -> None:

@@ -104,11 +104,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         raise InternalError  # only duplex sessions prefetch
 
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
-        """Encode the pictures registered by `expect_prefetch`."""
         raise InternalError
 
     async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
-        """Run voice activity detection on a thread."""
         raise InternalError  # the session has no detector
 
     def interrupt(self) -> None:
@@ -159,7 +157,6 @@ class SessionHandler(ABC, Generic[ViewT]):
         """Carry out one effect; `WorkCancelledError` ends it as `_cancelled` says."""
 
     def _cancelled(self, effect: effects.WorkEffect) -> events.Event | None:
-        """Return the event that ends a cancelled effect."""
         match effect:
             case effects.Prefill():
                 return events.PrefillDone()

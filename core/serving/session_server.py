@@ -57,10 +57,12 @@ END_LIMIT_S: Final = 10.0  # ours: for sessions to end after they were shut down
 
 @dataclass(eq=False)
 class _Live:
-    """A socket that is being served.
+    """A socket or an HTTP request that is being served.
 
     Attributes:
         gone: set when it is no longer served.
+        connection: of a socket, once it is served.
+        chat: answers an HTTP request.
         resumable: lets another socket of its owner continue, if the client requested that.
     """
 
@@ -68,6 +70,7 @@ class _Live:
     owner: Owner
     gone: asyncio.Event
     connection: Connection | None = None
+    chat: ChatHandler | None = None
     resumable: ResumableSocket | None = None
 
 
@@ -89,7 +92,6 @@ class SessionServer:
         self._builder = builder
         self._rules = builder.rules
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
-        self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
@@ -120,8 +122,8 @@ class SessionServer:
         for live in self._live.values():
             if live.connection is not None:
                 live.connection.post(ShuttingDown())
-        for handler in self._chats:
-            handler.cancel()
+            if live.chat is not None:
+                live.chat.cancel()
         await self._wait_until_empty(END_LIMIT_S)
 
     async def close(self) -> None:
@@ -190,15 +192,14 @@ class SessionServer:
         self._check_open()
         self._rules.audio.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
-        handler = ChatHandler(self.runtime, owner)
-        owner.kv_tokens = lambda: handler.kv_tokens
-        leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
-        self._chats.add(handler)
-        try:
-            response = await handler.respond(request)
-        finally:
-            await await_end(asyncio.create_task(_end_chat(leaving, handler)))
-            self._chats.discard(handler)
+        async with self._claimed(SocketKind.CHAT, owner) as live:
+            live.chat = handler = ChatHandler(self.runtime, owner)
+            owner.kv_tokens = lambda: handler.kv_tokens
+            leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
+            try:
+                response = await handler.respond(request)
+            finally:
+                await await_end(asyncio.create_task(_end_chat(leaving, handler)))
         recorded = self._builder.record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
@@ -239,7 +240,7 @@ class SessionServer:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
         notified: set[_Live] = set()
-        while (self._live or self._chats) and loop.time() < deadline_s:
+        while self._live and loop.time() < deadline_s:
             for live in set(self._live.values()) - notified:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
                     live.connection.post(ShuttingDown())
@@ -291,7 +292,6 @@ class SessionServer:
 async def refuse(
     socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
 ) -> None:
-    """Send the error, then close the socket."""
     try:
         await socket.send(write(ErrorMessage.of(error)))
     except SocketClosedError:

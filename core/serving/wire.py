@@ -239,7 +239,6 @@ class Inbox:
         self._left = asyncio.Event()
 
     def __len__(self) -> int:
-        """Number of waiting events."""
         return len(self._entries)
 
     async def read(self, socket: Socket, endpoint: Endpoint) -> None:
@@ -350,7 +349,6 @@ def loop_time_s() -> float:
 
 
 async def end_task(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -28,8 +28,6 @@ UNUSABLE_INPUT = 2  # exit code
 
 
 class Mode(StrEnum):
-    """Mode of the conversation."""
-
     DUPLEX = "duplex"
     HALF_DUPLEX = "half_duplex"
     STREAMING = "streaming"

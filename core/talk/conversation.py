@@ -133,8 +133,6 @@ def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
 
 
 class Timeline:
-    """Places speech on the input's timeline."""
-
     def __init__(self, user: FloatArray) -> None:
         self._user = resample(user, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ)
         self._spoken: list[tuple[int, FloatArray]] = []

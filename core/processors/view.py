@@ -13,21 +13,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from core import errors
 from core.audio import FloatArray
 from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import Task
-from core.errors import (
-    AudioError,
-    BadPayloadError,
-    ContextFullError,
-    GenerationFailedError,
-    ModelError,
-    NotPreparedError,
-    OmniError,
-    OneVoiceError,
-    OutOfOrderError,
-    VoiceCutError,
-)
+from core.errors import OmniError
 from core.media import Media, MediaContent, read_media
 from core.modes import SESSION, Threads
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -46,17 +36,17 @@ from MiniCPMO45.token2wav.voices import VoiceSampleError
 
 # Subclasses come before their bases.
 TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
-    (PromptTooLongError, ContextFullError),
-    (ProcessingError, BadPayloadError),
-    (CacheFullError, ContextFullError),
-    (VoiceSampleError, AudioError),
-    (VoiceTooLongError, AudioError),
-    (MissingVoiceError, GenerationFailedError),
-    (UnitOrderError, OutOfOrderError),
-    (SnapshotError, OutOfOrderError),
-    (CheckpointError, ModelError),
-    (TokenizerError, ModelError),
-    (SpeechTokenizerFileError, ModelError),
+    (PromptTooLongError, errors.ContextFullError),
+    (ProcessingError, errors.BadPayloadError),
+    (CacheFullError, errors.ContextFullError),
+    (VoiceSampleError, errors.AudioError),
+    (VoiceTooLongError, errors.AudioError),
+    (MissingVoiceError, errors.GenerationFailedError),
+    (UnitOrderError, errors.OutOfOrderError),
+    (SnapshotError, errors.OutOfOrderError),
+    (CheckpointError, errors.ModelError),
+    (TokenizerError, errors.ModelError),
+    (SpeechTokenizerFileError, errors.ModelError),
 )
 
 
@@ -132,7 +122,7 @@ class View:
     def session(self) -> Session:
         """The session; raises `NotPreparedError` before there is one."""
         if self._session is None:
-            raise NotPreparedError()
+            raise errors.NotPreparedError()
         return self._session
 
     @property
@@ -185,9 +175,9 @@ class View:
         used_s = model.voice_used_s
         problem: OmniError | None = None
         if model.has_one_voice:
-            problem = OneVoiceError()
+            problem = errors.OneVoiceError()
         elif used_s is not None and longest_s > used_s:
-            problem = VoiceCutError(
+            problem = errors.VoiceCutError(
                 f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
                 f"{used_s:.2f} s."
             )

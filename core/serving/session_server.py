@@ -13,14 +13,8 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket
 
-from core.errors import (
-    NotSupervisedError,
-    NoWorkerError,
-    OmniError,
-    SessionExpiredError,
-    SessionInUseError,
-    ShuttingDownError,
-)
+from core import errors
+from core.errors import OmniError
 from core.logging_setup import log_context
 from core.protocols.events import ClientAway, ShuttingDown, StopRequested
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -111,7 +105,7 @@ class SessionServer:
     def restart(self) -> None:
         """Begin a restart; raises `NotSupervisedError` if nothing would start the worker again."""
         if self.begin_restart is None or not self.runtime.identity.is_supervised:
-            raise NotSupervisedError()
+            raise errors.NotSupervisedError()
         self.begin_restart()
 
     async def drain(self, limit_s: float) -> None:
@@ -220,7 +214,7 @@ class SessionServer:
         """Return whether a session can be resumed over another socket of its client."""
         try:
             self._resumable(session.kind, session.session_id, session.session_secret)
-        except SessionExpiredError:
+        except errors.SessionExpiredError:
             return False
         return True
 
@@ -230,9 +224,9 @@ class SessionServer:
         """Return the session's socket; raises `SessionExpiredError`, also for a wrong secret."""
         live = self._live.get((kind, session_id))
         if live is None or live.resumable is None:
-            raise SessionExpiredError()
+            raise errors.SessionExpiredError()
         if not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
-            raise SessionExpiredError()
+            raise errors.SessionExpiredError()
         return live.resumable
 
     async def _wait_until_empty(self, limit_s: float) -> None:
@@ -252,9 +246,9 @@ class SessionServer:
 
     def _check_open(self) -> None:
         if self.runtime.is_draining:
-            raise ShuttingDownError()
+            raise errors.ShuttingDownError()
         if self.runtime.status in (WorkerStatus.LOADING, WorkerStatus.ERROR):
-            raise NoWorkerError(self.runtime.error or NOT_READY_TEXT)
+            raise errors.NoWorkerError(self.runtime.error or NOT_READY_TEXT)
 
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
@@ -266,7 +260,7 @@ class SessionServer:
                 async with asyncio.timeout_at(deadline_s):
                     await other.gone.wait()
             except TimeoutError:
-                raise SessionInUseError() from None
+                raise errors.SessionInUseError() from None
         live = self._live[key] = _Live(kind, owner, asyncio.Event())
         try:
             yield live

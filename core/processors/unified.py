@@ -100,15 +100,12 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.model_path, self.mode = model_path, ProcessorMode.CHAT
-        options = LoadOptions.for_device(_usable(device))
+        limits = window or WindowSettings()
         options = replace(
-            options,
-            dtype=options.dtype if dtype is None else DTYPES[dtype],
+            _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=override(
-                DuplexSettings(window=window or WindowSettings()), duplex_config
-            ),
+            duplex_defaults=override(DuplexSettings(window=limits), duplex_config),
             show_progress=show_progress,
             slots=slots,
             text_cache=CacheKind(cache),
@@ -188,6 +185,11 @@ def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
         return InlineEngine(run)
     engine.run_pass = run
     return engine
+
+
+def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:
+    usual = LoadOptions.for_device(_usable(device))
+    return usual if dtype is None else replace(usual, dtype=DTYPES[dtype])
 
 
 def _usable(name: str) -> torch.device:

@@ -11,15 +11,8 @@ import pytest
 
 from core.errors import GenerationFailedError, ModelError, OmniError, OneVoiceError, WorkerBusyError
 from core.modes import Threads
+from core.protocols import events
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
-from core.protocols.events import (
-    ChunkReady,
-    EngineWarning,
-    Event,
-    GenerateDone,
-    PrefillDone,
-    TurnFailed,
-)
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
@@ -55,9 +48,9 @@ class Bench:
         self.runtime = runtime
         self.owner = Owner("s", RequestType.STREAMING)
         self.handler = StreamingHandler(runtime, self.owner)
-        self.emitted: list[Event] = []
+        self.emitted: list[events.Event] = []
 
-    async def emit(self, event: Event) -> None:
+    async def emit(self, event: events.Event) -> None:
         self.emitted.append(event)
 
     def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
@@ -70,7 +63,7 @@ class Bench:
         for effect in effects:
             await self.handler.perform(effect, self.emit)
 
-    async def do(self, *effects: WorkEffect) -> Event | None:
+    async def do(self, *effects: WorkEffect) -> events.Event | None:
         """Carry out effects; return the last event."""
         for effect in effects:
             await self.ask(effect)
@@ -99,7 +92,7 @@ def test_an_interruption_before_the_work_begins_cancels_it() -> None:
             made.handler.interrupt()
             await work
             done = made.emitted[-1]
-            assert isinstance(done, GenerateDone) and done.stopped and done.text == ""
+            assert isinstance(done, events.GenerateDone) and done.stopped and done.text == ""
 
     asyncio.run(scenario())
 
@@ -110,7 +103,7 @@ def test_an_interruption_after_the_work_has_ended_has_no_effect() -> None:
             await made.do(FEED)
             made.handler.interrupt()
             done = await made.do(ANSWER)
-            assert isinstance(done, GenerateDone) and not done.stopped and done.text
+            assert isinstance(done, events.GenerateDone) and not done.stopped and done.text
 
     asyncio.run(scenario())
 
@@ -129,7 +122,10 @@ def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
     async def scenario() -> None:
         async with bench(Backend(QUICK)) as made:
             await made.do(FEED)
-            assert [type(event) for event in made.emitted] == [PrefillDone, EngineWarning]
+            assert [type(event) for event in made.emitted] == [
+                events.PrefillDone,
+                events.EngineWarning,
+            ]
 
     asyncio.run(scenario())
 
@@ -144,7 +140,7 @@ def test_an_interruption_applies_to_the_last_requested_work() -> None:
             made.handler.interrupt()
             await work
             assert len(made.runtime.store) == 1, "the turn before is kept"
-            assert made.emitted[-1] == PrefillDone(), "nothing was fed"
+            assert made.emitted[-1] == events.PrefillDone(), "nothing was fed"
 
     asyncio.run(scenario())
 
@@ -154,11 +150,11 @@ def test_an_interrupted_reply_keeps_what_was_said() -> None:
         async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
             await made.do(FEED)
             work = made.ask(ANSWER)
-            await soon(lambda: any(isinstance(event, ChunkReady) for event in made.emitted))
+            await soon(lambda: any(isinstance(event, events.ChunkReady) for event in made.emitted))
             made.handler.interrupt()
             await work
             done = made.emitted[-1]
-            assert isinstance(done, GenerateDone) and done.stopped and done.text
+            assert isinstance(done, events.GenerateDone) and done.stopped and done.text
             await made.do(Retain())
             kept = made.runtime.store.newest
             assert kept and kept.history[-1] == {
@@ -224,7 +220,7 @@ def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> 
         backend.fails_at = place
         async with bench(backend) as made:
             failed = await made.do(*((FEED,) if place == "prefill" else (FEED, ANSWER)))
-            assert isinstance(failed, TurnFailed) and failed.can_rollback
+            assert isinstance(failed, events.TurnFailed) and failed.can_rollback
             assert isinstance(failed.error, GenerationFailedError)
             assert "secret" not in failed.error.message
             await made.do(Rollback(), Retain())
@@ -394,7 +390,9 @@ def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatc
         async with bench(FakeBackend(QUICK)) as made:
             lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)
             failed = await made.do(FEED)
-            assert isinstance(failed, TurnFailed) and isinstance(failed.error, WorkerBusyError)
+            assert isinstance(failed, events.TurnFailed) and isinstance(
+                failed.error, WorkerBusyError
+            )
             assert not failed.can_rollback
             lease.give_back()
 

@@ -7,6 +7,7 @@ It carries out effects and knows no protocol's rules. However a session ends, it
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
@@ -22,7 +23,7 @@ from core.errors import (
     describe_error,
 )
 from core.protocols import effects, events
-from core.schemas.queue import ErrorMessage
+from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
@@ -80,6 +81,57 @@ class Timers:
         self._running.pop(name, None)
         self._fired.add(name)
         self._post(events.TimerFired(name))
+
+
+SESSION_LOG: Final = "session"
+
+
+class LogObserver:
+    """Logs a session's beginning, problems and end."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
+        self._log = log
+        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
+        self._began_s = 0.0
+        self._events = 0
+
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
+        self._events += 1
+        match event:
+            case events.Opened():
+                self._began_s = event.at_s
+                self._log.info("session_opened")
+            case events.Disconnected(reason=reason):
+                self._log.info("client_gone", reason=reason)
+            case events.EngineFailed(error=error):
+                self._log.error("engine_failed", code=error.code, message=error.message)
+            case events.Rejected(error=error):
+                self._log.warning("message_rejected", code=error.code, message=error.message)
+        for effect in made:
+            self._log_effect(event, effect)
+        if self._logs_events:
+            self._log.debug(
+                "event", kind=event.kind, effects=[effects.label(each) for each in made]
+            )
+
+    async def close(self) -> None:
+        self._log.info("session_released", events=self._events)
+
+    def _log_effect(self, event: events.Event, effect: effects.Effect) -> None:
+        match effect:
+            case effects.Send(WarningMessage(code=code, message=text)):
+                self._log.warning("client_warned", code=code.value, message=text)
+            case effects.Send(ErrorMessage(code=code, message=text)):
+                self._log.error("session_failed", code=code.value, message=text)
+            case effects.Close(code=close_code, reason=reason):
+                duration_s = round(event.at_s - self._began_s, 3)
+                self._log.info(
+                    "session_closed",
+                    close_code=int(close_code),
+                    reason=reason,
+                    cause=event.kind,
+                    duration_s=duration_s,
+                )
 
 
 @dataclass

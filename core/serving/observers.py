@@ -1,4 +1,4 @@
-"""Observers of a session: its log, metrics, unit times and trace spans.
+"""Observers of a session: their interface, and its trace spans.
 
 An observer is given each event with its effects before these are carried out. `observe` must not
 block; an observer that raises is removed, and the session continues.
@@ -6,24 +6,18 @@ block; an observer that raises is removed, and the session continues.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
-from core.metrics import WorkerMetrics
 from core.protocols import effects, events
 from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.realtime import RealtimeMachine
-from core.schemas.duplex import Prepare, Result, ResultPart
+from core.schemas.duplex import Result
 from core.schemas.half_duplex import TurnDone
-from core.schemas.limits import UNIT_MS
-from core.schemas.queue import ErrorMessage, WarningMessage
-from core.schemas.streaming import Chunk, Done
-from core.serving.capacity import Capacity
+from core.schemas.queue import ErrorMessage
+from core.schemas.streaming import Done
 from core.telemetry import CallTrace
 
 if TYPE_CHECKING:
@@ -38,57 +32,6 @@ class Observer(Protocol):
 
     async def close(self) -> None:
         """Finish; called once, after the session is released."""
-
-
-SESSION_LOG: Final = "session"
-
-
-class LogObserver:
-    """Logs a session's beginning, problems and end."""
-
-    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
-        self._log = log
-        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
-        self._began_s = 0.0
-        self._events = 0
-
-    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
-        self._events += 1
-        match event:
-            case events.Opened():
-                self._began_s = event.at_s
-                self._log.info("session_opened")
-            case events.Disconnected(reason=reason):
-                self._log.info("client_gone", reason=reason)
-            case events.EngineFailed(error=error):
-                self._log.error("engine_failed", code=error.code, message=error.message)
-            case events.Rejected(error=error):
-                self._log.warning("message_rejected", code=error.code, message=error.message)
-        for effect in made:
-            self._log_effect(event, effect)
-        if self._logs_events:
-            self._log.debug(
-                "event", kind=event.kind, effects=[effects.label(each) for each in made]
-            )
-
-    async def close(self) -> None:
-        self._log.info("session_released", events=self._events)
-
-    def _log_effect(self, event: events.Event, effect: effects.Effect) -> None:
-        match effect:
-            case effects.Send(WarningMessage(code=code, message=text)):
-                self._log.warning("client_warned", code=code.value, message=text)
-            case effects.Send(ErrorMessage(code=code, message=text)):
-                self._log.error("session_failed", code=code.value, message=text)
-            case effects.Close(code=close_code, reason=reason):
-                duration_s = round(event.at_s - self._began_s, 3)
-                self._log.info(
-                    "session_closed",
-                    close_code=int(close_code),
-                    reason=reason,
-                    cause=event.kind,
-                    duration_s=duration_s,
-                )
 
 
 @dataclass
@@ -114,85 +57,6 @@ class InnerObserver:
 
     async def close(self) -> None:
         await self.observer.close()
-
-
-class MetricsObserver:
-    """Counts the events of one session in the worker's metrics, and reports its unit times."""
-
-    def __init__(
-        self, metrics: WorkerMetrics, capacity: Capacity, mode: str, session_id: str
-    ) -> None:
-        self._metrics = metrics
-        self._capacity = capacity
-        self._mode = mode
-        self._session_id = session_id
-        self._unit_ms = 0  # length of a duplex unit
-        self._began_s: float | None = None
-        self._now_s = 0.0
-        self._requested_s: float | None = None  # when the reply was requested; None once it began
-
-    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
-        self._now_s = event.at_s
-        metrics, mode = self._metrics, self._mode
-        match event:
-            case events.Opened():
-                self._began_s = event.at_s
-                metrics.sessions.labels(mode).inc()
-            case events.Received(message=message, size_bytes=size_bytes):
-                metrics.received.labels(mode).inc(size_bytes)
-                if isinstance(message, Prepare):
-                    self._unit_ms = message.config.chunk_ms
-            case events.FinalizeDone(finalize_ms=finalize_ms):
-                metrics.stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
-        for effect in made:
-            if isinstance(effect, effects.Generate):
-                self._requested_s = event.at_s
-            elif isinstance(effect, effects.Send):
-                self._count_message(effect)
-
-    async def close(self) -> None:
-        self._capacity.end(self._session_id)
-        if self._began_s is not None:
-            self._metrics.sessions.labels(self._mode).dec()
-            self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
-
-    def _count_message(self, effect: effects.Send) -> None:
-        metrics, mode = self._metrics, self._mode
-        match effect.message:
-            case WarningMessage(code=code):
-                metrics.problems.labels(mode, code.value, "false").inc()
-            case ErrorMessage(code=code):
-                metrics.problems.labels(mode, code.value, "true").inc()
-            case ResultPart(elapsed_ms=elapsed_ms):
-                metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
-            case Result() as result:
-                self._count_unit(result)
-            case Chunk() if self._requested_s is not None:
-                metrics.first_s.labels(mode).observe(self._now_s - self._requested_s)
-                self._requested_s = None
-            case Done() | TurnDone() as done:
-                metrics.turn_s.labels(mode).observe(done.elapsed_ms / MS_PER_S)
-                metrics.tokens.labels(mode).inc(done.token_stats.generated_tokens)
-
-    def _count_unit(self, result: Result) -> None:
-        metrics, mode = self._metrics, self._mode
-        stages_ms = {
-            "prefill": result.prefill_ms,
-            "llm": result.cost_llm_ms,
-            "tts_prep": result.cost_tts_prep_ms,
-            "tts": result.cost_tts_ms,
-            "token2wav": result.cost_token2wav_ms,
-            "all": result.cost_all_ms,
-            "wall": result.wall_clock_ms,
-        }
-        for stage, cost_ms in stages_ms.items():
-            if cost_ms is not None:
-                metrics.stage_s.labels(mode, stage).observe(cost_ms / MS_PER_S)
-        metrics.late.labels(mode).inc(result.wall_clock_ms > self._unit_ms)
-        metrics.tokens.labels(mode).inc(result.n_tokens)
-        metrics.kv.labels(mode).set(result.kv_cache_length)
-        share, has_picture = result.cost_all_ms / UNIT_MS, result.vision_slices > 0
-        self._capacity.note(self._session_id, share, has_picture=has_picture)
 
 
 class TraceObserver:

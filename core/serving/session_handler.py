@@ -8,14 +8,19 @@ it, begun or not.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
+from core.media import Media, MediaContent, read_media
+from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
 from core.protocols import effects, events
 from core.schemas.common import TokenStats
@@ -23,7 +28,7 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Lease, Owner
-from core.serving.threads import SessionThreads
+from core.serving.threads import CALLS, ThreadPools, decode_media
 from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
@@ -44,6 +49,77 @@ class _Work:
     requested: int = 0
     ended: int = 0
     interrupted: int = 0
+
+
+class SessionThreads:
+    """The `Threads` of one session's view.
+
+    An unexpected failure becomes a project error. A call that hangs is abandoned when its session
+    has ended: it keeps its thread and nothing else.
+
+    Attributes:
+        cancelled: set to cancel the work under way, which polls it.
+    """
+
+    def __init__(self, pools: ThreadPools, media: MediaProcesses | None) -> None:
+        """Without `media`, pictures are decoded on the calling thread."""
+        self.cancelled = threading.Event()
+        self._pools = pools
+        self._media = media
+        self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
+        """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
+
+        Raises:
+            OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
+            WorkCancelledError: it was abandoned.
+        """
+        if self._abandoning.done():
+            raise WorkCancelledError
+        job = self._pools.pools[pool].submit(contextvars.copy_context().run, work)
+        done = asyncio.wrap_future(job)
+        was_cancelled = await self._wait(pool, job, done)
+        try:
+            result = done.result()
+        except (OmniError, WorkCancelledError):
+            if not was_cancelled:
+                raise
+        except Exception as error:
+            self._pools.failed()
+            if not was_cancelled:
+                raise GenerationFailedError() from error
+        else:
+            if not was_cancelled:
+                return result
+        raise asyncio.CancelledError
+
+    def abandon(self) -> None:
+        """Stop waiting for the call under way, which hangs."""
+        if not self._abandoning.done():
+            self._abandoning.set_result(None)
+
+    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
+        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
+        if self._media is None:
+            return read_media(items)
+        return decode_media(self._media, items, self.cancelled.is_set)
+
+    async def _wait(self, pool: str, job: Future[T], done: asyncio.Future[T]) -> bool:
+        """Wait until a job is done or abandoned; return whether the caller was cancelled."""
+        was_cancelled = False
+        waiting: set[asyncio.Future[Any]] = {done, self._abandoning}
+        while not done.done():
+            if self._abandoning.done() and self._abandoning in waiting:
+                if self._pools.abandon(pool, job):
+                    done.cancel()
+                    raise asyncio.CancelledError if was_cancelled else WorkCancelledError
+                waiting = {done}  # too many calls were abandoned
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                was_cancelled = True
+        return was_cancelled
 
 
 class SessionHandler(ABC, Generic[ViewT]):

@@ -29,13 +29,11 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
-from core.serving.connection import Connection, Machine
+from core.serving.capacity import MetricsObserver
+from core.serving.connection import SESSION_LOG, Connection, LogObserver, Machine
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.observers import (
-    SESSION_LOG,
     InnerObserver,
-    LogObserver,
-    MetricsObserver,
     Observer,
     TraceObserver,
 )

@@ -17,9 +17,8 @@ from core.protocols.events import Opened
 from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
 from core.serving import capacity, slots
-from core.serving.capacity import Capacity, UnitCosts
+from core.serving.capacity import Capacity, MetricsObserver, UnitCosts
 from core.serving.fake_backend import FakeBackend
-from core.serving.observers import MetricsObserver
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner, Slots
 

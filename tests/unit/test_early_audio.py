@@ -15,10 +15,9 @@ from core.protocols.events import AudioReady, Event, Received, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from core.serving.capacity import Capacity
+from core.serving.capacity import Capacity, MetricsObserver
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone
-from core.serving.observers import MetricsObserver
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner

@@ -22,8 +22,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex import Prepare, Result
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
-from core.serving.capacity import Capacity
-from core.serving.observers import MetricsObserver
+from core.serving.capacity import Capacity, MetricsObserver
 
 MODE = {"mode": "omni_duplex"}
 

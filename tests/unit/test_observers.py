@@ -31,8 +31,9 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from core.serving.capacity import Capacity
-from core.serving.observers import LogObserver, MetricsObserver, Observer
+from core.serving.capacity import Capacity, MetricsObserver
+from core.serving.connection import LogObserver
+from core.serving.observers import Observer
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 
 NAMES = SessionIds("id_1")

@@ -20,8 +20,8 @@ from core.schemas.streaming import StreamingChunk, StreamingRequest
 from core.serving import runtime, session_handler, slots, threads
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.runtime import WorkerRuntime
+from core.serving.session_handler import SessionThreads
 from core.serving.slots import Owner
-from core.serving.threads import SessionThreads
 from core.serving.turn_handlers import StreamingHandler
 
 LOOKS, LOOK_S = 2_000, 0.002

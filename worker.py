@@ -30,7 +30,7 @@ from core.serving import routes
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
 from core.serving.recordings import Recordings
-from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
+from core.serving.runtime import Identity, WorkerRuntime
 from core.serving.server import SecretGate, check_exposure, make_server
 from core.serving.session_kinds import SessionBuilder, SessionRules
 from core.serving.session_server import SessionServer
@@ -58,8 +58,6 @@ log = logging.getLogger(__name__)
 
 
 class BackendName(StrEnum):
-    """Backend that serves the conversations."""
-
     REAL = "real"
     FAKE = "fake"
 
@@ -68,7 +66,6 @@ def create_app(
     settings: Settings,
     make_backend: MakeBackend,
     identity: Identity | None = None,
-    limits: WorkLimits | None = None,
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -90,7 +87,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         slots = settings.service.worker_slots or 1
-        runtime = WorkerRuntime(make_backend, slots, limits, identity, make_transcriber)
+        runtime = WorkerRuntime(make_backend, slots, identity, make_transcriber)
         rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
         recordings = make_recordings(settings, identity.worker_id, metrics)
         sessions = SessionServer(SessionBuilder(runtime, rules, metrics, recordings, tracing))
@@ -155,7 +152,6 @@ def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
 
 
 def bundled_whisper(settings: Settings) -> Path:
-    """Path of the Whisper model shipped with the checkpoint."""
     embedded, data_dir = settings.model.embedded, settings.service.data_dir
     checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded)
     return Path(checkpoint) / WHISPER_FOLDER

@@ -16,14 +16,12 @@ class CascadeChatView(CascadeView):
 
     _request: ChatRequest
 
-    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+    async def feed_request(self, request: ChatRequest) -> str:
         self._lines, self._request = [], request
         await self._check_voice_sent(request.tts.ref_audio_data)
         return await self._feed(*[await self._line(message) for message in request.messages])
 
-    async def reply(
-        self, session_id: str, *, in_pieces: bool
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    async def reply(self, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
         """Answer the request that was fed, in pieces or in one chunk."""
         request = self._request
         speaks = request.tts.enabled

@@ -233,9 +233,7 @@ class CascadeStreamingView(CascadeView):
         await self._check_voice_sent(request.streaming.ref_audio_data)
         return await self._feed(*[await self._line(message) for message in request.messages])
 
-    def reply(
-        self, session_id: str, wanted: streaming.Generate
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
         start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
         speaks = wanted.generate_audio
         return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
@@ -257,7 +255,6 @@ class CascadeHalfDuplexView(CascadeView):
         *,
         voice: FloatArray | None,
         config: half_duplex.HalfDuplexConfig,
-        session_id: str,
     ) -> str:
         self._check_voice(voice)
         self._config = config

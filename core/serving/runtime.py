@@ -24,7 +24,6 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.capacity import Capacity
 from core.serving.slots import Conversation, Lease, SessionStore, Slots
 from core.serving.threads import ThreadPools
 from core.transcription import Transcriber
@@ -39,24 +38,10 @@ CAPABILITIES: Final = (
     RequestType.OMNI_DUPLEX,
 )
 CLOSE_TRIES: Final = 2
+# Ours: for one call or pass of the engine; then the worker counts as broken.
+ENGINE_LIMIT_S: Final = 120.0
 BOOT_ID_BYTES: Final = 8
 FREE_CACHE_MIN: Final = 0.15  # ours: share of the cache memory reserved for running sessions
-
-
-@dataclass(frozen=True)
-class WorkLimits:
-    """Time limits of a worker's work. Ours, except `busy_wait_s`.
-
-    Attributes:
-        busy_wait_s: wait for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
-        hang_limit_s: for a session's blocking call to end after `cancel`; then the session
-            ends without it.
-        engine_limit_s: for one call or pass of the engine; then the worker counts as broken.
-    """
-
-    busy_wait_s: float = 5.0
-    hang_limit_s: float = 60.0
-    engine_limit_s: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -90,8 +75,6 @@ class Progress:
 
 @dataclass
 class _Loaded:
-    """The loaded models."""
-
     backend: Backend
     detector: SileroVad
     transcriber: Transcriber | None = None
@@ -111,7 +94,6 @@ class WorkerRuntime:
         self,
         make_backend: Callable[[], Backend],
         slots: int,
-        limits: WorkLimits | None = None,
         identity: Identity | None = None,
         make_transcriber: Callable[[Backend], Transcriber | None] = lambda backend: None,
     ) -> None:
@@ -122,10 +104,8 @@ class WorkerRuntime:
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
-        now_s = time.monotonic
-        self.slots = Slots(slots, now_s, Capacity(now_s, self._has_memory))
+        self.slots = Slots(slots, time.monotonic, self._has_memory)
         self.store = SessionStore(slots)
-        self.limits = limits or WorkLimits()
         self.identity = identity or Identity()
         self.progress = Progress()
         self.is_draining = False
@@ -146,7 +126,6 @@ class WorkerRuntime:
 
     @property
     def transcriber(self) -> Transcriber | None:
-        """The transcriber; None without one, or before loading."""
         if self._loaded is None:
             return None
         return self._loaded.backend.own_transcriber or self._loaded.transcriber
@@ -158,7 +137,7 @@ class WorkerRuntime:
             return self.progress.error
         if self.slots.lost >= self.slots.count:
             return "The memory of ended sessions could not be freed."
-        return self.engine.problem(self.limits.engine_limit_s)
+        return self.engine.problem(ENGINE_LIMIT_S)
 
     async def load(self) -> None:
         """Load all models; a failure is reported by the worker's health, and it keeps running."""
@@ -170,8 +149,7 @@ class WorkerRuntime:
             is_known = isinstance(error, OmniError)
             self.progress.error = str(error) if is_known else f"{type(error).__name__}: {error}"
         else:
-            if self.slots.measured is not None:
-                self.slots.measured.expect(self.backend.unit_s_by_sessions)
+            self.slots.measured.expect(self.backend.unit_s_by_sessions)
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 
@@ -291,7 +269,6 @@ class WorkerRuntime:
         return self._loaded
 
     def _has_memory(self) -> bool:
-        """Whether there is memory for the cache of another session."""
         return self.engine.gauge.value >= FREE_CACHE_MIN
 
     def _load(self) -> None:

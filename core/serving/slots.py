@@ -20,6 +20,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from core.serving.capacity import SETTLE_S, Capacity
 
+BUSY_WAIT_S: Final = 5.0  # source: docs/specification/service.md#2.3.4 and #2.5.6
 WAITING_MAX: Final = 64  # ours: sessions waiting for a slot; one more is refused at once
 POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
 START_SPACING_S: Final = 0.1  # ours: between two starts, which cost 20 ms each, under load
@@ -86,7 +87,7 @@ class Slots:
 
     Attributes:
         count: number of slots.
-        measured: limits the sessions to what is served in time; None for all slots.
+        measured: limits the sessions to what is served in time.
         total_leases: leases since the start.
         total_ms: total duration of the released leases.
         lost: slots whose memory could not be freed and which are not used any more.
@@ -96,10 +97,10 @@ class Slots:
         self,
         count: int,
         now_s: Callable[[], float],
-        measured: Capacity | None = None,
+        has_memory: Callable[[], bool] = lambda: True,
     ) -> None:
         self.count = count
-        self.measured = measured
+        self.measured = Capacity(now_s, has_memory)
         self.total_leases = 0
         self.total_ms = 0.0
         self.lost = 0
@@ -114,19 +115,15 @@ class Slots:
     @property
     def capacity(self) -> int:
         """Sessions that may run now: at least one, at most the usable slots."""
-        usable = self.count - self.lost
-        if self.measured is None:
-            return usable
         now_s = self._now_s()
         ages_s = [now_s - lease.since_s for lease in self._leases]
-        return min(usable, self.measured.sessions(ages_s))
+        return min(self.count - self.lost, self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
         """Whether a session may start now; starts of live ones beside running ones are spaced."""
         if len(self._leases) >= self.capacity:
             return False
-        is_spaced = self.measured is not None and self.measured.is_calibrated
-        if not is_spaced or not self._leases or owner.kind in BUSY_STATUS:
+        if not (self.measured.is_calibrated and self._leases) or owner.kind in BUSY_STATUS:
             return True
         now_s = self._now_s()
         is_settled = now_s - self._leases[0].since_s >= SETTLE_S
@@ -141,11 +138,12 @@ class Slots:
         ended = self.total_leases - len(self._leases)
         return self.total_ms / ended if ended else 0.0
 
-    async def take(self, owner: Owner, wait_s: float) -> Lease:
+    async def take(self, owner: Owner, wait_s: float | None = None) -> Lease:
         """Take a slot, in order of arrival.
 
         Raises:
-            WorkerBusyError: None became free within `wait_s`, or too many are waiting.
+            WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
+                are waiting.
         """
         if not self._queue and self._may_start(owner):
             return self._lease_to(owner)
@@ -154,7 +152,7 @@ class Slots:
         waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
                 while not waiting.lease.done():
                     await asyncio.wait([waiting.lease], timeout=POLL_S)
                     self._serve_queue()

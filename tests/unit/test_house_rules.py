@@ -45,7 +45,6 @@ CATCH_ALL: dict[str, str] = {
     "webrtc/calls.py": "one call's failure is logged and ends that call, not others",
     "core/engine/passes.py": "becomes one conversation's outcome, or is raised inside its steps",
     "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",
-    "core/serving/threads.py": "a thread's edge: logged, and becomes the project's error",
     "core/serving/runtime.py": "loading may fail in any way: logged, and told by /health",
     "benchmarks/launched.py": "kills what it has started, and raises again",
     "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",

@@ -6,7 +6,6 @@ A field is null only where all clients accept it; some validators accept only an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 from pybase64 import b64encode_as_string
@@ -16,19 +15,17 @@ from core.schemas.common import json_text
 # Any: JSON.
 Json = dict[str, Any]
 
-BETA_TYPES: Final = MappingProxyType(
-    {
-        "response.output_text.delta": "response.text.delta",
-        "response.output_text.done": "response.text.done",
-        "response.output_audio.delta": "response.audio.delta",
-        "response.output_audio.done": "response.audio.done",
-        "response.output_audio_transcript.delta": "response.audio_transcript.delta",
-        "response.output_audio_transcript.done": "response.audio_transcript.done",
-        "conversation.item.added": "conversation.item.created",
-    }
-)
+BETA_TYPES: Final = {
+    "response.output_text.delta": "response.text.delta",
+    "response.output_text.done": "response.text.done",
+    "response.output_audio.delta": "response.audio.delta",
+    "response.output_audio.done": "response.audio.done",
+    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
+    "response.output_audio_transcript.done": "response.audio_transcript.done",
+    "conversation.item.added": "conversation.item.created",
+}
 UNKNOWN_TO_BETA: Final = frozenset({"conversation.item.done"})
-BETA_PARTS: Final = MappingProxyType({"output_text": "text", "output_audio": "audio"})
+BETA_PARTS: Final = {"output_text": "text", "output_audio": "audio"}
 
 
 @dataclass(frozen=True)

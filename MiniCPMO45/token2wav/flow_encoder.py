@@ -323,11 +323,11 @@ class FlowEncoder(nn.Module):
         """
         given = torch.arange(x.shape[1], device=x.device) < batch.table["n_given"]
         x = self.embed(x) * given[:, :, None]
-        x, tail = self.pre_lookahead_layer(x, tails["lookahead"], batch.n_codes)
+        x, tail = self.pre_lookahead_layer(x, tails["lookahead"], batch.table["n_codes"])
         new_tails["lookahead"][:] = tail
         history = batch.shape.history
         x = self._run(self.encoders, x, batch.token_rate, history // UPSAMPLING)
-        x, tail = self.up_layer(x, tails["upsample"], batch.n_frames)
+        x, tail = self.up_layer(x, tails["upsample"], batch.table["n_frames"])
         new_tails["upsample"][:] = tail
         x = self._run(self.up_encoders, self.up_embed(x), batch.mel_rate, history)
         return cast(Tensor, self.after_norm(x))

@@ -387,14 +387,16 @@ class ChunkShape:
     """Size of a batch.
 
     Attributes:
+        rows: most streams; missing rows are padded.
+        codes: most codes of a chunk, without look-ahead; smaller chunks are padded.
         history: most mel frames in a stream's caches.
-        is_exact: every row has exactly these codes; else smaller chunks and missing rows are
-            padded.
+        has_overlap: whether streams may have started.
     """
 
+    rows: int
     codes: int
     history: int
-    is_exact: bool
+    has_overlap: bool = True
 
     @property
     def frames(self) -> int:
@@ -412,7 +414,6 @@ class ChunkBatch:
         self,
         config: Token2WavConfig,
         shape: ChunkShape,
-        n_rows: int,
         schedule: FlowSchedule,
         dtype: torch.dtype,
     ) -> None:
@@ -425,28 +426,18 @@ class ChunkBatch:
         sizes |= StreamCache.sizes("estimator", shape.frames)
         sizes |= StreamCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
         sizes |= StreamCache.sizes("mel rate", shape.frames, shape.history)
-        self.table = table = StreamTable(n_rows, sizes, device)
+        self.table = table = StreamTable(shape.rows, sizes, device)
         heads = encoder.attention_heads
         n_heads = config.flow.estimator.num_heads
         self.estimator = StreamCache(table, "estimator", "n_frames", n_heads)
         self.token_rate = StreamCache(table, "token rate", "n_codes", heads)
         self.mel_rate = StreamCache(table, "mel rate", "n_frames", heads)
         bins, n_steps = config.flow.output_size, len(schedule.deltas)
-        self.start = torch.zeros(n_rows, shape.frames, bins, device=device)
-        self.speaker = torch.zeros(n_rows, bins, device=device)
+        self.start = torch.zeros(shape.rows, shape.frames, bins, device=device)
+        self.speaker = torch.zeros(shape.rows, bins, device=device)
         self.prompt: Tensor | None = None
         self.layout = TailLayout.of(config, n_steps)
         self._unused = StreamMemory.allocate(config, n_steps, 0, device=device, dtype=dtype)
-
-    @property
-    def n_codes(self) -> Tensor | None:
-        """Valid codes of each stream, int64 [S, 1]; None if all are."""
-        return None if self.shape.is_exact else self.table["n_codes"]
-
-    @property
-    def n_frames(self) -> Tensor | None:
-        """Valid mel frames of each stream, int64 [S, 1]; None if all are."""
-        return None if self.shape.is_exact else self.table["n_frames"]
 
     def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
         """Write the inputs of at most one call per row.
@@ -472,7 +463,7 @@ class ChunkBatch:
             host["codes"][row, : len(each.codes)] = each.codes
         caches = (self.estimator, self.token_rate, self.mel_rate)
         after = [self._place(host, index, cache, calls) for index, cache in enumerate(caches)]
-        unused = [self._unused] * (len(self.table.rows) - n)
+        unused = [self._unused] * (self.shape.rows - n)
         memories = [each.state.memory for each in calls] + unused
         addresses = {"tails": [memory.tails for memory in memories]}
         for index, cache in enumerate(caches):

@@ -218,7 +218,7 @@ def write_assets(folder: Path, seed: int, *, has_published_size: bool = False) -
 
 def write_vocoder(folder: Path, seed: int) -> None:
     sizes = vocoder_config()
-    write_vocoder_weights(folder, seed, Token2WavConfig.from_dict(sizes))
+    write_vocoder_weights(folder, seed, Token2WavConfig.model_validate(sizes))
     write_json(folder / "config.json", sizes)
 
 

@@ -95,18 +95,9 @@ def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
 
     They are windows of 28 codes, 25 apart, and the remainder; the last one ends the reply.
     """
-    pieces = []
-    start = 0
-    while len(codes) - start >= WINDOW_CODES:
-        window = tuple(codes[start : start + WINDOW_CODES])
-        is_final = start + WINDOW_CODES == len(codes)
-        pieces.append(CodeChunk(window, is_last=is_final))
-        start += HOP_CODES
-        if is_final:
-            return pieces
-    if start < len(codes):
-        pieces.append(CodeChunk(tuple(codes[start:]), is_last=True))
-    return pieces
+    starts = range(0, max(len(codes) - TIMING.lookahead_codes, 1), HOP_CODES) if codes else ()
+    windows = [(tuple(codes[start : start + WINDOW_CODES]), start) for start in starts]
+    return [CodeChunk(each, start + WINDOW_CODES >= len(codes)) for each, start in windows]
 
 
 def finish_unit(
@@ -209,7 +200,7 @@ class Token2Wav:
     def __init__(self, flow: Flow, hift: HiFT, options: LoadOptions | None = None) -> None:
         """Pack the weights, float32; HiFT's weight norms must be folded."""
         self.flow, self.hift, self.options = flow, hift, options or LoadOptions()
-        self.config = Token2WavConfig(flow.config, hift.config)
+        self.config = Token2WavConfig(flow=flow.config, hift=hift.config)
         is_on_card = flow.device.type == "cuda"
         dtype = self.options.flow_dtype or (torch.float16 if is_on_card else torch.float32)
         flow.pack(HISTORY + UPSAMPLING * LARGEST_CALL_CODES, dtype)

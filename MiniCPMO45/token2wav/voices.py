@@ -60,7 +60,7 @@ class VoiceEncoder:
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            SpeechTokenizerFileError: the tokenizer's file is of another form.
+            CheckpointError: the tokenizer's file is of another form.
         """
         speaker = SpeakerEncoder(folder / SPEAKER_FILE)
         return cls(load_speech_tokenizer(folder / TOKENIZER_FILE, device), speaker)

@@ -40,7 +40,6 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.duplex import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
-from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
 from MiniCPMO45.token2wav.voices import VoiceSampleError
 
@@ -56,7 +55,6 @@ TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
     (SnapshotError, OutOfOrderError),
     (CheckpointError, ModelError),
     (TokenizerError, ModelError),
-    (SpeechTokenizerFileError, ModelError),
 )
 
 

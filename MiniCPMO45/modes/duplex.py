@@ -166,7 +166,6 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
-        self._speech_eos = config.tts_config.speech_eos_id
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -407,9 +406,7 @@ class DuplexCapability:
             is_greedy=settings.decode_mode == GREEDY,
         )
         config = self.config.tts_config
-        return (
-            yield from speak_unit(session, draft, text, config, rule, watch, eos=self._speech_eos)
-        )
+        return (yield from speak_unit(session, draft, text, config, rule, watch))
 
     def _result(
         self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any

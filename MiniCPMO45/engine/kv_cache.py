@@ -478,10 +478,14 @@ class PackedRows:
         vector_of_row: int32 [rows] index of a row's vector; NO_VECTOR for none.
         last_rows: int32 [sequences] last row of each conversation, 0 for padding.
         map: positions and pages of rows, as attention reads them.
+        vectors: [rows, width] vectors of the pass, concatenated; None if it takes none.
     """
 
-    def __init__(self, store: KvStore, rows: int, *, rows_per_tile: int) -> None:
+    def __init__(
+        self, store: KvStore, rows: int, *, rows_per_tile: int, vectors: Tensor | None = None
+    ) -> None:
         """Allocate; `rows_per_tile` is 1 if every conversation has exactly one row."""
+        self.store, self.vectors = store, vectors
         self.n_rows = rows
         self.n_sequences = min(rows, MOST_SEQUENCES)
         self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
@@ -496,7 +500,7 @@ class PackedRows:
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:
-        """Describe a pass with one upload, in the order of the current stream.
+        """Describe a pass with one upload, in the order of the current stream; copy its vectors.
 
         `parts` are of different conversations; without any, all rows are padding.
         """
@@ -532,13 +536,15 @@ class PackedRows:
             ],
             self._words,
         )
+        vectors = [rows for part in parts for _, rows in part.vectors]
+        if vectors:
+            assert self.vectors is not None, "the pass takes vectors"
+            given = [rows.to(self.vectors.dtype) for rows in vectors]
+            torch.cat(given, out=self.vectors[:n_vectors])
 
-
-def gather_vectors(parts: Sequence[FedRows], into: Tensor) -> None:
-    """Concatenate the vectors of a pass at the front of `into` [rows, width]."""
-    vectors = [rows.to(into.dtype) for part in parts for _, rows in part.vectors]
-    if vectors:
-        torch.cat(vectors, out=into[: sum(len(rows) for rows in vectors)])
+    def batch(self) -> PagedBatch:
+        """Return the rows as input of a decoder; part of the captured work."""
+        return PagedBatch(self.store, self.map.fresh())
 
 
 def _padded(values: list[int], size: int, padding: int) -> list[int]:

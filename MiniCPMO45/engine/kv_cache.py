@@ -102,7 +102,7 @@ class KvStore:
         cos, sin = rope.tables(everywhere, dtype)
         self.tables = cos.float(), sin.float()
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
-        self._free_slots = list(reversed(range(slots)))
+        self.free_slots = list(reversed(range(slots)))
 
     @property
     def bytes_per_token(self) -> int:
@@ -138,15 +138,9 @@ class KvStore:
             )
         return [heapq.heappop(self._free_pages) for _ in range(count)]
 
-    def take_slot(self) -> int:
-        """Take a row of the page table; raises `CacheFullError` if all are taken."""
-        if not self._free_slots:
-            raise CacheFullError(f"all {self.page_table.shape[0]} caches are in use")
-        return self._free_slots.pop()
-
     def release(self, slots: list[int], pages: list[int]) -> None:
         """Return rows of the page table and pages; empties both lists."""
-        self._free_slots += slots
+        self.free_slots += slots
         for page in pages:
             heapq.heappush(self._free_pages, page)
         slots.clear()
@@ -232,7 +226,9 @@ class KvHandle:
         if missing <= 0:
             return
         if not self._slots:
-            self._slots.append(store.take_slot())
+            if not store.free_slots:
+                raise CacheFullError(f"all {store.page_table.shape[0]} caches are in use")
+            self._slots.append(store.free_slots.pop())
         taken = store.take_pages(missing)
         self._pages += taken
         upload(taken, store.page_table[self.slot, held : held + missing])
@@ -422,22 +418,20 @@ P = TypeVar("P")
 
 
 class PassSizes(Generic[P]):
-    """Passes by size: in buckets if graphs are captured, else created on demand."""
+    """Passes by size: in buckets if graphs are captured, else created on demand.
+
+    Attributes:
+        captured: all passes to capture, largest first; none if sizes are exact.
+    """
 
     def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
         self.most = buckets[-1]
-        self._kept = lru_cache(maxsize=EXACT_PASSES_KEPT)(make)
-        self._passes = {} if is_exact else {size: make(size) for size in buckets}
+        self._buckets = [] if is_exact else buckets
+        self._pass = lru_cache(maxsize=EXACT_PASSES_KEPT if is_exact else None)(make)
+        self.captured = [self._pass(size) for size in self._buckets][::-1]
 
     def of(self, count: int) -> P:
-        if not self._passes:
-            return self._kept(count)
-        return self._passes[bucket_of(count, list(self._passes))]
-
-    @property
-    def captured(self) -> list[P]:
-        """All passes to capture, largest first; none if sizes are exact."""
-        return list(reversed(self._passes.values()))
+        return self._pass(bucket_of(count, self._buckets) if self._buckets else count)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming, TTSConfig
+from MiniCPMO45.configuration_minicpmo import TIMING, TTSConfig
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session, UnitDraft
@@ -40,7 +40,6 @@ from MiniCPMO45.token2wav.vocoder import (
     finish_unit,
 )
 
-TIMING = SpeechTiming()
 EARLY_CODES = FEWEST_CODES - TIMING.lookahead_codes  # consumed by the vocoder's smallest call
 
 

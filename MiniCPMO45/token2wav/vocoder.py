@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.kernels.device import Capturable
 from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
 from MiniCPMO45.settings import LoadOptions
@@ -37,7 +37,6 @@ from MiniCPMO45.token2wav.vocoder_state import (
     rings_for,
 )
 
-TIMING = SpeechTiming()
 HOP_CODES = 25  # consumed by a full call: one second
 WINDOW_CODES = HOP_CODES + TIMING.lookahead_codes
 FEWEST_CODES = 8  # fewest of a call that is not the last; they fill the overlap

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
@@ -337,7 +337,7 @@ class Vocode:
 
     @property
     def n_codes(self) -> int:
-        return len(self.codes) - (0 if self.is_last else SpeechTiming.lookahead_codes)
+        return len(self.codes) - (0 if self.is_last else TIMING.lookahead_codes)
 
 
 MAX_FRAMES = 1000  # prompt, history and a usual chunk; section 7.1
@@ -359,7 +359,7 @@ def check_voice_length(frames: int) -> None:
     """
     most = LARGEST_VOICE_FRAMES
     if frames > most:
-        per_second = SpeechTiming.codes_per_second * SpeechTiming.mel_frames_per_code
+        per_second = TIMING.codes_per_second * TIMING.mel_frames_per_code
         raise VoiceTooLongError(
             f"the reference voice lasts {frames / per_second:.1f} s ({frames} mel frames); at "
             f"most {most / per_second:.1f} s ({most} frames) can be used, 3 to 10 s are best"

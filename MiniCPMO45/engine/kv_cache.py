@@ -105,14 +105,6 @@ class KvStore:
         self.free_slots = list(reversed(range(slots)))
 
     @property
-    def bytes_per_token(self) -> int:
-        return cached_bytes(self.shape, self.pool.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(handle.nbytes for handle in self.handles)
-
-    @property
     def free_pages(self) -> int:
         return len(self._free_pages)
 
@@ -207,10 +199,6 @@ class KvHandle:
     @property
     def capacity(self) -> int:
         return len(self._pages) * self.store.page_tokens
-
-    @property
-    def nbytes(self) -> int:
-        return self.capacity * self.store.bytes_per_token
 
     def reserve(self, tokens: int) -> None:
         """Allocate pages for `tokens` in total.

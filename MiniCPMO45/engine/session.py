@@ -225,10 +225,6 @@ class AudioInputState:
             self, mel=replace(self.mel), cache=self.cache.clone(), pending=self.pending.clone()
         )
 
-    @property
-    def nbytes(self) -> int:
-        return self.mel.nbytes + self.cache.nbytes + self.pending.nbytes
-
 
 @dataclass
 class SpeechState:
@@ -329,13 +325,6 @@ class Session:
     settings: DuplexSettings = field(default_factory=DuplexSettings)
     snapshot: Snapshot | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all caches, without the shared voice."""
-        vocoder = self.speech.vocoder
-        voiced = vocoder.nbytes if vocoder is not None else 0
-        return self.kv.nbytes + self.speech.kv.nbytes + self.audio_input.nbytes + voiced
 
     @property
     def cached_tokens(self) -> int:

@@ -175,10 +175,6 @@ class AudioCache:
     length: int
     max_frames: int
 
-    @property
-    def nbytes(self) -> int:
-        return self.kv.nbytes
-
     def clone(self) -> AudioCache:
         """Return a copy without spare capacity."""
         kv = self.kv[..., : self.length, :].clone(memory_format=torch.contiguous_format)

@@ -236,10 +236,6 @@ class StreamMemory:
         """Keys and values, in the order of a stream's rings."""
         return self.estimator, self.token_rate, self.mel_rate
 
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.caches, self.tails))
-
     def load(self, other: StreamMemory) -> None:
         """Copy the state of another with at most as many slots."""
         for mine, theirs in zip(self.caches, other.caches, strict=True):
@@ -272,10 +268,6 @@ class VoiceBase:
     noise: Tensor
     memory: StreamMemory
 
-    @property
-    def nbytes(self) -> int:
-        return self.speaker.nbytes + self.noise.nbytes + self.memory.nbytes
-
 
 @dataclass
 class SpeechStream:
@@ -298,11 +290,6 @@ class SpeechStream:
     def noise_offset(self) -> int:
         """First mel frame of the next chunk's slice of the flow noise."""
         return self.rings[0].length
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of this stream without its base."""
-        return self.memory.nbytes
 
     def reset(self) -> None:
         """Start a new turn with the same voice; copies only the prompt's slots.

@@ -116,21 +116,6 @@ def finish_unit(
     return np.concatenate((np.zeros(missing, np.float32), stepped))
 
 
-def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
-    """Validate the number of codes of a call, its look-ahead included.
-
-    Raises:
-        ValueError: too few or too many codes.
-    """
-    consumed = n_codes if is_last else n_codes - TIMING.lookahead_codes
-    if consumed <= 0:
-        raise ValueError(f"{n_codes} codes are too few for a chunk")
-    if consumed > LARGEST_CALL_CODES:
-        raise ValueError(f"{n_codes} codes are too many for one chunk")
-    if not is_last and not has_started and UPSAMPLING * consumed < OVERLAP_FRAMES:
-        raise ValueError(f"{n_codes} codes are too few for the first chunk of a turn")
-
-
 def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Run the flow alone.
 
@@ -283,8 +268,13 @@ class Token2Wav:
             raise ValueError("a stream may be answered only once at a time")
         groups: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
-            check_codes(len(call.codes), call.is_last, call.state.has_started)
-            alike = None if self._has_fixed_sizes else (call.n_codes, call.state.has_started)
+            n_codes, has_started = call.n_codes, call.state.has_started
+            if not 0 < n_codes <= LARGEST_CALL_CODES:
+                amount = "few" if n_codes <= 0 else "many"
+                raise ValueError(f"{len(call.codes)} codes are too {amount} for a chunk")
+            if not (call.is_last or has_started) and UPSAMPLING * n_codes < OVERLAP_FRAMES:
+                raise ValueError(f"{len(call.codes)} codes are too few for a turn's first chunk")
+            alike = None if self._has_fixed_sizes else (n_codes, has_started)
             groups.setdefault(alike, []).append(index)
         answers: dict[int, Tensor] = {}
         for indices in groups.values():

@@ -148,7 +148,7 @@ def _ages(order: bytes) -> Slots:
     return ages
 
 
-SlotRings = tuple[SlotRing, SlotRing, SlotRing]  # estimator, token rate, mel rate
+SlotRings = tuple[SlotRing, ...]  # estimator, token rate, mel rate
 
 
 @dataclass(frozen=True)
@@ -297,13 +297,9 @@ class SpeechStream:
         The generator is not reset.
         """
         self.memory.load(self.base.memory)
-        of_estimator, of_codes, of_frames = self.rings
         n_frames, n_codes = self.base.frames, self.base.frames // UPSAMPLING
-        self.rings = (
-            of_estimator.filled(range(n_frames)),
-            of_codes.filled(range(n_codes)),
-            of_frames.filled(range(n_frames)),
-        )
+        counts = zip(self.rings, (n_frames, n_codes, n_frames), strict=True)
+        self.rings = tuple(ring.filled(range(count)) for ring, count in counts)
         self.has_started = False
 
 

@@ -7,9 +7,8 @@ a configuration never executes code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 from transformers import (
     LlamaConfig,
@@ -147,10 +146,10 @@ class MiniCPMOConfig(Qwen3Config):
     tts_config: TTSConfig = field(default_factory=TTSConfig)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.slice_config = _as_config(SliceConfig, self.slice_config)
-        self.vision_config = _as_config(VisionConfig, self.vision_config)
-        self.audio_config = _as_config(AudioConfig, self.audio_config)
-        self.tts_config = _as_config(TTSConfig, self.tts_config)
+        for name, kind in self.sub_configs.items():
+            part = getattr(self, name)
+            if not isinstance(part, kind):
+                setattr(self, name, kind(**(part or {})))
         kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never executed
         super().__post_init__(**kwargs)
 
@@ -172,13 +171,6 @@ class MiniCPMOConfig(Qwen3Config):
         return max(1, self.hidden_size // RESAMPLER_HEAD_SIZE)
 
 
-Part = TypeVar("Part", bound=PreTrainedConfig)
-
-
-def _as_config(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
-    return values if isinstance(values, kind) else kind(**(values or {}))
-
-
 @dataclass(frozen=True)
 class SpeechTiming:
     """Clock of the speech output. Source: docs/specification/model.md#6.7 and #7."""
@@ -194,3 +186,6 @@ class SpeechTiming:
     def samples_per_code(self) -> int:
         """Waveform samples per speech code (960)."""
         return self.mel_frames_per_code * self.samples_per_mel_frame
+
+
+TIMING: Final = SpeechTiming()

@@ -16,6 +16,7 @@ from benchmarks.conversation import Plan
 from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
+from MiniCPMO45.engine.kv_cache import cached_bytes
 from MiniCPMO45.engine.steps import CODES_PER_UNIT
 
 MS_PER_S = 1_000.0
@@ -86,10 +87,10 @@ class Floors:
     @classmethod
     def of(cls, rig: Rig, plan: Plan, rates: Rates, cache_tokens: float) -> Floors:
         """Compute the bounds; `cache_tokens` is the mean KV cache length."""
-        model, vocoder = rig.executor.model, rig.executor.vocoder
+        model, vocoder, store = rig.executor.model, rig.executor.vocoder, rig.executor.llm_store
         assert vocoder is not None, "the rig is built with a vocoder"
         layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
-        cached = cache_tokens * rig.executor.llm_store.bytes_per_token
+        cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)
         pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
         slices = [each for picture in pictures for each in picture.slices]
         patches = sum(rows * cols for rows, cols in (each.size for each in slices))

@@ -6,12 +6,14 @@ import gc
 import os
 import platform
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.summary import Memory
+from MiniCPMO45.engine.kv_cache import cached_bytes
 from MiniCPMO45.engine.session import Session
 
 _STATM = Path("/proc/self/statm")
@@ -40,8 +42,29 @@ def reset_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
+def tensor_bytes(*values: object) -> int:
+    """Return the bytes of tensors and of those inside dataclasses."""
+    total = 0
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            total += value.nbytes
+        elif is_dataclass(value):
+            total += tensor_bytes(*vars(value).values())
+    return total
+
+
+def session_bytes(session: Session) -> int:
+    """Return the bytes of a session's caches, without the shared voice."""
+    tokens = sum(
+        kv.capacity * cached_bytes(kv.store.shape, kv.store.pool.dtype)
+        for kv in (session.kv, session.speech.kv)
+    )
+    vocoder = session.speech.vocoder
+    return tokens + tensor_bytes(session.audio_input, vocoder and vocoder.memory)
+
+
 def read_memory(device: torch.device, session: Session) -> Memory:
-    held, process = session.nbytes, resident_bytes()
+    held, process = session_bytes(session), resident_bytes()
     if device.type != "cuda":
         return Memory(held, held, held, 0, held, process)
     free, total = torch.cuda.mem_get_info(device)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from benchmarks.machine import tensor_bytes
 from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
@@ -224,7 +225,7 @@ def _finish(
         "text_cache_tokens": executor.llm_store.free_pages * PAGE_TOKENS,
         "model_bytes": _bytes_of(model[0]),
         "vocoder_bytes": _bytes_of(vocoder[0].flow) + _bytes_of(vocoder[0].hift),
-        "voice_bytes": voice.nbytes,
+        "voice_bytes": tensor_bytes(voice),
     }
     return Rig(config, tokenizer, executor, voice, build)
 

@@ -60,7 +60,7 @@ class VoiceEncoder:
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            SpeechTokenizerFileError: the tokenizer's file is of another form.
+            CheckpointError: the tokenizer's file is of another form.
         """
         speaker = SpeakerEncoder(folder / SPEAKER_FILE)
         return cls(load_speech_tokenizer(folder / TOKENIZER_FILE, device), speaker)
@@ -173,16 +173,13 @@ class VoiceLibrary:
         Raises:
             VoiceSampleError: the recording is not usable as a voice.
         """
-        only = self._encoder if isinstance(self._encoder, VoicePrompt) else None
-        key = ONLY_VOICE if only else voice_key(audio)
+        encoder = self._encoder
+        key = ONLY_VOICE if isinstance(encoder, VoicePrompt) else voice_key(audio)
         base = self._bases.get(key)
         if base is None:
-            base = self._bases[key] = self._vocoder.set_up(only or self._prepare(audio))
+            voice = encoder if isinstance(encoder, VoicePrompt) else encoder.prepare_voice(audio)
+            base = self._bases[key] = self._vocoder.set_up(voice)
             if len(self._bases) > self.max_voices:
                 self._bases.popitem(last=False)
         self._bases.move_to_end(key)
         return base
-
-    def _prepare(self, audio: np.ndarray) -> VoicePrompt:
-        assert isinstance(self._encoder, VoiceEncoder)
-        return self._encoder.prepare_voice(audio)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -64,15 +65,8 @@ class Upward:
     warning: errors.OmniError | None = None
 
 
-class Link(Protocol):
-    """The part of the worker's link that traffic uses."""
-
-    @property
-    def ticket(self) -> Ticket: ...
-
-    async def send(self, text: str) -> None:
-        """Send a message to the worker; a closed socket is not an error."""
-        ...
+SendUp = Callable[[str], Awaitable[None]]
+"""Sends a message to the worker; a closed socket is not an error."""
 
 
 class Traffic(ABC):
@@ -111,7 +105,7 @@ class Traffic(ABC):
         return Upward(text)
 
     @abstractmethod
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         """Inspect a message to the client."""
 
     def passes_up(self, text: Text) -> bool:
@@ -156,18 +150,18 @@ class LiveTraffic(Traffic):
             return Upward(text)
         return await self._voices.run(name_voices, text, self._voices)
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
         match peek_type(text):
             case "prepared":
                 self._is_prepared = True
-                link.ticket.has_started = True
+                ticket.has_started = True
                 self._begin_diagnostics(text)
             case "paused":
-                link.ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
+                ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":
-                link.ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
+                ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
             case kind if kind in LAST_TYPES:
                 return Verdict.LAST
         return Verdict.PASS
@@ -219,18 +213,18 @@ class TurnTraffic(Traffic):
         self._is_plain &= kind in TURN_COMMANDS
         return Upward(text)
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match peek_type(text):
             case "cache_miss":
                 if not self._is_stopping:
-                    await link.send(await self._prefill(is_cache_hit=False))
+                    await send_up(await self._prefill(is_cache_hit=False))
                 return Verdict.DROP
             case "prefill_done":
-                link.ticket.has_started = True
+                ticket.has_started = True
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    link.ticket.retain(await turns.off_loop(turn.is_heavy, turn.hash_after, text))
+                    ticket.retain(await turns.off_loop(turn.is_heavy, turn.hash_after, text))
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -266,12 +260,12 @@ class ChatTraffic(Traffic):
     async def opening(self, held: str, ticket: Ticket) -> Upward:
         return Upward(self._request)
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match peek_type(text):
             case "prefill_done" | "chunk":
-                link.ticket.has_started = True
+                ticket.has_started = True
             case "done":
-                link.ticket.has_started = True
+                ticket.has_started = True
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST

@@ -15,9 +15,7 @@ from typing import Protocol
 from core.schemas.queue import RequestType
 from gateway_modules.queue.models import EtaConfig, EtaStatus
 
-OVERRUN_FLOOR_S = (
-    15.0  # assumed of an overrun task; docs/specification/service.md#3.3
-)
+OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service.md#3.3
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
 DEFAULT_MIN_SAMPLES = 3  # same
 

@@ -21,6 +21,7 @@ import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
 from config import ServiceSettings
+from core.addresses import address_of
 from core.errors import AppDisabledError
 from core.metrics import GatewayMetrics
 from core.schemas.common import WireModel
@@ -193,12 +194,9 @@ class BodyStart:
 
 def shown_address(address: str) -> str:
     """Return an address for the log: private ones in full, of others only the network."""
-    try:
-        known = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    known = address_of(address)
+    if known is None:
         return ""
-    if isinstance(known, ipaddress.IPv6Address) and known.ipv4_mapped is not None:
-        known = known.ipv4_mapped
     if known.is_loopback or known.is_private or known.is_link_local:
         return str(known)
     prefix = PUBLIC_PREFIXES[known.version]

@@ -6,13 +6,9 @@ token, a file or a conversation's text. All but the history blocks on the disk.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
-import math
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -23,13 +19,10 @@ from pydantic import AwareDatetime, Field, ValidationError
 from config import ServiceSettings
 from core.addresses import address_of
 from core.errors import AppDisabledError
-from core.metrics import GatewayMetrics
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerStatus
 from core.store import Store
 from gateway_modules.queue.models import EtaConfig
-from gateway_modules.queue.worker_pool import WorkerPool
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"
@@ -224,82 +217,3 @@ def _writable(text: str) -> str:
 def _short(value: str | float) -> str:
     text = json.dumps(value) if isinstance(value, bool) else str(value)
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
-
-
-PERIOD_S: Final = 10.0  # workers are polled twice as often
-POINTS: Final = 360  # an hour
-MEDIAN: Final = 0.5
-TAIL: Final = 0.99
-
-Value = float | None
-
-
-class History(WireModel):
-    """Answer to `GET /api/admin/history`: columns of equal length."""
-
-    period_s: float = Field(description="Time between two points, s.")
-    t: list[float] = Field(description="Times, Unix seconds, oldest first.")
-    series: dict[str, list[Value]] = Field(
-        description="By name: sessions.<mode>, queue.length, queue.oldest_wait_s, unit.p50_ms, "
-        "unit.p99_ms, unit.count, refused.count, vram_used_mb.<worker>; null where not known."
-    )
-
-
-class Trends:
-    """Samples of the last hour, ten seconds apart, in memory."""
-
-    def __init__(
-        self,
-        pool: WorkerPool,
-        metrics: GatewayMetrics,
-        clock: Callable[[], float] = time.time,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        self._pool = pool
-        self._metrics = metrics
-        self._clock = clock
-        self._period_s = period_s
-        self._points: deque[tuple[float, dict[str, Value]]] = deque(maxlen=POINTS)
-        self._refused_before = 0
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(self._period_s)
-            self.take()
-
-    def take(self) -> None:
-        units_ms = self._metrics.take_units()
-        refused = self._metrics.refused
-        queue = self._pool.get_queue_status()
-        modes = Counter(task.request_type for task in queue.running_tasks)
-        values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
-        values |= {
-            "queue.length": queue.queue_length,
-            "queue.oldest_wait_s": max((item.wait_elapsed_s for item in queue.items), default=0.0),
-            "unit.p50_ms": quantile(units_ms, MEDIAN),
-            "unit.p99_ms": quantile(units_ms, TAIL),
-            "unit.count": len(units_ms),
-            "refused.count": refused - self._refused_before,
-        }
-        self._refused_before = refused
-        for worker in self._pool.workers.values():
-            latest = worker.service.latest
-            is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
-            used_mb = latest.vram_used_mb if latest is not None and is_there else None
-            values[f"vram_used_mb.{worker.worker_id}"] = used_mb
-        self._points.append((round(self._clock(), 1), values))
-
-    def history(self) -> History:
-        names = dict.fromkeys(name for _, values in self._points for name in values)
-        return History(
-            period_s=self._period_s,
-            t=[time_s for time_s, _ in self._points],
-            series={name: [values.get(name) for _, values in self._points] for name in names},
-        )
-
-
-def quantile(values: Sequence[float], share: float) -> float | None:
-    if not values:
-        return None
-    rank = max(1, math.ceil(share * len(values)))
-    return round(sorted(values)[rank - 1], 1)

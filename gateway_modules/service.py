@@ -24,7 +24,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, Trends
+from gateway_modules.administration import AppRegistry, AuditLog, EtaStore
 from gateway_modules.logs import LogTail
 from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.presets import PresetLibrary
@@ -33,9 +33,9 @@ from gateway_modules.queue.desk_link import DeskHttp, DeskLink, desk_place, shar
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
-from gateway_modules.relay.doors import Doors
-from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
+from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
+from gateway_modules.relay.telemetry import Trends
 from gateway_modules.voices import (
     AudioDecoder,
     RefAudioRegistry,
@@ -160,7 +160,8 @@ class Gateway:
             return
         self.relay_pool.close_intake()
         await self.relay_pool.wait_until_idle(limit_s)
-        self.live.post_to_all(ShuttingDown())
+        for relay in self.live.relays():
+            relay.post(ShuttingDown())
         await self.live.wait_until_empty(CLOSE_LIMIT_S)
 
 

@@ -1,23 +1,33 @@
-"""Metrics, logs, spans and client diagnostics of a client's socket; purely observational."""
+"""Metrics, logs, spans and client diagnostics of a client's socket, and the load of the last hour.
+
+Purely observational.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 import structlog
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from config import LimitSettings
 from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancelledError
 from core.metrics import GatewayMetrics
 from core.protocols import events
 from core.protocols.queueing import QueueingPhase
+from core.schemas.common import WireModel
 from core.schemas.limits import MIB
-from core.schemas.queue import ErrorMessage
+from core.schemas.queue import ErrorMessage, RequestType
+from core.schemas.worker import WorkerStatus
 from core.telemetry import CallTrace, Tracing
+from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.web.limits import TokenBucket
 from gateway_modules.web.messages import Text
 from recording.names import check_recording_id
@@ -175,3 +185,82 @@ class DiagnosticsFile:
             self._recording_id = None
             return False
         return True
+
+
+PERIOD_S: Final = 10.0  # workers are polled twice as often
+POINTS: Final = 360  # an hour
+MEDIAN: Final = 0.5
+TAIL: Final = 0.99
+
+Value = float | None
+
+
+class History(WireModel):
+    """Answer to `GET /api/admin/history`: columns of equal length."""
+
+    period_s: float = Field(description="Time between two points, s.")
+    t: list[float] = Field(description="Times, Unix seconds, oldest first.")
+    series: dict[str, list[Value]] = Field(
+        description="By name: sessions.<mode>, queue.length, queue.oldest_wait_s, unit.p50_ms, "
+        "unit.p99_ms, unit.count, refused.count, vram_used_mb.<worker>; null where not known."
+    )
+
+
+class Trends:
+    """Samples of the last hour, ten seconds apart, in memory."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        metrics: GatewayMetrics,
+        clock: Callable[[], float] = time.time,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._pool = pool
+        self._metrics = metrics
+        self._clock = clock
+        self._period_s = period_s
+        self._points: deque[tuple[float, dict[str, Value]]] = deque(maxlen=POINTS)
+        self._refused_before = 0
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._period_s)
+            self.take()
+
+    def take(self) -> None:
+        units_ms = self._metrics.take_units()
+        refused = self._metrics.refused
+        queue = self._pool.get_queue_status()
+        modes = Counter(task.request_type for task in queue.running_tasks)
+        values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
+        values |= {
+            "queue.length": queue.queue_length,
+            "queue.oldest_wait_s": max((item.wait_elapsed_s for item in queue.items), default=0.0),
+            "unit.p50_ms": quantile(units_ms, MEDIAN),
+            "unit.p99_ms": quantile(units_ms, TAIL),
+            "unit.count": len(units_ms),
+            "refused.count": refused - self._refused_before,
+        }
+        self._refused_before = refused
+        for worker in self._pool.workers.values():
+            latest = worker.service.latest
+            is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
+            used_mb = latest.vram_used_mb if latest is not None and is_there else None
+            values[f"vram_used_mb.{worker.worker_id}"] = used_mb
+        self._points.append((round(self._clock(), 1), values))
+
+    def history(self) -> History:
+        names = dict.fromkeys(name for _, values in self._points for name in values)
+        return History(
+            period_s=self._period_s,
+            t=[time_s for time_s, _ in self._points],
+            series={name: [values.get(name) for _, values in self._points] for name in names},
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    if not values:
+        return None
+    rank = max(1, math.ceil(share * len(values)))
+    return round(sorted(values)[rank - 1], 1)

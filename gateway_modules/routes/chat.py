@@ -41,11 +41,10 @@ from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.desk_client import STOP
 from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
-from gateway_modules.relay.doors import DoorSession
+from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
-from gateway_modules.relay.turns import with_confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
-from gateway_modules.voices import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems

@@ -24,8 +24,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import AppRegistry, AuditLog, EtaStore
-from gateway_modules.logs import LogTail
+from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogTail
 from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool

@@ -15,8 +15,7 @@ from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
-from gateway_modules.administration import AppInfo, AppState, AuditList
-from gateway_modules.logs import LINES_MAX, LogPart
+from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditList, LogPart
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool

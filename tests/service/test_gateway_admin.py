@@ -9,7 +9,7 @@ import pytest
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
-from gateway_modules.logs import LOGS_FOLDER
+from gateway_modules.administration import LOGS_FOLDER
 from gateway_modules.queue.directory import loaded_model
 from recording.folder import write_meta
 from recording.names import recording_folder

@@ -25,7 +25,7 @@ from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
 from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogTail
-from gateway_modules.openai.worker_request import Transcripts
+from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
 from gateway_modules.queue.desk_link import DeskHttp, DeskLink, desk_place, shared_secret
@@ -110,6 +110,7 @@ class Gateway:
     tracing: Tracing | None
     refusals: RefusalLog = field(default_factory=RefusalLog)
     transcripts: Transcripts = field(default_factory=Transcripts)
+    clips: Clips = field(default_factory=Clips)
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
     uploads: UploadCounts = field(default_factory=UploadCounts)

@@ -174,7 +174,7 @@ class SessionBuilder:
         `socket` is accepted; a live session has a `lease`.
         """
         recording: OpenRecording | None = None
-        if self.recordings is not None:
+        if self.recordings is not None and owner.is_recorded:
             recording = self.recordings.resume(owner)
         recording_id = recording.recording_id if recording else None
         names = SessionIds(owner.session_id, recording_id, owner.secret or None)

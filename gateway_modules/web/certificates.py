@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from core.addresses import address_of
 from core.files import atomic_write, locked_folder
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
@@ -105,7 +105,7 @@ def _usable(certfile: Path, keyfile: Path, now: datetime) -> x509.Certificate | 
 
 def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x509.Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
-    common_name = next((name for name in names if _address(name) is None), "localhost")
+    common_name = next((name for name in names if address_of(name) is None), "localhost")
     subject = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, common_name[:LONGEST_COMMON_NAME])]
     )
@@ -134,7 +134,7 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
 
 
 def general_name(name: str) -> x509.GeneralName:
-    address = _address(name)
+    address = address_of(name)
     return x509.DNSName(_ascii(name)) if address is None else x509.IPAddress(address)
 
 
@@ -146,14 +146,7 @@ def _ascii(name: str) -> str:
         return "localhost"
 
 
-def _address(name: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(name)
-    except ValueError:
-        return None
-
-
 def _is_reachable(place: str) -> bool:
     """Whether other machines may reach an address: neither loopback nor link-local."""
-    address = _address(place)
+    address = address_of(place)
     return address is not None and not address.is_loopback and not address.is_link_local

@@ -67,6 +67,7 @@ LAYERS = (
         (
             "core",
             "core.schemas",
+            "core.addresses",
             "core.errors",
             "core.capabilities",
             "core.sums",

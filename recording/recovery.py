@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import SessionInUseError
-from core.files import UNFINISHED_SUFFIX, locked_folder
+from core.files import UNFINISHED_SUFFIX, locked
 from core.schemas.queue import RequestType
 from recording import names
 from recording.folder import (
@@ -52,6 +52,7 @@ from recording.records import (
     TurnRecording,
     VoiceInput,
     read_timeline,
+    title_of,
 )
 
 logger: Final = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ def recover_all(data_dir: Path | str) -> list[str]:
     recovered: list[str] = []
     if not place.is_dir():
         return recovered
-    with locked_folder(place):
+    with locked(place):
         for folder in filter(needs_recovery, names.recording_folders(data_dir)):
             try:
                 recover_session(folder)
@@ -166,10 +167,6 @@ def _presumed_end(folder: Path, created: datetime) -> EndLine:
     return EndLine(
         end_reason=EndReason.ERROR, ended_at=ended_at, duration_s=duration_s, problem=KILLED_TEXT
     )
-
-
-def title_of(created: datetime) -> str:
-    return f"{created.astimezone(UTC):%m-%d %H:%M}"
 
 
 def _remove_unfinished(folder: Path) -> None:

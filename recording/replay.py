@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
@@ -40,7 +40,7 @@ from recording.folder import (
     wav_header,
     write_recording,
 )
-from recording.media import PCM_SCALE
+from recording.media import PCM_SCALE, to_pcm16
 from recording.names import REPLAY_SOUND_FILE, REPLAY_SUBTITLES_FILE, REPLAY_VIDEO_FILE
 from recording.records import ReplayTiming
 from recording.replay_plan import (
@@ -83,55 +83,25 @@ BLACK: Final = (0, 0, 0)
 
 Pcm = npt.NDArray[np.int16]
 
-BLOCK_SAMPLES: Final = 16_384  # about a second; held in memory at once
+BLOCK_SAMPLES: Final = 16_384  # of a file, about a second
 CHANNELS: Final = 2
 
 
 def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
-    total = plan.samples
+    """Write the user's and the model's track; the spans of each do not overlap."""
     with path.open("wb") as file:
-        file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, total * CHANNELS * SAMPLE_BYTES))
-        for left, right in zip(track(plan.user, total), track(plan.ai, total), strict=True):
-            file.write(np.stack([left, right], axis=1).astype("<i2").tobytes())  # [T, 2]
-
-
-def track(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield one channel in blocks; the spans are in order and do not overlap."""
-    held = np.zeros(0, np.int16)
-    left = total
-    for piece in _pieces(spans, total):
-        held = np.concatenate([held, piece[: left - len(held)]])
-        while len(held) >= BLOCK_SAMPLES:
-            yield held[:BLOCK_SAMPLES]
-            held = held[BLOCK_SAMPLES:]
-            left -= BLOCK_SAMPLES
-    if len(held):
-        yield held
-
-
-def _pieces(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield sound and silence alternately, in pieces of a few blocks at most."""
-    position = 0
-    for span in spans:
-        yield from _silence(span.start - position)
-        yield from _fit(_played(span), span.samples)
-        position = span.end
-    yield from _silence(total - position)
-
-
-def _silence(samples: int) -> Iterator[Pcm]:
-    for start in range(0, samples, BLOCK_SAMPLES):
-        yield np.zeros(min(BLOCK_SAMPLES, samples - start), np.int16)
-
-
-def _fit(pieces: Iterator[Pcm], samples: int) -> Iterator[Pcm]:
-    """Truncate or pad with silence to a length."""
-    for piece in pieces:
-        if samples <= 0:
-            return
-        yield piece[:samples]
-        samples -= len(piece)
-    yield from _silence(samples)
+        size_bytes = plan.samples * CHANNELS * SAMPLE_BYTES
+        file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, size_bytes))
+        file.truncate(WAV_HEADER_BYTES + size_bytes)  # silence
+    sound = np.memmap(path, "<i2", "r+", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
+    for channel, spans in enumerate((plan.user, plan.ai)):
+        for span in spans:
+            start = span.start
+            for piece in _played(span):
+                stop = min(start + len(piece), span.end)
+                sound[start:stop, channel] = piece[: stop - start]
+                start = stop
+    sound.flush()
 
 
 def _played(span: Span) -> Iterator[Pcm]:
@@ -141,13 +111,8 @@ def _played(span: Span) -> Iterator[Pcm]:
         return
     stream = soxr.ResampleStream(span.rate_hz, REPLAY_RATE_HZ, 1, dtype="float32")
     for block in _read(span):
-        yield _to_pcm(stream.resample_chunk(block.astype(np.float32) / PCM_SCALE))
-    yield _to_pcm(stream.resample_chunk(np.zeros(0, np.float32), last=True))
-
-
-def _to_pcm(samples: npt.NDArray[np.float32]) -> Pcm:
-    scaled: npt.NDArray[np.float32] = np.rint(np.clip(samples, -1.0, 1.0) * PCM_SCALE)
-    return scaled.astype(np.int16)
+        yield to_pcm16(stream.resample_chunk(block.astype(np.float32) / PCM_SCALE))
+    yield to_pcm16(stream.resample_chunk(np.zeros(0, np.float32), last=True))
 
 
 def _read(span: Span) -> Iterator[Pcm]:

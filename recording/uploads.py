@@ -6,21 +6,20 @@ only. Every step is idempotent.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from core.files import FILE_MODE, SAFE_FLAGS, replacing
+from core.files import locked, replacing
 from recording.bucket import (
     BLOCK_BYTES,
     SEAL_FILE,
@@ -118,8 +117,8 @@ class Uploader:
         while not is_ending:
             try:
                 root.mkdir(parents=True, exist_ok=True)
-                with _only_one(root / UPLOADER_LOCK) as is_ours:
-                    is_ending = is_ours and self._scan_repeatedly()
+                with suppress(BlockingIOError), locked(root / UPLOADER_LOCK, waits=False):
+                    is_ending = self._scan_repeatedly()
             except Exception:  # the next round must come in any case
                 logger.exception("recordings are not uploaded")
             is_ending = is_ending or self._wait(SCAN_PERIOD_S)
@@ -231,7 +230,7 @@ class Uploader:
                 delete_recording(folder)
 
     def _is_due(self, mark: Path) -> bool:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             return self._clock() - mark.stat().st_mtime >= self._rules.keep_local_s
         return False
 
@@ -247,7 +246,7 @@ class Uploader:
 
     def _put_changed(self, folder: Path, versions: dict[str, tuple[int, int]]) -> None:
         for name in names_in(folder)[0]:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 found = (folder / name).stat()
                 version = (found.st_size, found.st_mtime_ns)
                 if versions.get(name) != version:
@@ -264,28 +263,13 @@ class _Checkpoint:
     versions: dict[str, tuple[int, int]]
 
 
-@contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[bool]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(descriptor)
-
-
 def _is_away(failed: list[OSError]) -> bool:
     """Whether the store itself failed, so that further attempts are pointless."""
     return any(isinstance(error, BucketError) for error in failed)
 
 
 def _sealed_in(folder: Path) -> str | None:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return (folder / SEALED_FILE).read_text(encoding="utf8")
     return None
 

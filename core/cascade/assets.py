@@ -7,12 +7,11 @@ them. Packages are unzipped, never installed. Files are renamed into place once 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -22,7 +21,7 @@ import typer
 from huggingface_hub import hf_hub_url
 
 from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
-from core.files import atomic_write
+from core.files import atomic_write, locked
 from core.packages import PackageError, Wheel, fetch_wheel
 from core.sums import file_sha256, first_damaged, write_sums
 from settings.embedded import PROGRESS_FILE, FetchProgress
@@ -276,22 +275,14 @@ def _length(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; waits for another holder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = None) -> CascadeFiles:
     """Complete a folder, made if necessary; `whisper` is a local copy of the transcriber.
 
     Raises:
         AssetsError: a file cannot be downloaded, or the disk is full.
     """
-    with _locked(out):
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out):  # another process may be completing it
         files = find(out, source.language_model_sha256)
         if files is None:
             Fetch(out, source, whisper).run()

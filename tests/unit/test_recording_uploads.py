@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
+from core.files import locked
 from recording import uploads
 from recording.bucket import (
     SEAL_FILE,
@@ -224,11 +225,17 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
 
 
 def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
-    make(tmp_path, "a")
-    with uploads._only_one(tmp_path / "lock") as first, uploads._only_one(tmp_path / "lock") as no:
-        assert first and not no
-    with uploads._only_one(tmp_path / "lock") as again:
-        assert again
+    bench, bucket = make(tmp_path, "a"), FlakyBucket()
+    waits = iter([True])
+    second = Uploader(bucket, tmp_path, UploadRules(), wait=lambda _: next(waits))
+    with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
+        second.start()
+        second._threads[0].join(60)
+        assert not bucket.puts
+    third = Uploader(bucket, tmp_path, UploadRules(), wait=bool)
+    third.start()
+    third._threads[0].join(60)
+    check_equal(bucket, bench.folder("a"))
 
 
 def test_a_folder_can_be_the_store(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from core.audio import to_pcm
 from recording import names
 from recording.folder import read_recording
 from recording.records import ReplayTiming
@@ -21,6 +22,7 @@ from tests.unit.recordings import (
     Bench,
     end,
     level,
+    level_pcm,
     listen,
     make_bench,
     picture,
@@ -51,7 +53,7 @@ def record(bench: Bench, name: str, *, damaged: bool = False) -> Path:
         frame = picture(colour)
         if damaged and index == 2:
             frame = frame[:200] + bytes(50) + frame[-2:]
-        recorder.record_input(index, tone(16_000, 1_000), [frame])
+        recorder.record_input(index, to_pcm(tone(16_000, 1_000)), [frame])
         answer = (
             speak("Hello there 你好 & <b>", tone(24_000, 3_000), ends=True)
             if index == 1
@@ -145,7 +147,7 @@ def test_the_users_words_are_above_the_models(
     recorder = bench.duplex(timing)
     answers = [speak("One", level(0.5, 36_000)), speak(" two", level(0.5, 24_000), ends=True)]
     for index, result in enumerate([*answers, listen(), listen(), listen()]):
-        recorder.record_input(index, level(0.1, 16_000))
+        recorder.record_input(index, level_pcm(0.1, 16_000))
         recorder.record_result(index, result)
     recorder.record_words("user_transcript", "Who? " * 30, 2_250, 1_000)
     end(recorder)

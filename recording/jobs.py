@@ -123,9 +123,9 @@ class RecorderThreads:
             return False
         return True
 
-    def finalize(self, work: Callable[[], None]) -> bool:
-        """Finalize a recording on a thread of its own; False if too many wait, or once closed."""
-        return _submit(self._finalizer, self._finalizer_room, work) is not None
+    def finalize(self, work: Callable[[], None]) -> Future[None] | None:
+        """Finalize a recording on a thread of its own; None if too many wait, or once closed."""
+        return _submit(self._finalizer, self._finalizer_room, work)
 
     def replay(self, folder: Path) -> Future[None] | None:
         """Make a replay; None if too many wait, the threads are closed, or none are made."""
@@ -233,18 +233,22 @@ class RecordingJobs:
 
     def _run(self, job: _Job) -> None:
         try:
-            if not self.is_stopped:
-                job.work()
-        except OSError as error:
-            self._on_failure(error)
-        except OmniError as error:
-            logger.info("omitted from the recording: %s", error)
+            self._attempt(job.work)
         except Exception:
             logger.exception("a part of the recording could not be written")
         self._threads.release(job.size_bytes)
         with self._changed:
             self._unfinished -= 1
             self._changed.notify_all()
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            if not self.is_stopped:
+                work()
+        except OSError as error:
+            self._on_failure(error)
+        except OmniError as error:
+            logger.info("omitted from the recording: %s", error)
 
 
 @dataclass(frozen=True)

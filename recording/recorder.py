@@ -136,8 +136,11 @@ class SessionRecorder:
             if self._owns_threads:
                 self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
             line = end if isinstance(end, records.EndLine) else self._ending(records.EndReason(end))
-            if not self._threads.finalize(lambda: self._end(line)):
-                self._resolve(None)  # pending jobs are still written; recovery does the rest
+            ending = self._threads.finalize(lambda: self._end(line))
+            if ending is None:  # pending jobs are still written; recovery does the rest
+                self._resolve(None)
+            else:
+                ending.add_done_callback(self._check_ending)
         return self._ended
 
     def _before_end(self) -> None:
@@ -209,11 +212,8 @@ class SessionRecorder:
         is_first = self._jobs.stop()
         if is_first:
             self._problem = problem
-            try:
-                if self._options.on_warning is not None:
-                    self._options.on_warning(RecordingStoppedError(problem))
-            except Exception:
-                logger.exception("the recording stopped and its client could not be notified")
+            if self._options.on_warning is not None:
+                self._options.on_warning(RecordingStoppedError(problem))
         return is_first
 
     def _ending(self, reason: records.EndReason) -> records.EndLine:
@@ -231,19 +231,19 @@ class SessionRecorder:
             return
         known = {"problem": self._problem, "files_left_out": self._files_left_out or None}
         line = line.model_copy(update=known)
-        try:
-            # The newline protects this line from one torn by a full disk.
-            append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
-            write_results(self.folder)
-        except Exception:
-            logger.warning("recording %s is left for recovery", self.session_id, exc_info=True)
-            self._close(None)
-            return
+        # The newline protects this line from one torn by a full disk.
+        append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
+        write_results(self.folder)
         replay = None if self._app_type in NO_REPLAY else self._threads.replay(self.folder)
         if replay is None:
             self._complete()
         else:
             replay.add_done_callback(self._complete)
+
+    def _check_ending(self, ending: Future[None]) -> None:
+        if (error := ending.exception()) is not None:
+            logger.warning("recording %s is left for recovery", self.session_id, exc_info=error)
+            self._close(None)
 
     def _complete(self, replay: Future[None] | None = None) -> None:
         if replay is not None and not replay.cancelled() and (error := replay.exception()):

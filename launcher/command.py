@@ -56,9 +56,7 @@ def talk(context: typer.Context) -> None:
 @app.command("doctor")
 def examine(config: ConfigFile = None) -> None:
     """Report what this machine can run, what is missing, and how to fix it."""
-    settings = _settings(config)
-    planner = _planner(settings)
-    findings = doctor.examine(doctor.collect(planner, find_gpus(os.environ)), settings)
+    findings = doctor.examine(_planner(_settings(config)), find_gpus(os.environ))
     doctor.show(findings)
     raise typer.Exit(EXIT_FAILED if doctor.has_errors(findings) else 0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from config import HOME, PROJECT_ROOT
 from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.sums import SUMS_FILE
-from launcher.display import Display, Loading
+from launcher.display import Display, LoadingProgress
 from launcher.pace import Pace
 from launcher.plan import Planner
 from launcher.processes import BYTES_PER_MB, Child, until
@@ -154,11 +154,11 @@ class Fetching:
             return ""
         with self._display.loading() as bars:
             while not self._child.has_ended:
-                bars.show([_loading(read_progress(self._data_dir))])
+                _show(bars, read_progress(self._data_dir))
                 await asyncio.sleep(self._pace.ask_s)
             progress = read_progress(self._data_dir)
             if self._child.succeeded and progress:
-                bars.show([_loading(progress)])
+                _show(bars, progress)
         if self._child.succeeded:
             self._display.say("The cascade is complete and serves new conversations.", "green")
             return ""
@@ -176,9 +176,10 @@ class Fetching:
         (self._data_dir / CASCADE_FOLDER / PROGRESS_FILE).unlink(missing_ok=True)
 
 
-def _loading(progress: FetchProgress | None) -> Loading:
+def _show(bars: LoadingProgress, progress: FetchProgress | None) -> None:
     if progress is None or not progress.total_bytes:
-        return Loading("cascade", "starting the download")
+        bars.show("cascade", "starting the download")
+        return
     stage = f"downloading {progress.total_bytes / BYTES_PER_MB:.0f} MB"
     share, is_done = progress.done_bytes / progress.total_bytes, progress.state == "complete"
-    return Loading("cascade", "complete" if is_done else stage, share, is_done)
+    bars.show("cascade", "complete" if is_done else stage, share, is_done=is_done)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from config import PROJECT_ROOT
-from launcher.display import Display, Loading
+from launcher.display import Display
 from launcher.health import Health, check_health
 from launcher.pace import Pace, Restarts
 from launcher.plan import Kind, ProgramPlan
@@ -72,10 +72,6 @@ class Program:
         if health.answers:
             self.note = health.stage
         return before != (self.phase, self.note)
-
-    def loading(self) -> Loading:
-        stage = "ready" if self.is_ready else self.health.stage
-        return Loading(self.plan.name, stage, self.health.progress, self.is_ready)
 
     def record(self) -> ProgramRecord:
         return ProgramRecord(
@@ -160,7 +156,7 @@ class Supervisor:
             is_internal = plan.kind.has_internal_tls
             program = Program(
                 plan,
-                Restarts(self._pace.restarts),
+                Restarts(self._pace),
                 tls=self._internal_tls if is_internal else tls,
             )
             group.append(program)
@@ -210,7 +206,10 @@ class Supervisor:
                 await asyncio.gather(*(self._check(program) for program in programs))
                 for program in programs:
                     self._raise_if_failed(program)
-                progress.show(program.loading() for program in programs)
+                for program in programs:
+                    stage = "ready" if program.is_ready else program.health.stage
+                    share, is_ready = program.health.progress, program.is_ready
+                    progress.show(program.plan.name, stage, share, is_done=is_ready)
                 late = next((program for program in programs if not program.is_ready), None)
                 if late is None or self._now_s() > deadline_s:
                     return late

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import av
 import numpy as np
@@ -148,30 +148,28 @@ def write_replay_video(
     cues: list[Cue],
     options: VideoOptions | None = None,
 ) -> None:
-    """Write the video; `sound` is the replay's WAV file, which determines the length.
+    """Write the video; `sound` is the replay's WAV file.
 
     After ReplayTooSlowError or an encoder's error the file is incomplete.
     """
     chosen = options or VideoOptions()
     deadline_s = chosen.monotonic_s() + chosen.limit_s
-    with (
-        sound.open("rb") as source,
-        av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file,
-    ):
+    samples = np.memmap(sound, "<i2", "r", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
+    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file:
         video = _video_stream(file, chosen.codec or best_codec())
         voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
         voice.bit_rate = SOUND_BIT_RATE
         for packet in add_track(file, cues) if cues else ():
             file.mux(packet)
-        sounds = _Sounds(file, voice, source)
+        written = 0
         for at_ms, picture in _pictures(plan):
             if chosen.monotonic_s() > deadline_s:
                 raise ReplayTooSlowError
-            sounds.write_until(at_ms * SAMPLES_PER_MS)
+            written = _write_sound(file, voice, samples, written, at_ms * SAMPLES_PER_MS)
             frame = av.VideoFrame.from_ndarray(np.asarray(picture), format="rgb24")
             frame.pts, frame.time_base = at_ms, MS
             file.mux(video.encode(frame))
-        sounds.write_until(plan.samples)
+        _write_sound(file, voice, samples, written, plan.samples)
         file.mux(video.encode(None))
         file.mux(voice.encode(None))
 
@@ -205,26 +203,17 @@ def _video_stream(file: OutputContainer, codec: str) -> VideoStream:
     return stream
 
 
-class _Sounds:
-    """Encodes the replay's WAV file up to the position of the pictures."""
-
-    def __init__(self, file: OutputContainer, stream: AudioStream, source: BinaryIO) -> None:
-        self._file = file
-        self._stream = stream
-        self._source = source
-        self._position = 0
-        source.seek(WAV_HEADER_BYTES)
-
-    def write_until(self, position: int) -> None:
-        while self._position < position:
-            raw = self._source.read(SOUND_BLOCK * CHANNELS * SAMPLE_BYTES)
-            block = np.frombuffer(raw, "<i2").astype(np.int16)
-            if block.size == 0:
-                return
-            frame = av.AudioFrame.from_ndarray(block[None], format="s16", layout="stereo")
-            frame.sample_rate, frame.pts = REPLAY_RATE_HZ, self._position
-            self._file.mux(self._stream.encode(frame))
-            self._position += block.size // CHANNELS
+def _write_sound(
+    file: OutputContainer, stream: AudioStream, sound: Pcm, start: int, stop: int
+) -> int:
+    """Encode whole blocks of [T, 2] until `stop` is passed; return where the last one ends."""
+    while start < min(stop, len(sound)):
+        block = np.array(sound[start : start + SOUND_BLOCK], np.int16)
+        frame = av.AudioFrame.from_ndarray(block.reshape(1, -1), format="s16", layout="stereo")
+        frame.sample_rate, frame.pts = REPLAY_RATE_HZ, start
+        file.mux(stream.encode(frame))
+        start += len(block)
+    return start
 
 
 def _pictures(plan: ReplayPlan) -> Iterator[tuple[int, Image.Image]]:

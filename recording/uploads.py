@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -220,7 +220,10 @@ class Uploader:
         """Remove folders after `keep_local_s` if the store is still complete."""
         for folder in sealed:
             mark = folder / SEALED_FILE
-            if self._stopping.is_set() or not self._is_due(mark):
+            age_s = float("-inf")
+            with suppress(OSError):
+                age_s = self._clock() - mark.stat().st_mtime
+            if self._stopping.is_set() or age_s < self._rules.keep_local_s:
                 continue
             seal = read_seal(self._bucket, folder.name)
             if seal is not None and not is_whole(self._bucket, folder.name, seal):
@@ -229,30 +232,23 @@ class Uploader:
             else:  # complete, or deleted in the store
                 delete_recording(folder)
 
-    def _is_due(self, mark: Path) -> bool:
-        with suppress(OSError):
-            return self._clock() - mark.stat().st_mtime >= self._rules.keep_local_s
-        return False
-
     def _keep_checkpoints(self, running: list[Path]) -> None:
+        """Upload the changed files of running recordings whose interval has passed."""
         names = {folder.name for folder in running}
-        for gone in self._checkpoints.keys() - names:
-            del self._checkpoints[gone]
+        self._checkpoints = {n: kept for n, kept in self._checkpoints.items() if n in names}
         for folder in running:
-            kept = self._checkpoints.setdefault(folder.name, _Checkpoint(self._clock(), {}))
-            if self._clock() - kept.at_s >= self._rules.checkpoint_s:
-                kept.at_s = self._clock()
-                self._put_changed(folder, kept.versions)
-
-    def _put_changed(self, folder: Path, versions: dict[str, tuple[int, int]]) -> None:
-        for name in names_in(folder)[0]:
-            with suppress(FileNotFoundError):
-                found = (folder / name).stat()
-                version = (found.st_size, found.st_mtime_ns)
-                if versions.get(name) != version:
-                    content = _blocks(folder / name, found.st_size)
-                    self._bucket.put(object_name(folder.name, name), content)
-                    versions[name] = version
+            kept = self._checkpoints.setdefault(folder.name, _Checkpoint(self._clock()))
+            if self._clock() - kept.at_s < self._rules.checkpoint_s:
+                continue
+            kept.at_s = self._clock()
+            for name in names_in(folder)[0]:
+                with suppress(FileNotFoundError):
+                    found = (folder / name).stat()
+                    version = (found.st_size, found.st_mtime_ns)
+                    if kept.versions.get(name) != version:
+                        content = _blocks(folder / name, found.st_size)
+                        self._bucket.put(object_name(folder.name, name), content)
+                        kept.versions[name] = version
 
 
 @dataclass
@@ -260,7 +256,7 @@ class _Checkpoint:
     """Uploaded versions of a running recording's files: size and time by name."""
 
     at_s: float
-    versions: dict[str, tuple[int, int]]
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def _is_away(failed: list[OSError]) -> bool:

@@ -13,7 +13,7 @@ import typer
 from config import PROJECT_ROOT, Settings, SettingsError, load_settings
 from launcher import doctor
 from launcher.cli import EXIT_USAGE, Setup, start_command
-from launcher.default_models import ensure_checkpoint
+from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.machine import find_gpus
 from launcher.pace import Pace
@@ -117,7 +117,7 @@ def _planner(settings: Settings) -> Planner:
 
 def _embedded(settings: Settings) -> Path:
     try:
-        return asyncio.run(ensure_checkpoint(_planner(settings), Display(), Pace()))
+        return asyncio.run(DefaultModels(_planner(settings), Display(), Pace()).ensure_checkpoint())
     except (StartError, OSError) as error:
         _refuse(str(error))
 

@@ -19,6 +19,7 @@ from core.serving.names import worker_name
 from gateway_modules.logs import LOGS_FOLDER
 from launcher.machine import VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
+from launcher.scaling import Bounds
 from settings.sections import WeightsName
 from settings.workers import WorkerPlace, worker_place
 
@@ -71,7 +72,7 @@ class Options:
     """Command-line options that are not settings; None: as configured."""
 
     config: Path | None = None
-    workers: int | None = None
+    workers: Bounds | None = None
     backend: Backend | None = None
 
 
@@ -178,10 +179,8 @@ class Planner:
         return LogFile(self.logs / f"{name}.log", size_bytes, logging.files_kept)
 
     def workers(self, gpus: Sequence[Gpu]) -> list[ProgramPlan]:
-        count = self.options.workers
-        devices = worker_devices(
-            self.settings.service.num_workers if count is None else count, gpus
-        )
+        wanted = self.options.workers
+        devices = worker_devices(wanted.most if wanted else self.settings.service.num_workers, gpus)
         return [self._worker(index, devices) for index in range(len(devices))]
 
     def gateway(

@@ -243,19 +243,13 @@ MAX_REPLAY_S: Final = 4 * 3_600.0  # ours; four hours of WAV are 0.9 GB
 LOW_PRIORITY: Final = 10  # added to a process's niceness
 
 
-@dataclass(frozen=True)
-class ReplayFiles:
-    sound: Path | None = None
-    video: Path | None = None
-
-
 def build_replay(
     folder: Path,
     *,
     timing: ReplayTiming = "session",
     max_duration_s: float = MAX_REPLAY_S,
     video: VideoOptions | None = None,
-) -> ReplayFiles:
+) -> None:
     """Make `merged_replay.wav`, and if there are pictures `merged_replay.mp4` with subtitles.
 
     Memory is independent of the session's length. Files appear when complete and are then named in
@@ -264,21 +258,19 @@ def build_replay(
     """
     recording = read_recording(folder)
     if recording is None:
-        return ReplayFiles()
+        return
     plan = plan_replay(folder, recording, timing)
     if not 0 < plan.samples <= max_duration_s * REPLAY_RATE_HZ:
-        return ReplayFiles()
+        return
     sound = folder / REPLAY_SOUND_FILE
     with replacing(sound) as unfinished:
         write_replay_sound(unfinished, plan)
-    made = ReplayFiles(sound=sound)
     known: dict[str, str] = {"merged_replay": sound.name, "merged_replay_timing": timing}
     if plan.pictures:
         film, cues = folder / REPLAY_VIDEO_FILE, cues_of(plan)
         try:
             with replacing(film) as unfinished:
                 write_replay_video(unfinished, plan, sound, cues, video)
-            made = ReplayFiles(sound=sound, video=film)
             known["merged_replay_video"] = film.name
             if cues:
                 atomic_write(folder / REPLAY_SUBTITLES_FILE, webvtt(cues).encode())
@@ -286,7 +278,6 @@ def build_replay(
         except (ReplayTooSlowError, av.FFmpegError, UnknownCodecError) as error:
             logger.warning("no video of %s: %r", folder.name, error)
     write_recording(folder, recording.model_copy(update=known))
-    return made
 
 
 def main() -> None:

@@ -39,6 +39,7 @@ from recording.folder import is_live, read_meta
 from recording.listing import delete_recording
 from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta
+from settings.recording import RecordingSettings
 
 logger: Final = logging.getLogger(__name__)
 
@@ -60,21 +61,6 @@ class Unsealed:
     age_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class UploadRules:
-    """Upload settings.
-
-    Attributes:
-        keep_local_s: how long a sealed recording stays on the local disk, s.
-        checkpoint_s: interval of uploads of running recordings, s; 0: none.
-        worker: name recorded in seals.
-    """
-
-    keep_local_s: float = 24 * HOUR_S
-    checkpoint_s: float = 0.0
-    worker: str = ""
-
-
 class Uploader:
     """Uploads and seals the complete recordings of a data folder."""
 
@@ -82,15 +68,16 @@ class Uploader:
         self,
         bucket: Bucket,
         data_dir: Path,
-        rules: UploadRules,
+        settings: RecordingSettings,
+        worker: str = "",
         *,
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`wait` sleeps for the given seconds, or returns True to stop; `clock` is Unix time, s."""
+        """`worker` is named in seals; `wait` sleeps, or returns True to stop; `clock` is Unix time."""
         self._bucket = bucket
         self._data_dir = data_dir
-        self._rules = rules
+        self._settings, self._worker = settings, worker
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._clock = clock
@@ -153,7 +140,7 @@ class Uploader:
             thread.join()
         if not _is_away(failed):
             self._attempt(failed, lambda: self._tidy(sealed))
-        if not _is_away(failed) and self._rules.checkpoint_s:
+        if not _is_away(failed) and self._settings.checkpoint_upload_s:
             self._attempt(failed, lambda: self._keep_checkpoints(running))
         return not failed
 
@@ -208,7 +195,7 @@ class Uploader:
             if self._bucket.read(object_name(recording_id, name)) is None:
                 self._bucket.put(object_name(recording_id, name), folder / name)
         sealed_at = datetime.fromtimestamp(self._clock(), UTC)
-        seal = Seal(sealed_at=sealed_at, worker=self._rules.worker, files=tuple(files), meta=meta)
+        seal = Seal(sealed_at=sealed_at, worker=self._worker, files=tuple(files), meta=meta)
         if not is_whole(self._bucket, recording_id, seal):
             raise SealError(f"{recording_id} is not complete in the store")
         self._bucket.put(object_name(recording_id, SEAL_FILE), seal.to_json().encode())
@@ -217,13 +204,13 @@ class Uploader:
             os.utime(mark, (self._clock(),) * 2)
 
     def _tidy(self, sealed: list[Path]) -> None:
-        """Remove folders after `keep_local_s` if the store is still complete."""
+        """Remove folders after `keep_local_h` if the store is still complete."""
         for folder in sealed:
             mark = folder / SEALED_FILE
             age_s = float("-inf")
             with suppress(OSError):
                 age_s = self._clock() - mark.stat().st_mtime
-            if self._stopping.is_set() or age_s < self._rules.keep_local_s:
+            if self._stopping.is_set() or age_s < self._settings.keep_local_h * HOUR_S:
                 continue
             seal = read_seal(self._bucket, folder.name)
             if seal is not None and not is_whole(self._bucket, folder.name, seal):
@@ -238,7 +225,7 @@ class Uploader:
         self._checkpoints = {n: kept for n, kept in self._checkpoints.items() if n in names}
         for folder in running:
             kept = self._checkpoints.setdefault(folder.name, _Checkpoint(self._clock()))
-            if self._clock() - kept.at_s < self._rules.checkpoint_s:
+            if self._clock() - kept.at_s < self._settings.checkpoint_upload_s:
                 continue
             kept.at_s = self._clock()
             for name in names_in(folder)[0]:

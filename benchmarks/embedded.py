@@ -35,11 +35,11 @@ from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
 from benchmarks.embedded_start import measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
-from core.cascade.chat import CascadeChatView
 from core.cascade.files import CascadeFiles, find
 from core.cascade.language import LlamaProcess, LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.synthesis import HibariSynthesizer
+from core.cascade.turn_based import CascadeChatView
 from core.schemas.chat import ChatRequest
 from core.schemas.common import GenerationConfig, Message, Role
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ

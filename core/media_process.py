@@ -57,10 +57,6 @@ class MediaLimits:
     wait_s: float = 50.0
 
 
-def never() -> None:
-    """Check nothing: the request cannot be cancelled."""
-
-
 class MediaProcesses:
     """Runs requests in child processes. Its methods block, and may be called by any thread.
 
@@ -82,7 +78,7 @@ class MediaProcesses:
         blobs: Sequence[bytes],
         *,
         problem: type[BadPayloadError],
-        check: Callable[[], None] = never,
+        check: Callable[[], object] = lambda: None,
     ) -> tuple[Any, list[bytes]]:
         """Run a task of `core.media_reader` in a process; return its reply, as JSON and as bytes.
 
@@ -103,8 +99,13 @@ class MediaProcesses:
             if time.monotonic() > deadline_s:
                 raise problem(f"It takes longer than {self._limits.wait_s:g} s to decode.")
 
-        with self._turn(check_limits), self._reader() as reader:
-            return reader.work({"task": task, "head": head}, blobs, problem, check_limits)
+        while not self._turns.acquire(timeout=POLL_S):
+            check_limits()
+        try:
+            with self._reader() as reader:
+                return reader.work({"task": task, "head": head}, blobs, problem, check_limits)
+        finally:
+            self._turns.release()
 
     def make_ready(self) -> None:
         with self._lock:
@@ -117,15 +118,6 @@ class MediaProcesses:
             spare, self._spare = self._spare, None
         if spare is not None:
             spare.close()
-
-    @contextlib.contextmanager
-    def _turn(self, check_limits: Callable[[], None]) -> Iterator[None]:
-        while not self._turns.acquire(timeout=POLL_S):
-            check_limits()
-        try:
-            yield
-        finally:
-            self._turns.release()
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[_Reader]:

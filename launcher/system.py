@@ -7,10 +7,9 @@ import signal
 from pathlib import Path
 
 from config import Settings, SettingsError
-from core.worker_tls import client_context
 from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
 from gateway_modules.web.security import TOKEN_FILE, ensure_admin_token
-from launcher.default_models import Fetching, ensure_checkpoint, shown
+from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
 from launcher.health import trust
 from launcher.machine import Gpu, PortError, check_port
@@ -38,15 +37,8 @@ class System:
         self._pace = pace
         self._gpus = gpus
         self._service = planner.settings.service
-        self._supervisor = Supervisor(
-            folder,
-            display,
-            pace,
-            drain_s=self._service.drain_timeout_s,
-            load_limit_s=self._service.start_timeout_s,
-            internal_tls=client_context(planner.settings),
-        )
-        self._fetching = Fetching(planner, display, pace)
+        self._supervisor = Supervisor(folder, display, pace, planner.settings)
+        self._models = DefaultModels(planner, display, pace)
         self._is_up = False
 
     async def run(self) -> int:
@@ -75,7 +67,7 @@ class System:
         except (StartError, PortError, SettingsError, OSError) as error:
             self._display.error(str(error))
         finally:
-            await self._fetching.stop()
+            await self._models.stop_download()
             await self._supervisor.stop()
             self._folder.clear()
             self._display.say("Stopped.")
@@ -95,7 +87,7 @@ class System:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.watch([self._planner.log_file("launcher")]))
             if self._planner.settings.model.embedded == "auto":
-                group.create_task(self._watch_fetching())
+                group.create_task(self._watch_download())
 
     async def _clean_up(self) -> None:
         """Stop leftover processes of an earlier launcher, and register this one."""
@@ -106,7 +98,7 @@ class System:
             self._display.say(f"Stopping its leftover processes: {', '.join(leftovers)}")
         limit_s = self._service.drain_timeout_s + self._pace.end_margin_s
         await end_processes(leftovers.values(), self._pace.poll_s, limit_s)
-        self._fetching.forget()
+        self._models.forget_download()
         self._folder.clear()
         self._folder.announce()
         for host, port in self._planner.gateway_addresses:
@@ -117,14 +109,14 @@ class System:
         model = self._planner.settings.model
         if model.model_path or self._planner.options.backend is Backend.FAKE:
             return
-        await ensure_checkpoint(self._planner, self._display, self._pace)
+        await self._models.ensure_checkpoint()
         if model.embedded in ("auto", "cascade"):
-            await self._fetching.start()
-        if model.embedded == "cascade" and (problem := await self._fetching.watch()):
+            await self._models.start_download()
+        if model.embedded == "cascade" and (problem := await self._models.watch_download()):
             raise StartError(f"model.embedded is cascade, but {problem}")
 
-    async def _watch_fetching(self) -> None:
-        if problem := await self._fetching.watch():
+    async def _watch_download(self) -> None:
+        if problem := await self._models.watch_download():
             self._display.say(
                 f"The cascade could not be downloaded, so nano is used: {problem}. The next start "
                 "resumes the download.",

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -53,10 +52,8 @@ ANSWER_S: Final = 5.0
 CONCURRENT_CALLS: Final = 16  # to workers
 
 
-@dataclass(frozen=True)
-class _Held:
-    url: str
-    listed: ListedRecording
+_Held = tuple[str, ListedRecording]
+"""A recording, and the URL of the worker that holds it."""
 
 
 class RunningRecordings:
@@ -87,24 +84,23 @@ class RunningRecordings:
 
     def listed(self) -> list[ListedRecording]:
         """Return the unsealed recordings, at most `LIST_AGE_S` old."""
-        return [one.listed for one in self._known().values()]
+        return [listed for _, listed in self._known().values()]
 
     def find(self, recording_id: str) -> ListedRecording | None:
         held = self._holding(recording_id)
-        return None if held is None else held.listed
+        return None if held is None else held[1]
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        held = self._holding(recording_id)
-        if held is None:
+        url = self._url(recording_id)
+        if url is None:
             return None
-        answer = self._call("GET", f"{held.url}/recordings/{recording_id}/files/{name}")
+        answer = self._call("GET", f"{url}/files/{name}")
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        held = self._holding(recording_id)
-        if held is None:
+        url = self._url(recording_id)
+        if url is None:
             return []
-        url = f"{held.url}/recordings/{recording_id}"
         try:
             sizes = FilesListed.model_validate_json(self._call("GET", url).content).sizes
         except ValidationError:
@@ -115,9 +111,8 @@ class RunningRecordings:
         ]
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        held = self._holding(recording_id)
-        if held is not None:
-            self._call("POST", f"{held.url}/recordings/{recording_id}/diagnostics", line)
+        if (url := self._url(recording_id)) is not None:
+            self._call("POST", f"{url}/diagnostics", line)
 
     def delete(self, recording_id: str) -> None:
         """Delete a recording from every worker's disk; an unreachable one keeps a copy."""
@@ -129,6 +124,10 @@ class RunningRecordings:
 
     def close(self) -> None:
         self._http.close()
+
+    def _url(self, recording_id: str) -> str | None:
+        held = self._holding(recording_id)
+        return None if held is None else f"{held[0]}/recordings/{recording_id}"
 
     def _holding(self, recording_id: str) -> _Held | None:
         held = self._held[1].get(recording_id)
@@ -143,7 +142,7 @@ class RunningRecordings:
             if self._clock() - at_s < age_s:
                 return held
             found = self._ask_all("GET", "/recordings")
-            held = {one.id: _Held(url, one) for url in found for one in _page(found[url])}
+            held = {one.id: (url, one) for url in found for one in _page(found[url])}
             self._held = (self._clock(), held)
             return held
 

@@ -14,14 +14,11 @@ from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallOffer
 from core.serving.server import SecretGate
 from gateway_modules.web.responses import OPENAI_PREFIX, error_answer
-from webrtc.call import Limits
 from webrtc.calls import Calls, GatewayAddress, RefusedError
 
 
 def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
-    webrtc = settings.webrtc
-    limits = Limits(webrtc.ice_timeout_s, webrtc.public_address)
-    calls = Calls(gateway, limits, webrtc.max_peers, settings.openai.max_wait_s)
+    calls = Calls(gateway, settings.webrtc, settings.openai.max_wait_s)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

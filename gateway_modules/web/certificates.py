@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.addresses import address_of
-from core.files import atomic_write, locked_folder
+from core.files import atomic_write, locked
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
@@ -70,7 +70,7 @@ def ensure_certificate(
     now = now or datetime.now(UTC)
     certfile, keyfile = folder / "cert.pem", folder / "key.pem"
     folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder):
+    with locked(folder):
         found = _usable(certfile, keyfile, now)
         is_new = found is None
         if found is None:

@@ -1,4 +1,3 @@
-// @ts-check
 /** Shows /api/openapi.json: every route with its parameters, its request, its answers. Text only. */
 
 import { byId } from "./shared/dom.js";
@@ -78,8 +77,7 @@ async function show() {
     about.textContent = `The description cannot be read: HTTP ${answer.status}.`;
     return;
   }
-  /** @type {Description} */
-  const { info, paths, components } = await answer.json();
+  /** @type {Description} */ const { info, paths, components } = await answer.json();
   about.textContent = info.description;
   const routes = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, route]) => ({

@@ -1,4 +1,3 @@
-// @ts-check
 /** Requests of the administration pages, and periodic refresh. Device. */
 
 import { ApiError, getJson, sendJson } from "../shared/api.js";
@@ -59,10 +58,8 @@ export function startRefreshing({
 }) {
   let isClosed = false;
   let isWanted = false;
-  /** @type {unknown} */
-  let timer = null;
-  /** @type {Promise<void> | null} */
-  let running = null;
+  /** @type {unknown} */ let timer = null;
+  /** @type {Promise<void> | null} */ let running = null;
 
   async function run() {
     do {

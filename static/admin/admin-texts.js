@@ -1,4 +1,3 @@
-// @ts-check
 /** Texts of administration: kinds, sizes, times, states, errors. Pure. */
 
 import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/formats.js";
@@ -13,8 +12,7 @@ const S_PER_DAY = 86_400;
 const MS_PER_S = 1_000;
 export const UNKNOWN = "–";
 
-/** Kinds of conversation are named after their apps. @type {Record<Http.RequestType, string>} */
-const KIND_KEYS = {
+/** Kinds of conversation are named after their apps. @type {Record<Http.RequestType, string>} */ const KIND_KEYS = {
   chat: "admin.kind_chat",
   streaming: "app.turnbased.title",
   half_duplex_audio: "app.half_duplex_audio.title",
@@ -71,8 +69,7 @@ export function failureText(error, about) {
  *   tone?: (facts: Overview) => string, share?: (facts: Overview) => number | null}} Figure
  */
 
-/** @type {Record<string, Figure>} */
-export const FIGURES = {
+/** @type {Record<string, Figure>} */ export const FIGURES = {
   conversations: {
     labelKey: "admin.now_sessions",
     value: ({ sessions }) => formatNumber(sessions),
@@ -119,8 +116,7 @@ export function modelWords({ model, gpu_id: gpu }) {
   return model ? `${model.name} · ${where}` : where;
 }
 
-/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */
-export const FACTS = [
+/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */ export const FACTS = [
   ["admin.places", ({ slots, free_slots: free }) => t("admin.places_of", { free: formatNumber(free), all: formatNumber(slots) })],
   ["admin.requests", ({ total_requests: n }) => formatNumber(n)],
   ["admin.mean_time", ({ total_requests: n, avg_inference_time_ms: ms }) => (n > 0 ? milliseconds(ms) : UNKNOWN)],
@@ -173,8 +169,7 @@ export function clock(time) {
 
 /** Adds keys; equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
 export function withKeys(entries) {
-  /** @type {Map<string, number>} */
-  const seen = new Map();
+  /** @type {Map<string, number>} */ const seen = new Map();
   const keyed = entries.toReversed().map((entry) => {
     const name = `${entry.time} ${entry.action} ${entry.target}`;
     const count = seen.get(name) ?? 0;

@@ -1,4 +1,3 @@
-// @ts-check
 /** Charts and a table of the server's last hour. Pure. */
 
 import { t } from "../shared/texts.js";
@@ -35,8 +34,7 @@ const MEMORY = "vram_used_mb.";
 const GAP_PERIODS = 2.5; // points further apart are not joined
 const TONES = ["listen", "speak", "wait", "interrupt", "good"];
 
-/** @type {Record<string, [tone: string, isDashed: boolean]>} */
-const LOOKS = {
+/** @type {Record<string, [tone: string, isDashed: boolean]>} */ const LOOKS = {
   "sessions.chat": ["idle", true],
   "sessions.streaming": ["wait", false],
   "sessions.half_duplex_audio": ["good", true],
@@ -97,10 +95,8 @@ function lookOf(name, index) {
  * @param {number} longestS largest distance of two joined points
  */
 export function withGaps(times, columns, longestS) {
-  /** @type {number[]} */
-  const all = [];
-  /** @type {Column[]} */
-  const filled = columns.map(() => []);
+  /** @type {number[]} */ const all = [];
+  /** @type {Column[]} */ const filled = columns.map(() => []);
   times.forEach((time, at) => {
     if (at > 0 && time - times[at - 1] > longestS) {
       all.push((time + times[at - 1]) / 2);
@@ -114,8 +110,7 @@ export function withGaps(times, columns, longestS) {
 
 /** Summary of the hour in spans, newest first. @param {Http.History} history @param {number} spanS @returns {Span[]} */
 export function spansOf(history, spanS) {
-  /** @type {Map<number, number[]>} */
-  const places = new Map();
+  /** @type {Map<number, number[]>} */ const places = new Map();
   history.t.forEach((time, at) => {
     const startS = Math.floor(time / spanS) * spanS;
     const known = places.get(startS);
@@ -184,8 +179,7 @@ const TIME_SPACE_PX = 84;
 const S_PER_MINUTE = 60;
 const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few measurements
 
-/** @type {TableColumn<Span>[]} */
-export const SPAN_COLUMNS = [
+/** @type {TableColumn<Span>[]} */ export const SPAN_COLUMNS = [
   { labelKey: "admin.col_from", cell: ({ startS }) => clockTime(startS) },
   { labelKey: "admin.col_sessions", cell: ({ sessions }) => String(sessions ?? UNKNOWN) },
   { labelKey: "admin.col_queue", cell: ({ queue }) => String(queue ?? UNKNOWN) },

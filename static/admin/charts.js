@@ -1,4 +1,3 @@
-// @ts-check
 /** The charts of the last hours. */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
@@ -21,15 +20,11 @@ const STYLES = "/static/vendor/uplot/index.css";
 
 /** @param {HTMLElement} el container of the view @param {() => void} draw */
 export function makeCharts(el, draw) {
-  /** @type {Http.History | null} */
-  let history = null;
-  /** @type {Promise<Library | null> | null} */
-  let library = null;
+  /** @type {Http.History | null} */ let history = null;
+  /** @type {Promise<Library | null> | null} */ let library = null;
   let failure = /** @type {Error | null} */ (null);
-  /** @type {Map<string, Drawn>} */
-  const drawn = new Map();
-  /** Values at the pointer, else the latest ones, by chart. @type {Map<string, (number | null)[]>} */
-  const pointed = new Map();
+  /** @type {Map<string, Drawn>} */ const drawn = new Map();
+  /** Values at the pointer, else the latest ones, by chart. @type {Map<string, (number | null)[]>} */ const pointed = new Map();
   const colours = themeColours(el);
 
   const load = async () => {
@@ -66,8 +61,7 @@ export function makeCharts(el, draw) {
   onThemeChange(() => void plotAll(true));
   onLangChange(() => void plotAll(true));
 
-  /** @param {Chart} chart */
-  const card = ({ id, lines, isEmpty }) => {
+  const card = (/** @type {Chart} */ { id, lines, isEmpty }) => {
     const values = pointed.get(id);
     const figures = lines.map((line) => `${lineName(line)} ${figure(line, latest(line.values))}`);
     return html`<figure class="card admin-chart" data-chart=${id}>
@@ -123,8 +117,7 @@ function addStyles() {
   return loaded;
 }
 
-/** @param {Line} line @param {number | null} value */
-const legendEntry = (line, value) =>
+const legendEntry = (/** @type {Line} */ line, /** @type {number | null} */ value) =>
   html`<li>
     <span class="admin-swatch" data-tone=${line.tone} data-dashed=${line.isDashed ? "true" : "false"}></span
     ><span>${lineName(line)}</span><span class="number admin-legend-value">${figure(line, value)}</span>

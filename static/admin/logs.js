@@ -1,4 +1,3 @@
-// @ts-check
 /** Logs and audit log. */
 
 import { ApiError } from "../shared/api.js";
@@ -25,8 +24,7 @@ const LEVELS = ["debug", "info", "warning", "error"];
 export function makeLogs({ api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
   const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
-  /** @type {LogFilter} */
-  const filter = { text: "", least: "info" };
+  /** @type {LogFilter} */ const filter = { text: "", least: "info" };
   const look = { follows: true, isAtEnd: true, unseen: 0 };
   const linesEl = () => el.querySelector(".admin-log-lines");
 
@@ -51,8 +49,7 @@ export function makeLogs({ api, draw: drawSection, el }) {
     buffer.clear();
     toEnd();
   };
-  /** @param {Http.LogPart} part */
-  const take = ({ cursor, lines, source, sources }) => {
+  const take = (/** @type {Http.LogPart} */ { cursor, lines, source, sources }) => {
     Object.assign(at, { cursor, source, sources });
     const { added } = buffer.add(lines);
     if (!look.isAtEnd) look.unseen += added.filter((line) => isMatch(line, filter)).length;
@@ -164,11 +161,9 @@ const tools = (at, filter, { onSource, onLevel, onText, onFollow }) =>
     </div>
   </div>`;
 
-/** @param {Element} node */
-const top = (node) => /** @type {HTMLElement} */ (node).offsetTop;
+const top = (/** @type {Element} */ node) => /** @type {HTMLElement} */ (node).offsetTop;
 
-/** @param {KeptLine} line */
-const lineView = ({ time, severity, level, text }) =>
+const lineView = (/** @type {KeptLine} */ { time, severity, level, text }) =>
   html`<div class="admin-log-line" data-severity=${severity}>
     <span class="admin-log-time" title=${time ?? nothing}>${time ? clock(time) : ""}</span
     ><span class="admin-log-level">${level ?? ""}</span
@@ -180,8 +175,7 @@ const lineView = ({ time, severity, level, text }) =>
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @type {TableColumn<AuditRow>[]} */
-const COLUMNS = [
+/** @type {TableColumn<AuditRow>[]} */ const COLUMNS = [
   { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
   { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
   { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
@@ -192,8 +186,7 @@ const COLUMNS = [
 
 /** @param {Context} context @returns {Section} */
 export function makeAudit({ api, draw }) {
-  /** @type {AuditRow[] | null} */
-  let rows = null;
+  /** @type {AuditRow[] | null} */ let rows = null;
   return {
     async refresh() {
       const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));

@@ -1,4 +1,3 @@
-// @ts-check
 /** Recordings: list, open, download, delete, clean up. */
 
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
@@ -39,8 +38,7 @@ export function makeRecordings({ api, draw, page }) {
     Object.assign(at, { offset: 0, order: target.value });
     void quietly();
   };
-  /** @param {Http.ListedRecording} recording */
-  const actions = (recording) => {
+  const actions = (/** @type {Http.ListedRecording} */ recording) => {
     const name = `${kindName(recording.app_type)}, ${formatDateTime(recording.created_at)}`;
     const id = encodeURIComponent(recording.id);
     const [title, confirm] = [t("admin.delete_ask", { name }), t("common.delete")];
@@ -74,8 +72,7 @@ export function makeRecordings({ api, draw, page }) {
       ${actionButton({ ...look, label: confirm, name, operation })}
     </div>`;
   };
-  /** @type {TableColumn<Http.ListedRecording>[]} */
-  const columns = [
+  /** @type {TableColumn<Http.ListedRecording>[]} */ const columns = [
     { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
     { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
     { labelKey: "admin.col_length", look: "number", cell: ({ duration_s: s }) => span(s) },
@@ -142,16 +139,14 @@ export function makeRecordings({ api, draw, page }) {
 
 /** Clean-up: preview, then delete. @param {Pick<Context, "api" | "draw">} context @param {() => Promise<unknown>} after */
 function makeCleanup({ api, draw }, after) {
-  /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
-  let looked = null;
+  /** @type {{wish: Wish, report: Http.CleanupReport} | null} */ let looked = null;
   let problem = "";
   const forget = () => {
     looked = null;
     problem = "";
     draw();
   };
-  /** @param {SubmitEvent} event */
-  const look = async (event) => {
+  const look = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.target);
     const [days, room] = ["cleanup-days", "cleanup-room"].map(

@@ -1,4 +1,3 @@
-// @ts-check
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
@@ -23,16 +22,14 @@ const MS_PER_S = 1_000;
 /** @param {Context} context @returns {Section} */
 export function makeVoices({ api, draw, page, after }) {
   const player = makeSamplePlayer(draw);
-  /** @type {Http.RefAudio[] | null} */
-  let voices = null;
+  /** @type {Http.RefAudio[] | null} */ let voices = null;
   const refresh = async () => {
     ({ ref_audios: voices } = await api.get(PATH));
     draw();
   };
   const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
   const addressOf = (/** @type {string} */ id) => `${PATH}/${encodeURIComponent(id)}`;
-  /** @param {Http.RefAudio} voice */
-  const deleteButton = ({ id, name }) => {
+  const deleteButton = (/** @type {Http.RefAudio} */ { id, name }) => {
     const title = t("admin.delete_ask", { name });
     const operation = {
       about: "voice",
@@ -43,8 +40,7 @@ export function makeVoices({ api, draw, page, after }) {
     };
     return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, operation });
   };
-  /** @type {TableColumn<Http.RefAudio>[]} */
-  const columns = [
+  /** @type {TableColumn<Http.RefAudio>[]} */ const columns = [
     {
       labelKey: "admin.col_listen",
       cell: ({ id, name }) => player.button(id, name, () => Promise.resolve(`${addressOf(id)}/audio`)),
@@ -83,8 +79,7 @@ function makeUploadForm({ api, draw, limits, after }) {
     state.suggested = nameOfFile(chosen.name).slice(0, NAME_MAX_CHARS);
     name.value = state.suggested;
   };
-  /** @param {SubmitEvent} event */
-  const send = async (event) => {
+  const send = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     if (state.isBusy) return;
     const form = /** @type {HTMLFormElement} */ (event.target);
@@ -146,11 +141,9 @@ const PAUSE_MS = 30_000;
 /** @param {Context} context @returns {Section} */
 export function makePresets({ api, draw }) {
   const player = makeSamplePlayer(draw);
-  /** @type {[string, Http.Preset[]][]} */
-  let modes = [];
+  /** @type {[string, Http.Preset[]][]} */ let modes = [];
 
-  /** @param {string} mode @param {Http.Preset} preset */
-  const parts = (mode, preset) => {
+  const parts = (/** @type {string} */ mode, /** @type {Http.Preset} */ preset) => {
     const path = `/api/presets/${encodeURIComponent(mode)}/${encodeURIComponent(preset.id)}/audio`;
     /** @type {(item: {name?: string, duration?: number | null}, at: string, pick: (sounds: Http.PresetSounds) => {data: string} | null) => unknown} */
     const voice = (item, at, pick) => {
@@ -187,8 +180,7 @@ export function makePresets({ api, draw }) {
         : nothing
     }`;
   };
-  /** @param {string} mode @param {Http.Preset} preset */
-  const row = (mode, preset) =>
+  const row = (/** @type {string} */ mode, /** @type {Http.Preset} */ preset) =>
     html`<details class="panel" data-preset=${preset.id}>
       <summary><span>${wordsIn(preset.name, getLang()) || preset.id}</span></summary>
       <div class="stack-tight">
@@ -196,8 +188,7 @@ export function makePresets({ api, draw }) {
         <div class="stack-tight">${parts(mode, preset)}</div>
       </div>
     </details>`;
-  /** @param {[string, Http.Preset[]]} group */
-  const group = ([mode, presets]) =>
+  const group = (/** @type {[string, Http.Preset[]]} */ [mode, presets]) =>
     html`<div class="stack-tight" data-mode=${mode}>
       <h3>${t(`app.${mode}.title`)}</h3>
       <div class="stack-tight">
@@ -235,10 +226,8 @@ function soundUrl(sound) {
 /** @param {() => void} draw */
 function makeSamplePlayer(draw) {
   const audio = new Audio();
-  /** @type {string | null} */
-  let playing = null;
-  /** @param {string | null} key */
-  const set = (key) => {
+  /** @type {string | null} */ let playing = null;
+  const set = (/** @type {string | null} */ key) => {
     playing = key;
     draw();
   };
@@ -247,8 +236,7 @@ function makeSamplePlayer(draw) {
     set(null);
   };
   on(audio, "ended", stop);
-  /** @param {string} key @param {() => Promise<string>} address */
-  const press = async (key, address) => {
+  const press = async (/** @type {string} */ key, /** @type {() => Promise<string>} */ address) => {
     if (playing === key) return stop();
     set(key);
     try {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Shared views of the sections: tables, action buttons, login, navigation. */
 
 import { find, on } from "../shared/dom.js";
@@ -93,8 +92,7 @@ export function reportFailure(error, about) {
  *   `name` is the subject, for screen readers
  */
 export function actionButton({ icon: picture, label, name, kind, isIconOnly = false, isPossible = true, operation }) {
-  /** @param {MouseEvent & {currentTarget: HTMLButtonElement}} event */
-  const press = async ({ currentTarget: button }) => {
+  const press = async (/** @type {MouseEvent & {currentTarget: HTMLButtonElement}} */ { currentTarget: button }) => {
     if (!isPossible || button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
     await act(operation);
@@ -151,8 +149,7 @@ function ask({ title, text, confirm }) {
 
 /** @param {HTMLElement} el @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options */
 export function mountLogin(el, { signIn, retry }) {
-  /** @type {LoginState} */
-  let state = null;
+  /** @type {LoginState} */ let state = null;
   let problem = "";
   let isBusy = false;
   el.classList.add("admin-login");
@@ -171,13 +168,11 @@ export function mountLogin(el, { signIn, retry }) {
       ${icon(picture)}
       <h2 id="login-title" tabindex="-1">${words}</h2>
     </div>`;
-  /** @param {{error: unknown}} failure */
-  const failureView = ({ error }) =>
+  const failureView = (/** @type {{error: unknown}} */ { error }) =>
     html`${heading("warning", t("admin.unreachable"))}
       <p role="alert">${failureText(error, "login")}</p>
       <button type="button" class="button" @click=${retry}>${t("common.retry")}</button>`;
-  /** @param {SubmitEvent} event */
-  const submit = async (event) => {
+  const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const input = /** @type {HTMLInputElement} */ (/** @type {HTMLFormElement} */ (event.target).elements.namedItem("token"));
     if (isBusy) return;
@@ -194,8 +189,7 @@ export function mountLogin(el, { signIn, retry }) {
     isBusy = false;
     draw();
   };
-  /** @param {{isSignedOut: boolean}} asked */
-  const tokenView = ({ isSignedOut }) =>
+  const tokenView = (/** @type {{isSignedOut: boolean}} */ { isSignedOut }) =>
     html`${heading("lock", t("admin.login"))}
       <p class="soft">${t(isSignedOut ? "admin.login_again" : "admin.login_lead")}</p>
       <form class="stack" novalidate aria-labelledby="login-title" @submit=${submit}>
@@ -236,12 +230,10 @@ export function mountLogin(el, { signIn, retry }) {
  *   current section into view once the list is visible
  */
 export function mountSectionNav(el, sections, onShow) {
-  /** @type {Map<string, Badge>} */
-  const badges = new Map();
+  /** @type {Map<string, Badge>} */ const badges = new Map();
   let current = "";
   el.classList.add("admin-nav");
-  /** @param {SectionEntry} section */
-  const link = ({ id, icon: picture, titleKey }) => {
+  const link = (/** @type {SectionEntry} */ { id, icon: picture, titleKey }) => {
     const badge = badges.get(id);
     return html`<li>
       <a href="#${id}" data-goto=${id} aria-current=${id === current ? "page" : nothing}

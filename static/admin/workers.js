@@ -1,4 +1,3 @@
-// @ts-check
 /** Workers (state, drain, restart), queue and conversations. */
 
 import { formatNumber } from "../shared/formats.js";
@@ -17,14 +16,12 @@ const ALMOST_FULL = 0.92; // share of the memory from which the bar changes colo
 
 /** @param {Context} context @returns {Section} */
 export function makeWorkers({ api, draw, after }) {
-  /** @type {Http.WorkerInfo[] | null} */
-  let workers = null;
+  /** @type {Http.WorkerInfo[] | null} */ let workers = null;
   const refresh = async () => {
     ({ workers } = await api.get("/workers"));
     draw();
   };
-  /** @param {Http.WorkerInfo} worker */
-  const buttons = (worker) => {
+  const buttons = (/** @type {Http.WorkerInfo} */ worker) => {
     const { worker_id: name, is_draining: isDraining, sessions } = worker;
     const path = `/api/admin/workers/${encodeURIComponent(name)}`;
     const block = restartBlock(worker);
@@ -116,8 +113,7 @@ function memoryBar({ vram_used_mb: used, vram_total_mb: total }) {
   </div>`;
 }
 
-/** @param {Http.WorkerInfo} worker */
-const factList = (worker) =>
+const factList = (/** @type {Http.WorkerInfo} */ worker) =>
   html`<dl class="admin-facts small">
     ${FACTS.map(
       ([key, value]) =>
@@ -153,19 +149,16 @@ const GONE = Object.assign(new Error("The ticket is no longer in the queue."), {
 
 /** @param {Context} context @returns {Section} */
 export function makeQueue({ api, draw, after }) {
-  /** @type {Http.QueueStatus | null} */
-  let queue = null;
+  /** @type {Http.QueueStatus | null} */ let queue = null;
   const refresh = async () => {
     queue = await api.get("/api/queue");
     draw();
   };
-  /** @param {string} ticket */
-  const cancel = async (ticket) => {
+  const cancel = async (/** @type {string} */ ticket) => {
     const answer = /** @type {{success: boolean}} */ (await api.send("DELETE", `/api/queue/${encodeURIComponent(ticket)}`));
     if (!answer.success) throw GONE;
   };
-  /** @param {Http.QueueItem} item */
-  const cancelButton = ({ ticket_id: id, request_type: kind, position }) => {
+  const cancelButton = (/** @type {Http.QueueItem} */ { ticket_id: id, request_type: kind, position }) => {
     const name = t("admin.place_name", { n: position, kind: kindName(kind) });
     const [title, text, confirm] = [t("admin.cancel_ask", { name }), t("admin.cancel_ask_text"), t("admin.cancel_place")];
     const run = () => cancel(id);
@@ -173,8 +166,7 @@ export function makeQueue({ api, draw, after }) {
     const operation = { about: "ticket", question: () => ({ title, text, confirm }), run, done, after };
     return actionButton({ icon: "close", kind: "danger", label: confirm, name, operation });
   };
-  /** @type {TableColumn<Http.QueueItem>[]} */
-  const columns = [
+  /** @type {TableColumn<Http.QueueItem>[]} */ const columns = [
     { labelKey: "admin.col_position", look: "number", cell: ({ position }) => formatNumber(position) },
     { labelKey: "admin.col_kind", cell: ({ request_type: kind }) => kindName(kind) },
     { labelKey: "admin.col_session", look: "mono", cell: ({ session_id: id }) => id ?? UNKNOWN },
@@ -199,18 +191,15 @@ export function makeQueue({ api, draw, after }) {
 
 /** @param {Context} context @returns {Section} */
 export function makeConversations({ api, draw, after }) {
-  /** @type {Http.SessionInfo[]} */
-  let live = [];
-  /** @type {SessionRow[] | null} */
-  let rows = null;
+  /** @type {Http.SessionInfo[]} */ let live = [];
+  /** @type {SessionRow[] | null} */ let rows = null;
   const refresh = async () => {
     const [{ sessions }, queue] = await Promise.all([api.get("/api/sessions"), api.get("/api/queue")]);
     live = sessions;
     rows = sessionRows(live, queue, Date.now());
     draw();
   };
-  /** @param {SessionRow} row */
-  const stopButton = (row) => {
+  const stopButton = (/** @type {SessionRow} */ row) => {
     if (!canStop(row, live)) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
     const name = `${kindName(row.kind)} ${row.sessionId ?? ""}`.trim();
     const [title, text, confirm] = [t("admin.stop_ask", { name }), t("admin.stop_ask_text"), t("admin.stop")];
@@ -219,11 +208,9 @@ export function makeConversations({ api, draw, after }) {
     const operation = { about: "session", question: () => ({ title, text, confirm }), run, done, after };
     return actionButton({ icon: "stop", kind: "danger", label: confirm, name, operation });
   };
-  /** @param {SessionRow} row */
-  const remaining = ({ remainingS: s }) =>
+  const remaining = (/** @type {SessionRow} */ { remainingS: s }) =>
     s === null ? UNKNOWN : s > 0 ? t("admin.about", { time: span(s) }) : t("admin.overdue");
-  /** @type {TableColumn<SessionRow>[]} */
-  const columns = [
+  /** @type {TableColumn<SessionRow>[]} */ const columns = [
     { labelKey: "admin.col_kind", cell: ({ kind }) => kindName(kind) },
     { labelKey: "admin.col_session", look: "mono", cell: ({ sessionId }) => sessionId ?? UNKNOWN },
     { labelKey: "admin.col_worker", look: "mono", cell: ({ workerId }) => workerId ?? UNKNOWN },

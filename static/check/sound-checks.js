@@ -1,4 +1,3 @@
-// @ts-check
 /** Cards of speaker (melody), echo (chirps), network and browser. */
 
 import { untilRunning } from "../duplex/lib/audio-context.js";
@@ -17,8 +16,7 @@ import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, 
 
 /** `setSinkId` is not supported by every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
 
-/** Expires without an audio device, or if the browser waits for a gesture. */
-const START_LIMIT_MS = 3_000;
+const START_LIMIT_MS = 3_000; // expires without an audio device, or if the browser waits for a gesture
 
 /** @param {string} speakerId */
 async function openContext(speakerId) {
@@ -40,8 +38,7 @@ export function mountSpeakerCheck(results) {
   const listen = async () => {
     play.disabled = true;
     results.set("speaker", { state: "running", text: { key: "check.speaker_playing" } });
-    /** @type {AudioContext | null} */
-    let context = null;
+    /** @type {AudioContext | null} */ let context = null;
     try {
       context = await openContext(devices.speakerId);
       facts = {

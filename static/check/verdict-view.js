@@ -1,4 +1,3 @@
-// @ts-check
 /** Summary, steps, cards and report of the checks. */
 
 import { byId, find, on, setText } from "../shared/dom.js";
@@ -12,8 +11,7 @@ import { CHECKS, reportText, verdictOf } from "./results.js";
 
 const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
-/** Checks that the main button can start. @type {ReadonlySet<string>} */
-const GUIDED = new Set(["speaker"]);
+/** Checks that the main button can start. @type {ReadonlySet<string>} */ const GUIDED = new Set(["speaker"]);
 
 /** @param {Results} results */
 function writeReport(results) {
@@ -21,8 +19,7 @@ function writeReport(results) {
     const { state, text, facts = {} } = results.get(id);
     return { name: t(`check.${id}`), state: t(`check.state_${state}`), text: text ? phraseText(text) : "", facts };
   });
-  /** @type {[string, string][]} */
-  const head = [
+  /** @type {[string, string][]} */ const head = [
     [t("check.report_time"), formatDateTime(new Date())],
     [t("check.report_page"), location.origin],
     [t("check.report_browser"), navigator.userAgent],
@@ -30,8 +27,7 @@ function writeReport(results) {
   return reportText(t("check.report"), head, sections);
 }
 
-/** @param {Results} results */
-const steps = (results) =>
+const steps = (/** @type {Results} */ results) =>
   CHECKS.map((id) => {
     const { state } = results.get(id);
     return html`<li>

@@ -1,4 +1,3 @@
-// @ts-check
 /** Readiness of browser, devices and server for a conversation. Pure. */
 
 /** @import { StatusReport } from "../shared/page.js" */

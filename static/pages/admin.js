@@ -1,4 +1,3 @@
-// @ts-check
 /** Administration. */
 
 import { adminApi, isRefusal, startRefreshing } from "../admin/admin-api.js";
@@ -42,8 +41,7 @@ const PAUSE_MS = 5_000;
 const FIRST = "overview";
 const TOKEN_MARK = "#token=";
 
-/** @type {(SectionEntry & {make: MakeSection})[]} */
-const SECTIONS = [
+/** @type {(SectionEntry & {make: MakeSection})[]} */ const SECTIONS = [
   { id: FIRST, icon: "gauge", titleKey: "admin.overview", make: makeOverview },
   { id: "workers", icon: "server", titleKey: "admin.workers", make: makeWorkers },
   { id: "queue", icon: "people", titleKey: "admin.queue", make: makeQueue },
@@ -67,8 +65,7 @@ const notice = mountNotice(place);
 const login = mountLogin(byId("login", HTMLElement), { signIn, retry: () => void enter() });
 const api = adminApi(() => void leave());
 
-/** @type {Map<string, Section>} */
-const mounted = new Map();
+/** @type {Map<string, Section>} */ const mounted = new Map();
 const desk = {
   isIn: false,
   current: "",
@@ -78,8 +75,7 @@ const desk = {
 
 /** @returns {Promise<void>} */
 async function enter() {
-  /** @type {Http.AdminState} */
-  let state;
+  /** @type {Http.AdminState} */ let state;
   try {
     state = await getJson("/api/admin/state");
   } catch (error) {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Voice call: full duplex with audio. */
 
 import { byId } from "../shared/dom.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** Device check. */
 
 import { mountCheckCard, mountVerdict } from "../check/verdict-view.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** Voice turns: half duplex. */
 
 import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-parts.js";
@@ -40,8 +39,7 @@ const call = halfDuplexCall({
 
 // The system content.
 const content = mountLateContentEditor(el("content"), { limits, onChange: () => presets.setEdited(true) });
-/** @type {TtsVoice | null} */
-let ttsVoice = null;
+/** @type {TtsVoice | null} */ let ttsVoice = null;
 const loadTtsVoice = late(
   () => import("../shared/ref-audio-player.js"),
   ({ mountTtsVoice }) => {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Home. */
 
 import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.js";
@@ -26,8 +25,7 @@ const known = {
   waitS: /** @type {number | null} */ (null),
   apps: /** @type {App[] | null} */ (null),
 };
-/** Last announced state of each line. @type {Map<string, string>} */
-const reported = new Map();
+/** Last announced state of each line. @type {Map<string, string>} */ const reported = new Map();
 
 function draw() {
   drawReadiness();

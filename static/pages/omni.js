@@ -1,4 +1,3 @@
-// @ts-check
 /** Video call: full duplex with camera or video file. */
 
 import { byId, on } from "../shared/dom.js";
@@ -57,8 +56,7 @@ const microphoneWish = () => ({
   echoCancellation: !store.get("headphones"),
   chunkSamples: CHUNK_SAMPLES,
 });
-/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */
-let openedFileMode = null;
+/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */ let openedFileMode = null;
 const fileMode = late(
   () => import("../duplex/ui/file-mode.js"),
   ({ mountFileMode }) =>

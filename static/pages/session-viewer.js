@@ -1,4 +1,3 @@
-// @ts-check
 /** Replays a recording: /s/ID. */
 
 import { getJson } from "../shared/api.js";
@@ -146,8 +145,7 @@ const allow = (/** @type {boolean} */ isAllowed) => {
 };
 if (isOwnRecording(localStorage, recordingId)) allow(true);
 else {
-  /** @type {Promise<{is_admin: boolean}>} */
-  const state = getJson("/api/admin/state");
+  /** @type {Promise<{is_admin: boolean}>} */ const state = getJson("/api/admin/state");
   state.then(
     ({ is_admin: isAdmin }) => allow(isAdmin),
     () => undefined,

@@ -1,4 +1,3 @@
-// @ts-check
 /** Turn-based chat. */
 
 import { byId, on, setText } from "../shared/dom.js";
@@ -27,8 +26,7 @@ import { StreamingChat } from "../turnbased/streaming-chat.js";
 
 const APP = "turnbased";
 const DEFAULT_KV_TOKENS = 8_192;
-/** Short, so that the estimated wait is up to date while typing. */
-const STATUS_INTERVAL_MS = 3_000;
+const STATUS_INTERVAL_MS = 3_000; // short, so that the estimated wait is up to date while typing
 
 /** @returns {Promise<Store>} without browser storage it stores nothing */
 async function openStore() {
@@ -46,8 +44,7 @@ const [page, store] = await Promise.all([
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
 
-/** @type {WebSocket | null} */
-let socket = null;
+/** @type {WebSocket | null} */ let socket = null;
 const chat = new StreamingChat({ ...networkOf("streaming", APP), socketFactory: (url) => (socket = new WebSocket(url)) });
 const session = new ChatSession({
   chat,

@@ -1,4 +1,3 @@
-// @ts-check
 /** Calls the server's HTTP interface. Device. */
 
 const OFFLINE = "offline";

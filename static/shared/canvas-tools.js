@@ -1,4 +1,3 @@
-// @ts-check
 /** Canvas helpers: device pixel ratio, theme colours, and drawing on demand. */
 
 import { on } from "./dom.js";
@@ -50,8 +49,7 @@ export function themeColours(el) {
   const probe = document.createElement("span");
   probe.hidden = true;
   el.append(probe);
-  /** @type {Map<string, Rgb>} */
-  const known = new Map();
+  /** @type {Map<string, Rgb>} */ const known = new Map();
   onThemeChange(() => known.clear());
   const rgb = (/** @type {string} */ token) => {
     const found = known.get(token);

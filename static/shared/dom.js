@@ -1,4 +1,3 @@
-// @ts-check
 /** Typed access to elements and events. */
 
 /** @template {Element} E @param {string} id @param {new () => E} kind @param {Document | DocumentFragment} [root] @returns {E} */

@@ -1,4 +1,3 @@
-// @ts-check
 /** Help for a page: a side panel, or a bottom sheet on phones. */
 
 import { find, on } from "./dom.js";
@@ -33,14 +32,11 @@ const plain = (markdown) => plainParagraphs(markdown).map((text) => html`<p clas
 
 /** @param {HTMLElement} el @param {{mode: FaqMode, opener: HTMLButtonElement}} options @returns {{open: () => void}} */
 export function mountFaqSidebar(el, { mode, opener }) {
-  /** Language of the help; the page's until another one is chosen. @type {string | null} */
-  let chosen = null;
-  /** The help shown, and the language it was requested in. @type {{faq: Faq, lang: string} | null} */
-  let shown = null;
+  /** Language of the help; the page's until another one is chosen. @type {string | null} */ let chosen = null;
+  /** The help shown, and the language it was requested in. @type {{faq: Faq, lang: string} | null} */ let shown = null;
   let asked = "";
   let isFailed = false;
-  /** @type {RenderMarkdown} */
-  let toView = plain;
+  /** @type {RenderMarkdown} */ let toView = plain;
   const lang = () => chosen ?? getLang();
 
   const load = async () => {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Formats numbers, times and sizes in the current language. Pure. */
 
 import { getLang, t, tn } from "./texts.js";
@@ -41,8 +40,7 @@ export function formatDateTime(time) {
 
 /** How long ago something was: "3 minutes ago". @param {number} seconds */
 export function formatAgo(seconds) {
-  /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
-  const units = [
+  /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ const units = [
     ["day", 86_400],
     ["hour", 3_600],
     ["minute", SECONDS_PER_MINUTE],

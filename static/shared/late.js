@@ -1,4 +1,3 @@
-// @ts-check
 /** Lazy loading and throttling. Pure. */
 
 import { CodedError } from "./texts.js";
@@ -12,8 +11,7 @@ import { CodedError } from "./texts.js";
  * @returns {() => Promise<Made>} rejects with a CodedError "missing_part"
  */
 export function late(load, make = (modules) => /** @type {Made} */ (/** @type {unknown} */ (modules))) {
-  /** @type {Promise<Made> | null} */
-  let making = null;
+  /** @type {Promise<Made> | null} */ let making = null;
   /** @param {unknown} cause @returns {never} */
   const fail = (cause) => {
     making = null;
@@ -48,8 +46,7 @@ export function loadInSpareTime(...parts) {
 /** Runs at once, then at most once per interval. @param {() => void} run @param {number} everyMs @returns {() => void} */
 export function throttled(run, everyMs) {
   let lastMs = -Infinity;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
   const now = () => {
     timer = undefined;
     lastMs = performance.now();

@@ -1,4 +1,3 @@
-// @ts-check
 /** The parts of lit-html that views use, common controls, and rendering that preserves focus. */
 
 import { onLangChange } from "./texts.js";
@@ -71,11 +70,9 @@ export const textButton = (words, run, { sign, label, action, style = "", isShow
  * @param {{accept: string, sign: string, action?: string, isIconOnly?: boolean}} look
  */
 export function fileButton(words, take, { accept, sign, action, isIconOnly = false }) {
-  /** @param {Event} event */
-  const ask = ({ currentTarget }) =>
+  const ask = (/** @type {Event} */ { currentTarget }) =>
     /** @type {HTMLElement} */ (/** @type {HTMLElement} */ (currentTarget).nextElementSibling).click();
-  /** @param {{target: HTMLInputElement}} event */
-  const onFile = ({ target }) => {
+  const onFile = (/** @type {{target: HTMLInputElement}} */ { target }) => {
     const [file] = target.files ?? [];
     target.value = ""; // so that the same file can be chosen again
     if (file) take(file);
@@ -98,8 +95,7 @@ export function mountView(el, view) {
   return Object.assign(draw, { close });
 }
 
-/** @param {Element} control */
-const isReachable = (control) => !control.closest("[hidden], :disabled");
+const isReachable = (/** @type {Element} */ control) => !control.closest("[hidden], :disabled");
 
 /**
  * Renders into an element. If the focused control disappears, focus moves to the nearest remaining control of the same

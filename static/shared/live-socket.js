@@ -1,4 +1,3 @@
-// @ts-check
 /** A WebSocket of JSON messages that opens once, closes once and skips malformed messages. Pure. */
 
 /** @import { ServerProbe, SocketEnd } from "./server-messages.js" */
@@ -42,8 +41,7 @@ const ID_RANDOM_BYTES = 3;
 export function openLiveSocket(url, handlers, factory) {
   let isDone = false;
   let wasOpen = false;
-  /** @type {WebSocket} */
-  let socket;
+  /** @type {WebSocket} */ let socket;
   try {
     socket = factory(url);
   } catch (error) {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Medians and event rates. Pure. */
 
 /** @param {readonly number[]} values @returns {number} NaN without values */
@@ -15,8 +14,7 @@ const MS_PER_S = 1_000;
 
 /** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
 export function createRateCounter() {
-  /** @type {number[]} */
-  let times = [];
+  /** @type {number[]} */ let times = [];
   let total = 0;
   return {
     count(nowMs) {

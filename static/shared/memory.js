@@ -1,4 +1,3 @@
-// @ts-check
 /** Small values in the browser's storage. Errors of full or blocked storage are ignored. Pure. */
 
 /** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} SmallStorage */

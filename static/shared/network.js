@@ -1,4 +1,3 @@
-// @ts-check
 /** Network access of sessions: sockets, requests and the store of recording secrets. Device. */
 
 import { sendJson } from "./api.js";

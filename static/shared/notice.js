@@ -1,4 +1,3 @@
-// @ts-check
 /** Notices and toasts that state a problem and the next step. */
 
 import { formatBytes } from "./formats.js";
@@ -32,16 +31,14 @@ export const noticeBox = ({ title, next, detail, kind, sign, more = nothing }) =
     </div>
   </div>`;
 
-/** @param {NoticeAction} action */
-const actionView = ({ label, run, href }) =>
+const actionView = (/** @type {NoticeAction} */ { label, run, href }) =>
   href ? html`<a class="button" href=${href}>${label()}</a>` : textButton(label(), () => run?.());
 
 /** @param {HTMLElement} el hidden until something is shown */
 export function mountNotice(el) {
   el.setAttribute("role", "alert");
   el.hidden = true;
-  /** @type {[string | Problem, NoticeLook | undefined] | null} */
-  let shown = null;
+  /** @type {[string | Problem, NoticeLook | undefined] | null} */ let shown = null;
   const draw = mountView(el, () => (shown ? noticeView(...shown) : nothing));
   return {
     /** Shows a problem until it is cleared. @param {string | Problem} problem @param {NoticeLook} [look] */

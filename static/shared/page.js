@@ -1,4 +1,3 @@
-// @ts-check
 /** Start-up of every page: texts, navigation bar, footer, title and server status. */
 
 import { getJson } from "./api.js";
@@ -15,8 +14,7 @@ import { describeHealth } from "./formats.js";
 /** @import { App } from "./apps.js" */
 
 const INTERVAL_MS = 10_000;
-/** How long the first paint waits for the first report. */
-const FIRST_REPORT_MS = 500;
+const FIRST_REPORT_MS = 500; // how long the first paint waits for the first report
 
 /** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
 
@@ -94,10 +92,8 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   onLangChange(showTitle);
   showTitle();
 
-  /** @type {Set<(report: StatusReport) => void>} */
-  const listeners = new Set([nav.showStatus]);
-  /** @type {StatusReport | null} */
-  let latest = null;
+  /** @type {Set<(report: StatusReport) => void>} */ const listeners = new Set([nav.showStatus]);
+  /** @type {StatusReport | null} */ let latest = null;
   const notify = (/** @type {StatusReport} */ report) => {
     latest = report;
     for (const listener of listeners) listener(report);
@@ -168,8 +164,7 @@ function mountAppNav(el, apps) {
     setTheme(THEMES[(THEMES.indexOf(getTheme()) + 1) % THEMES.length]);
     draw();
   };
-  /** @param {KeyboardEvent} event */
-  const onKey = ({ key }) => {
+  const onKey = (/** @type {KeyboardEvent} */ { key }) => {
     if (key !== "Escape" || !state.isOpen) return;
     open(false);
     find(el, ".nav-menu", HTMLButtonElement).focus();
@@ -216,8 +211,7 @@ function mountAppNav(el, apps) {
   };
 }
 
-/** @param {App[]} apps */
-const links = (apps) =>
+const links = (/** @type {App[]} */ apps) =>
   [
     ...apps.map(({ app_id: id, route, name }) => ({ route, text: appTitle(id, name) })),
     { route: "/check", text: t("nav.check") },

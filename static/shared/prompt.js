@@ -1,4 +1,3 @@
-// @ts-check
 /** System content, voice samples and presets. Pure. */
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
@@ -37,8 +36,7 @@ export function moveItem(items, index, step) {
 
 /** Converts items to protocol messages, without empty ones. @param {readonly ContentItem[]} items */
 export function contentToWire(items) {
-  /** @type {(TextContent | AudioContent | ImageContent)[]} */
-  const wire = [];
+  /** @type {(TextContent | AudioContent | ImageContent)[]} */ const wire = [];
   for (const item of items) {
     if (item.type === "text" && item.text.trim()) wire.push({ type: "text", text: item.text });
     if (item.type === "audio" && item.voice) wire.push({ type: "audio", data: voiceToWire(item.voice) });
@@ -170,8 +168,7 @@ export function applyPreset(preset, sounds, isChosen) {
 
 /** Flattens groups: {vad: {threshold}} becomes vad_threshold. @param {Record<string, unknown>} settings @returns {Record<string, unknown>} */
 export function flatten(settings) {
-  /** @type {Record<string, unknown>} */
-  const flat = {};
+  /** @type {Record<string, unknown>} */ const flat = {};
   for (const [name, value] of Object.entries(settings)) {
     if (value === null || typeof value !== "object" || Array.isArray(value)) flat[name] = value;
     else for (const [inner, one] of Object.entries(value)) flat[`${name}_${inner}`] = one;
@@ -192,5 +189,4 @@ export function firstPreset(presets, rememberedId, lang) {
   return remembered ?? spoken ?? presets[0] ?? null;
 }
 
-/** Prefixes of preset ids by language. @type {Record<string, string>} */
-const LANGUAGE_NAMES = { en: "english", zh: "chinese" };
+/** Prefixes of preset ids by language. @type {Record<string, string>} */ const LANGUAGE_NAMES = { en: "english", zh: "chinese" };

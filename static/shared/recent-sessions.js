@@ -1,4 +1,3 @@
-// @ts-check
 /** The browser's recent conversations and its recording secrets. Pure. */
 
 import { remember, rememberedJson } from "./memory.js";

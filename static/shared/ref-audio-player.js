@@ -1,4 +1,3 @@
-// @ts-check
 /** Voice sample picker: a file, the server's default, or one of its library. */
 
 import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
@@ -26,15 +25,11 @@ import { makeSoundPlayer } from "./sound-player.js";
 /** @param {HTMLElement} el @param {RefAudioPlayerOptions} options @returns {RefAudioPlayer} */
 export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label"), onChange }) {
   const hintId = `voice-${++lastId}-hint`;
-  /** @type {Voice | null} */
-  let voice = null;
-  /** @type {SoundPlayer | null} */
-  let player = null;
-  /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */
-  let library = [];
+  /** @type {Voice | null} */ let voice = null;
+  /** @type {SoundPlayer | null} */ let player = null;
+  /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */ let library = [];
   let problem = "";
-  /** @param {Voice | null} next */
-  const show = (next) => {
+  const show = (/** @type {Voice | null} */ next) => {
     voice = next;
     problem = "";
     player?.close();
@@ -49,8 +44,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   };
   /** Number of the latest request; results of earlier ones are dropped. */
   let request = 0;
-  /** @param {() => Promise<Voice | null>} load */
-  const take = async (load) => {
+  const take = async (/** @type {() => Promise<Voice | null>} */ load) => {
     const own = ++request;
     el.setAttribute("aria-busy", "true");
     try {
@@ -74,8 +68,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   };
   /** @param {File} file */
   const takeFile = (file) => void take(() => readVoiceFile(file, limits));
-  /** @param {{target: HTMLSelectElement}} event */
-  const onLibrary = ({ target }) => {
+  const onLibrary = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
     const entry = library.find(({ id }) => id === target.value);
     target.selectedIndex = 0;
     if (entry) void take(() => loadLibraryVoice(entry));
@@ -185,13 +178,11 @@ export function mountTtsVoice(el, { limits, onChange }) {
   const box = document.createElement("div");
   const player = mountRefAudioPlayer(box, { limits, label: () => t("voice.tts_own"), onChange: (voice) => onChange?.(voice) });
   const current = () => (isOwn ? player.voice : null);
-  /** @param {boolean} next */
-  const become = (next) => {
+  const become = (/** @type {boolean} */ next) => {
     isOwn = next;
     draw();
   };
-  /** @param {string} value @param {string} words @param {boolean} isChosen */
-  const choice = (value, words, isChosen) =>
+  const choice = (/** @type {string} */ value, /** @type {string} */ words, /** @type {boolean} */ isChosen) =>
     html`<label class="check"
       ><input
         type="radio"

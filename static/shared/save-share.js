@@ -1,4 +1,3 @@
-// @ts-check
 /** Sharing of a finished conversation: comment, upload of the browser's recording, link to the replay. */
 
 import { ApiError, sendJson } from "./api.js";
@@ -37,8 +36,7 @@ const ID_BASE = 36;
  * @property {string | null} url
  */
 
-/** @type {Omit<State, "subject">} */
-const FRESH = Object.freeze({
+/** @type {Omit<State, "subject">} */ const FRESH = Object.freeze({
   ...{ comment: "", isRecordingWanted: false, recording: null, sent: null, sending: null },
   ...{ progress: { sentBytes: 0, totalBytes: 0 }, phase: "open", problem: null, url: null },
 });
@@ -47,8 +45,7 @@ const FRESH = Object.freeze({
 export function mountSaveShare(el, subject) {
   const id = `share-${Math.random().toString(ID_BASE).slice(2)}`; // a page may have several
   let maxBytes = MAX_UPLOAD_BYTES;
-  /** @type {State} */
-  const state = { ...FRESH, subject };
+  /** @type {State} */ const state = { ...FRESH, subject };
   const draw = mountView(el, () => view(id, state, maxBytes, change, () => void share(state, change, `${id}-link`)));
   /** @param {Partial<State>} next */
   function change(next) {
@@ -83,8 +80,7 @@ async function share(state, change, linkId) {
   const sending = new AbortController();
   const { signal } = sending;
   change({ phase: "sending", sending, problem: null });
-  /** @type {Partial<State>} */
-  let outcome = { phase: "open", sending: null };
+  /** @type {Partial<State>} */ let outcome = { phase: "open", sending: null };
   try {
     const file = state.isRecordingWanted && recording && recording.blob !== sent ? recording : null;
     const headers = ownerHeaders(localStorage, recordingId);

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The reason why a session ended, as a code for which pages have a text. Pure.
  *
@@ -50,11 +49,9 @@ const NOT_AT_ONCE = new Set(["app_disabled", "origin_refused", "refused", "socke
 /** Codes of ends that the user requested. @type {ReadonlySet<string>} */
 const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
 
-/** @type {ReadonlySet<string>} */
-const WIRE_CODES = new Set(Object.values(ERROR_CODES));
+/** @type {ReadonlySet<string>} */ const WIRE_CODES = new Set(Object.values(ERROR_CODES));
 
-/** The browser's close code for a lost socket. Source: RFC 6455, section 7.4.1. */
-const ABNORMAL_CLOSURE = 1006;
+const ABNORMAL_CLOSURE = 1006; // the browser's close code for a lost socket. Source: RFC 6455, section 7.4.1.
 
 /** @param {EndCode} code @param {string} [message] The server's own words. @param {string} [detail] @returns {EndReason} */
 export function endReason(code, message = "", detail = "") {

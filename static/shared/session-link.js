@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The sockets of a live session, from opening to the reason of its end. Pure.
  *
@@ -51,23 +50,16 @@ export function retryDelayMs(tries) {
 
 /** Open the socket of a session. @param {SessionLinkOptions} options @returns {SessionLink} */
 export function openSessionLink(options) {
-  /** @type {EndReason | null} */
-  let wished = null;
+  /** @type {EndReason | null} */ let wished = null;
   let isOver = false;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let stopTimer;
-  /** @type {{token: string, graceS: number} | null} How to come back. */
-  let offer = null;
-  /** @type {EndReason | null} */
-  let lastError = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let stopTimer;
+  /** @type {{token: string, graceS: number} | null} How to come back. */ let offer = null;
+  /** @type {EndReason | null} */ let lastError = null;
   let lastSeq = 0;
-  /** Query of the next socket, which returns to the place in the queue. @type {Record<string, string>} */
-  let place = {};
-  /** @type {number | null} */
-  let lostAtMs = null;
+  /** Query of the next socket, which returns to the place in the queue. @type {Record<string, string>} */ let place = {};
+  /** @type {number | null} */ let lostAtMs = null;
   let tries = 0;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let retryTimer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let retryTimer;
 
   /** @param {Record<string, string>} query @returns {LiveSocket} */
   function connect(query) {

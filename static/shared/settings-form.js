@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Binds form inputs to a page's settings: `data-setting="name"`, `<output data-value-of="name">`. Also the settings drawer
  * and radio pills.
@@ -127,8 +126,7 @@ export function radioPills({ label, style, pills, current, choose }) {
   const last = pills.length - 1;
   /** @type {Record<string, number>} */
   const targets = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: last };
-  /** @param {KeyboardEvent & {currentTarget: HTMLElement}} event */
-  const onKey = (event) => {
+  const onKey = (/** @type {KeyboardEvent & {currentTarget: HTMLElement}} */ event) => {
     const target = targets[event.key];
     if (target === undefined) return;
     event.preventDefault();

@@ -1,11 +1,9 @@
-// @ts-check
 /** Texts of the current language by key, with parameters and plural forms. Pure. */
 
 const CHANGED = "languagechange";
 
 const changes = new EventTarget();
-/** @type {{lang: string, texts: Record<string, string>}} */
-const current = { lang: "en", texts: {} };
+/** @type {{lang: string, texts: Record<string, string>}} */ const current = { lang: "en", texts: {} };
 
 /** @param {string} lang @param {Record<string, string>} texts */
 export function setTexts(lang, texts) {

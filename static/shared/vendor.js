@@ -1,4 +1,3 @@
-// @ts-check
 /** Loads installed libraries on demand. Device. */
 
 import { CodedError } from "./texts.js";

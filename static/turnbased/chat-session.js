@@ -1,4 +1,3 @@
-// @ts-check
 /** A chat conversation with its operations: ask, stop, edit, regenerate, delete, undo; stored in the browser. Pure. */
 
 import { Emitter } from "../shared/emitter.js";
@@ -48,18 +47,13 @@ export class ChatSession extends Emitter {
   #prepared;
   #nowMs;
   #isPreparing = false;
-  /** @type {Conversation} */
-  #conversation = emptyConversation();
-  /** @type {Head} */
-  #head;
+  /** @type {Conversation} */ #conversation = emptyConversation();
+  /** @type {Head} */ #head;
   #hasOwnTitle = false;
-  /** @type {TurnProgress | null} */
-  #turn = null;
-  /** @type {string | null} */
-  #answerId = null;
+  /** @type {TurnProgress | null} */ #turn = null;
+  /** @type {string | null} */ #answerId = null;
   #voice = new VoiceCollector();
-  /** @type {Conversation | null} */
-  #before = null;
+  /** @type {Conversation | null} */ #before = null;
 
   /** @param {ChatSessionOptions} options */
   constructor({ chat, store, settings, prepared = async () => {}, nowMs = Date.now }) {

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Operations on the messages of a chat conversation, and their conversion to protocol messages. Every
  * function returns a new conversation. Pure.
@@ -15,9 +14,7 @@ import { mediaOf } from "./media-part.js";
 
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */
 
-/** Status of an answer; `pending` is still being generated.
- * @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus
- */
+/** Status of an answer; `pending` is still being generated. @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus */
 
 /** A message to add: without items, done and with no extra unless said otherwise.
  * @typedef {Pick<ChatMessage, "role" | "createdAtMs">
@@ -43,8 +40,7 @@ export function setSystem(conversation, items, createdAtMs) {
   const others = conversation.messages.filter((message) => message.role !== "system");
   if (!hasContent(items)) return { ...conversation, messages: others };
   const id = `m${conversation.nextNumber}`;
-  /** @type {ChatMessage} */
-  const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
+  /** @type {ChatMessage} */ const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
   return { messages: [system, ...others], nextNumber: conversation.nextNumber + 1 };
 }
 

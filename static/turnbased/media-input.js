@@ -1,4 +1,3 @@
-// @ts-check
 /** Reads attachments: validates files, decodes audio, converts pictures the server cannot read, probes videos; and records voice. */
 
 import { openMicrophone } from "../duplex/lib/microphone.js";
@@ -116,8 +115,7 @@ const POSTER_SIDE_PX = 320;
 const POSTER_QUALITY = 0.75;
 const POSTER_AT_S = 0.1; // the very first frame is often black
 
-/** @type {VideoFacts} */
-const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
+/** @type {VideoFacts} */ const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
 /** @param {Blob} file @returns {Promise<VideoFacts>} zeros where unknown */
 export async function lookAtVideo(file) {
@@ -161,8 +159,7 @@ const MOST_BARS = 600;
 
 /** @param {HTMLElement} el shown while it records @param {{cancel: () => void, done: () => void}} actions */
 export function mountRecordView(el, { cancel, done }) {
-  /** @type {number[]} */
-  let bars = [];
+  /** @type {number[]} */ let bars = [];
   let isSilent = false;
   el.classList.add("record-panel");
   const draw = mountView(
@@ -219,8 +216,7 @@ const CHUNK_SAMPLES = RATE_HZ / 10;
 export class SoundRecorder extends Emitter {
   #microphone;
   #maxSamples;
-  /** @type {Float32Array[]} */
-  #chunks = [];
+  /** @type {Float32Array[]} */ #chunks = [];
   #lengthSamples = 0;
 
   /** @param {Microphone} microphone @param {number} maxS */

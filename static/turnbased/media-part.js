@@ -1,4 +1,3 @@
-// @ts-check
 /** Attachments: content, limits, storage. Pure. */
 
 import { base64ToBytes, base64ToFloats, encodeWav } from "../shared/pcm.js";
@@ -41,8 +40,7 @@ export function toFacts(media) {
 /** @param {ChatMessage} message @returns {MediaPart[]} */
 export function mediaOf({ items, extra }) {
   const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
-  /** @type {MediaPart[]} */
-  const media = [];
+  /** @type {MediaPart[]} */ const media = [];
   for (const item of items) {
     if (item.type === "text") continue;
     const facts = { mimeType: "", name: "", ...kept[media.length] };
@@ -81,14 +79,11 @@ export function partFile(part) {
  * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
  */
 
-/** Largest audio file that is decoded; more than ten minutes of WAV. */
-const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB;
-/** Allowance for text and JSON syntax of a request. */
-const REQUEST_SPARE_BYTES = 64 * 1024;
+const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB; // largest audio file that is decoded; more than ten minutes of WAV
+const REQUEST_SPARE_BYTES = 64 * 1024; // allowance for text and JSON syntax of a request
 const MOST_FRAMES = 64; // frames of one video, however long; source: docs/specification/model.md#4.7
 
-/** For files without a type. @type {readonly (readonly [MediaKind, readonly string[]])[]} */
-const SUFFIXES = [
+/** For files without a type. @type {readonly (readonly [MediaKind, readonly string[]])[]} */ const SUFFIXES = [
   ["audio", ["wav", "mp3", "m4a", "aac", "ogg", "oga", "opus", "flac"]],
   ["image", ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "svg"]],
   ["video", ["mp4", "m4v", "mov", "webm", "mkv", "avi"]],

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Settings drawer of the chat page, instructions of a conversation (a preset, or own texts and voice samples), and
  * playback of answers.
@@ -44,10 +43,8 @@ const importChoices = () => Promise.all([import("../shared/audio-device-selector
 
 /** Until they are loaded, the stored choice applies. @param {{limits: VoiceLimits, prefix: string}} options */
 export function mountLateSound({ limits, prefix }) {
-  /** @type {DeviceSelector | null} */
-  let devices = null;
-  /** @type {TtsVoice | null} */
-  let ttsVoice = null;
+  /** @type {DeviceSelector | null} */ let devices = null;
+  /** @type {TtsVoice | null} */ let ttsVoice = null;
   const load = late(importChoices, ([{ mountAudioDeviceSelector }, { mountTtsVoice }]) => {
     devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
     ttsVoice = mountTtsVoice(byId("tts-voice", HTMLElement), { limits });
@@ -72,8 +69,7 @@ const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 /** @param {{session: ChatSession, limits: VoiceLimits, onPreset: (settings: Record<string, unknown>) => void}} options */
 export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
-  /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */
-  let last = [];
+  /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */ let last = [];
   const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
     limits,
     onChange: (items) => {
@@ -160,13 +156,10 @@ function shown(item, kept) {
  * @param {{session: ChatSession, delayMs: number, onSound: (isSounding: boolean) => void}} options
  */
 export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
-  /** @type {AudioPlayer | null} */
-  let player = null;
-  /** @type {Promise<void> | null} */
-  let opening = null;
+  /** @type {AudioPlayer | null} */ let player = null;
+  /** @type {Promise<void> | null} */ let opening = null;
   let isSounding = false;
-  /** @param {boolean} next */
-  const become = (next) => {
+  const become = (/** @type {boolean} */ next) => {
     if (isSounding === next) return;
     isSounding = next;
     hush.hidden = !next;

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Chat over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Pure.
  *
@@ -65,23 +64,17 @@ export class TurnError extends Error {
  * @property {{ticket: string, tries: number, lostAtMs: number | null} | null} place Place in the queue to return to.
  */
 
-/** How long the server keeps the place of a lost socket. */
-const PLACE_LIFE_MS = 60_000;
-/** How long the server may take to end a turn after `stop`. */
-const STOP_LIMIT_MS = 10_000;
+const PLACE_LIFE_MS = 60_000; // how long the server keeps the place of a lost socket
+const STOP_LIMIT_MS = 10_000; // how long the server may take to end a turn after `stop`
 
 /** @extends {Emitter<StreamingChatEvents>} */
 export class StreamingChat extends Emitter {
   #options;
   #sessionId;
-  /** Secret of the conversation, with which another socket continues its recording. */
-  #secret = "";
-  /** @type {LiveSocket | null} */
-  #socket = null;
-  /** @type {RunningTurn | null} */
-  #turn = null;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #stopTimer;
+  #secret = ""; // secret of the conversation, with which another socket continues its recording
+  /** @type {LiveSocket | null} */ #socket = null;
+  /** @type {RunningTurn | null} */ #turn = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #stopTimer;
 
   /** @param {StreamingChatOptions} options */
   constructor(options) {

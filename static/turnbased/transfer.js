@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Conversations as files: JSON with Base64 inside, and MessagePack with the media as files. Pure.
  *
@@ -141,8 +140,7 @@ function readItem(item, facts) {
   const type = MEDIA_TYPES.find((known) => known === item.type);
   if (!type) throw new TransferError("not_a_chat");
   const known = facts.shift() ?? {};
-  /** @type {MediaPart} */
-  const part = {
+  /** @type {MediaPart} */ const part = {
     ...numbersOf(known),
     type: /** @type {MediaPart["type"]} */ (type),
     data: dataOf(type, item.data),

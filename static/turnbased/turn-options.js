@@ -1,4 +1,3 @@
-// @ts-check
 /** Settings of the chat page, and their conversion to protocol fields. Pure. */
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
@@ -116,8 +115,7 @@ const PRESET_NAMES = Object.freeze({
 
 /** @param {Record<string, unknown>} settings of a preset @returns {Record<string, unknown>} */
 export function fromPreset(settings) {
-  /** @type {Record<string, unknown>} */
-  const known = {};
+  /** @type {Record<string, unknown>} */ const known = {};
   for (const [name, value] of Object.entries(settings)) {
     const field = PRESET_NAMES[name];
     if (field) known[field] = value;

@@ -1,4 +1,3 @@
-// @ts-check
 /** Progress of a turn from sending to its end, with its figures. Pure. */
 
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
@@ -8,9 +7,7 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
 /** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { Voice } from "./conversation.js" */
 
-/** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done"
- *  | "failed"} TurnPhase
- */
+/** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done" | "failed"} TurnPhase */
 
 /** @typedef {ReturnType<typeof beginTurn>} TurnProgress */
 
@@ -33,8 +30,7 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
 const OUTPUT_RATE_HZ = 24_000;
 
-/** @param {string} requestId @param {number} nowMs */
-export const beginTurn = (requestId, nowMs) => ({
+export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */ nowMs) => ({
   phase: /** @type {TurnPhase} */ ("sending"),
   transport: /** @type {"socket" | "http"} */ ("socket"),
   requestId,
@@ -98,8 +94,7 @@ export function turnAfter(turn, event, nowMs) {
 
 /** @param {TurnProgress} turn @param {StreamingServerMessage} message @param {number} nowMs @returns {TurnProgress} */
 function afterMessage(turn, message, nowMs) {
-  /** @param {TurnPhase} phase */
-  const unlessStopping = (phase) => (turn.isStopAsked ? turn.phase : phase);
+  const unlessStopping = (/** @type {TurnPhase} */ phase) => (turn.isStopAsked ? turn.phase : phase);
   switch (message.type) {
     case "queued":
     case "queue_update": {
@@ -218,11 +213,9 @@ const WAV_HEADER_BYTES = 44;
 const BYTES_PER_S_AT = 28; // in the header of a WAV file
 
 export class VoiceCollector {
-  /** @type {Float32Array[]} */
-  #pieces = [];
+  /** @type {Float32Array[]} */ #pieces = [];
   #rateHz = 0;
-  /** @type {Uint8Array<ArrayBuffer> | null} */
-  #wav = null;
+  /** @type {Uint8Array<ArrayBuffer> | null} */ #wav = null;
 
   get isEmpty() {
     return this.#pieces.length === 0 && this.#wav === null;

@@ -1,4 +1,3 @@
-// @ts-check
 /** Replay of a call: pictures, text and figures at the playhead, and all tracks on one time axis. */
 
 import { find, on, setText } from "../shared/dom.js";
@@ -135,8 +134,7 @@ function playFile(file, url, clock) {
 
 /** Puts the position into the address once the playhead rests, since browsers limit the rate. */
 function momentKeeper() {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
   const keep = (/** @type {number} */ atS) => {
     const href = withMoment(location.href, atS);
     if (href !== location.href) history.replaceState(history.state, "", href);
@@ -266,8 +264,7 @@ function scrollInside(list, node) {
   if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
 }
 
-/** @param {UserWords} words @param {(atS: number) => void} onJump */
-const userEntry = ({ startS, text, isTyped }, onJump) =>
+const userEntry = (/** @type {UserWords} */ { startS, text, isTyped }, /** @type {(atS: number) => void} */ onJump) =>
   html`<button type="button" class="said" data-who="user" @click=${() => onJump(startS)}>
     <span class="small soft number">${formatClock(startS)}</span>
     <span class="said-text" dir="auto"

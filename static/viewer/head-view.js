@@ -1,4 +1,3 @@
-// @ts-check
 /** Header of a replay: facts, link and comment. */
 
 import { getJson, sendJson } from "../shared/api.js";
@@ -23,8 +22,7 @@ const LINK_SHOWN_MS = 20_000;
 export function mountHead(recordingId, { onDeleted, onProblem }) {
   const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
   const dialog = byId("delete-ask", HTMLDialogElement);
-  /** @type {Meta | null} */
-  let meta = null;
+  /** @type {Meta | null} */ let meta = null;
   let isAllowed = false;
 
   const buttons = () => [
@@ -83,8 +81,7 @@ export async function copyLink(url) {
 /** @param {HTMLElement} el @param {{recordingId: string, maxChars?: number}} options */
 export function mountCommentCard(el, { recordingId, maxChars }) {
   const state = { comment: "", draft: "", isEditing: false, isAllowed: false, isSaving: false };
-  /** @type {Problem | null} */
-  let problem = null;
+  /** @type {Problem | null} */ let problem = null;
   const setEditing = (/** @type {boolean} */ wish) => {
     state.isEditing = wish;
     problem = null;
@@ -139,8 +136,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
 
   return {
     async load() {
-      /** @type {{comment: string}} */
-      const answer = await getJson(pathOf(recordingId, "comment"));
+      /** @type {{comment: string}} */ const answer = await getJson(pathOf(recordingId, "comment"));
       state.comment = answer.comment;
       el.hidden = false;
       draw();

@@ -1,4 +1,3 @@
-// @ts-check
 /** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
 import { find, on, setText } from "../shared/dom.js";
@@ -52,8 +51,7 @@ export function configPanel(config) {
   </details>`;
 }
 
-/** @param {[string, unknown]} row */
-const configRow = ([name, value]) =>
+const configRow = (/** @type {[string, unknown]} */ [name, value]) =>
   html`<div>
     <dt class="mono">${name}</dt>
     <dd>${configValue(value)}</dd>
@@ -203,8 +201,7 @@ function answered({ turn_index: index, output = {}, timing = {}, interrupted, re
   );
 }
 
-/** @param {"user" | "model"} who @param {number | undefined} atMs @param {unknown} parts */
-const bubble = (who, atMs, parts) =>
+const bubble = (/** @type {"user" | "model"} */ who, /** @type {number | undefined} */ atMs, /** @type {unknown} */ parts) =>
   html`<li class="bubble" data-who=${who}>
     <p class="bubble-head small">
       <strong>${t(who === "user" ? "common.you" : "common.model")}</strong>
@@ -213,8 +210,7 @@ const bubble = (who, atMs, parts) =>
     ${parts}
   </li>`;
 
-/** @param {string} url @param {number} n */
-const picture = (url, n) =>
+const picture = (/** @type {string} */ url, /** @type {number} */ n) =>
   html`<a href=${url} target="_blank" rel="noopener"
     ><img src=${url} alt=${t("viewer.your_picture", { n })} loading="lazy" decoding="async"
   /></a>`;
@@ -222,8 +218,7 @@ const picture = (url, n) =>
 /** @param {string} url @param {string} label */
 const sound = (url, label) => html`<audio controls preload="none" src=${url} aria-label=${label} class="bubble-audio"></audio>`;
 
-/** @param {string} url @param {string} label */
-const video = (url, label) =>
+const video = (/** @type {string} */ url, /** @type {string} */ label) =>
   html`<video controls preload="none" src=${url} aria-label=${label} class="bubble-video" playsinline></video>`;
 
 // Transport controls: play, steps, speed, zoom, link to the position, keys.

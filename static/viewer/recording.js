@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Positions of the units, texts, pictures and speech of a duplex recording on the replay's clock. Pure.
  *

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Clock of the replay: an audio element, or a silent clock without audio. Pure.
  *

@@ -1,4 +1,3 @@
-// @ts-check
 /** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
 
 import { formatClock, formatNumber, formatBytes, formatDateTime } from "../shared/formats.js";
@@ -120,8 +119,7 @@ export function within(list, { fromS, toS }) {
  * @returns {{entry: T, share: number}[]} `share` is the left edge of its slot
  */
 export function spread(list, view, places, startS) {
-  /** @type {{entry: T, share: number}[]} */
-  const found = [];
+  /** @type {{entry: T, share: number}[]} */ const found = [];
   for (let place = 0; place < places; place += 1) {
     const share = place / places;
     const index = indexAt(list, timeAt(view, share + 0.5 / places), startS);
@@ -250,8 +248,7 @@ export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
 
 const LINGER_S = 1.5; // how long text stays after its end
 const EDGE_S = 0.05; // tolerance for stepping back from the start of a unit
-/** @type {[string, (keyof UnitTiming)[]][]} */
-const STAGES = [
+/** @type {[string, (keyof UnitTiming)[]][]} */ const STAGES = [
   ["input", ["prefill_ms"]],
   ["words", ["llm_ms"]],
   ["voice", ["tts_prep_ms", "tts_ms"]],
@@ -339,8 +336,7 @@ export function factTexts({
   size_bytes: bytes,
   status,
 }) {
-  /** @type {[string, string][]} */
-  const known = [["date", formatDateTime(createdAt)]];
+  /** @type {[string, string][]} */ const known = [["date", formatDateTime(createdAt)]];
   if (durationS !== undefined) known.push(["duration", t("viewer.lasted", { time: formatClock(durationS) })]);
   if (endReason && hasText(`viewer.end_${endReason}`)) known.push(["end", t(`viewer.end_${endReason}`)]);
   if (status === "failed") known.push(["status", t("viewer.status_failed")]);

@@ -1,4 +1,3 @@
-// @ts-check
 /** The device modules as far as they go without a device: errors, lists, plans, formats. */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,3 @@
-// @ts-check
 /** A user, a room and a loudspeaker, to try the speech gate in: all of it computed, none of it random. */
 import { readFileSync } from "node:fs";
 

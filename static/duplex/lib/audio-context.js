@@ -1,4 +1,3 @@
-// @ts-check
 /** Keeps audio contexts running, and the output chain of the player. Device. */
 
 import { rms } from "../../shared/pcm.js";
@@ -39,8 +38,7 @@ export function untilRunning(context, signal) {
 
 // Output chain of the player: sources → fader → meter → loudspeaker.
 
-/** Duration of a fade, seconds. */
-const FADE_S = 0.03;
+const FADE_S = 0.03; // duration of a fade, seconds
 const METER_SAMPLES = 1_024;
 const MS_PER_S = 1_000;
 

@@ -1,4 +1,3 @@
-// @ts-check
 /** Plays the answer: Web Audio around the playback schedule. Device. */
 import { Emitter } from "../../shared/emitter.js";
 import { base64ToFloats, fromDb } from "../../shared/pcm.js";
@@ -11,8 +10,7 @@ import { Resampler } from "./resampler.js";
 
 const MS_PER_S = 1_000;
 const METRICS_INTERVAL_MS = 200;
-/** Lead time of scheduling, without which the first samples would be cut off. */
-const LEAD_S = 0.005;
+const LEAD_S = 0.005; // lead time of scheduling, without which the first samples would be cut off
 
 /**
  * Playback of a session's audio.
@@ -28,20 +26,15 @@ const LEAD_S = 0.005;
  */
 export class AudioPlayer extends Emitter {
   #options;
-  /** @type {PlayerOutput | null} */
-  #output = null;
+  /** @type {PlayerOutput | null} */ #output = null;
   #schedule;
-  /** @type {Resampler | null} */
-  #resampler = null;
-  /** @type {Map<number, Queued>} by placement id */
-  #queued = new Map();
+  /** @type {Resampler | null} */ #resampler = null;
+  /** @type {Map<number, Queued>} by placement id */ #queued = new Map();
   #chunkIndex = 0;
-  /** @type {string | number | null} */
-  #turnId = null;
+  /** @type {string | number | null} */ #turnId = null;
   #isDiscarding = false;
   #wasPlaying = false;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  #timer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ #timer;
 
   /** @param {PlayerOptions} [options] */
   constructor(options = {}) {
@@ -246,8 +239,7 @@ export class AudioPlayer extends Emitter {
 
   /** @param {number} gapS @param {number} chunkIndex */
   #reportGap(gapS, chunkIndex) {
-    /** @type {PlayerGap} */
-    const gap = {
+    /** @type {PlayerGap} */ const gap = {
       gapIndex: this.#schedule.gapCount,
       gapMs: gapS * MS_PER_S,
       totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,

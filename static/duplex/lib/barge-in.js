@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Lets the user interrupt the answer by speaking: microphone frames → gate → player. Pure.
  *
@@ -11,8 +10,7 @@ import { SpeechGate } from "./speech-gate.js";
 /** @import { SpeechFrame } from "./speech-features.js" */
 /** @import { GateAction } from "./speech-gate.js" */
 
-/** Attenuation while a sound may still be a backchannel, dB. */
-const DUCK_DB = -9;
+const DUCK_DB = -9; // attenuation while a sound may still be a backchannel, dB
 
 /**
  * "held": silent, but the answer may continue; "interrupted": silent until the next answer.
@@ -39,12 +37,9 @@ export class BargeIn extends EventTarget {
   #player;
   #gate = new SpeechGate();
   #isEnabled = true;
-  /** @type {FrameSource | null} */
-  #source = null;
-  /** @type {VoiceDetector | null} */
-  #detector = null;
-  /** @type {BargeInState} */
-  #state = "listening";
+  /** @type {FrameSource | null} */ #source = null;
+  /** @type {VoiceDetector | null} */ #detector = null;
+  /** @type {BargeInState} */ #state = "listening";
 
   /** @param {Player} player */
   constructor(player) {
@@ -95,13 +90,11 @@ export class BargeIn extends EventTarget {
     this.attach(null);
   }
 
-  /** @type {(event: Event) => void} */
-  #onWindow = (event) => {
+  /** @type {(event: Event) => void} */ #onWindow = (event) => {
     this.#detector?.push(/** @type {CustomEvent<Float32Array>} */ (event).detail);
   };
 
-  /** @type {(event: Event) => void} */
-  #onFrame = (event) => {
+  /** @type {(event: Event) => void} */ #onFrame = (event) => {
     const { detail } = /** @type {CustomEvent<SpeechFrame>} */ (event);
     const action = this.#gate.push(detail, {
       isPlaying: this.#player.isPlaying && this.#isEnabled,

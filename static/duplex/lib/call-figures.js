@@ -1,4 +1,3 @@
-// @ts-check
 /** Metrics of a live call with their grades, and its units as columns of the timeline. Pure. */
 
 /** @import { SessionState } from "./session-state.js" */
@@ -6,17 +5,12 @@
 
 /** @typedef {"good" | "caution" | "bad" | "none"} Grade */
 
-/** Limits of the time to first audio: good and acceptable, ms. */
-const TTFS_MS = Object.freeze([1_000, 2_000]);
-/** Limits of the clock drift between page and server, ms. */
-const DRIFT_MS = Object.freeze([50, 200]);
-/** Lower limits of the audio queued while the model speaks: good and acceptable, ms. */
-const AHEAD_MS = Object.freeze([200, 50]);
-/** Limits of the total audible gaps, ms. */
-const SHIFT_MS = Object.freeze([0, 200]);
+const TTFS_MS = Object.freeze([1_000, 2_000]); // limits of the time to first audio: good and acceptable, ms
+const DRIFT_MS = Object.freeze([50, 200]); // limits of the clock drift between page and server, ms
+const AHEAD_MS = Object.freeze([200, 50]); // lower limits of the audio queued while the model speaks: good and acceptable, ms
+const SHIFT_MS = Object.freeze([0, 200]); // limits of the total audible gaps, ms
 const KV_SHARE = Object.freeze([0.5, 0.8]);
-/** Limits of the compute time as a share of the unit's length. */
-const INFER_SHARE = Object.freeze([0.8, 1]);
+const INFER_SHARE = Object.freeze([0.8, 1]); // limits of the compute time as a share of the unit's length
 
 /** @param {number | null} value @param {readonly number[]} limits upper bounds of good and acceptable @returns {Grade} */
 export function gradeLow(value, [good, bearable]) {
@@ -54,12 +48,9 @@ export function figuresOf(state, maxKvTokens) {
 // Units as columns of the timeline: stages stacked in ms, context, buffered audio, gaps.
 
 export const COLUMNS_SHOWN = 60;
-/** Headroom above the budget line, as a share of it. */
-const HEADROOM = 1.2;
-/** The scale grows with slow units up to this many budgets; higher columns are clipped. */
-const MOST_BUDGETS = 3;
-/** Full scale of the line of buffered audio, ms. */
-const AHEAD_SCALE_MS = 2_000;
+const HEADROOM = 1.2; // headroom above the budget line, as a share of it
+const MOST_BUDGETS = 3; // the scale grows with slow units up to this many budgets; higher columns are clipped
+const AHEAD_SCALE_MS = 2_000; // full scale of the line of buffered audio, ms
 
 /** From bottom to top. @type {readonly ["read", "think", "voice", "sound", "rest"]} */
 export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"]);
@@ -84,8 +75,7 @@ export function stagesOf(unit) {
   return { read, think, voice, sound, rest: Math.max(0, unit.costAllMs - read - think - voice - sound) };
 }
 
-/** @param {number} share */
-const bounded = (share) => Math.min(1, Math.max(0, share));
+const bounded = (/** @type {number} */ share) => Math.min(1, Math.max(0, share));
 
 /** @param {UnitRecord} unit @param {{chunkMs: number, maxKvTokens: number}} limits */
 export function columnOf(unit, { chunkMs, maxKvTokens }) {

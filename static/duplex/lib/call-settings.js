@@ -1,4 +1,3 @@
-// @ts-check
 /** Settings of the calls: fields with their limits, and their conversion to session options. Pure. */
 
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";

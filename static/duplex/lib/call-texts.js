@@ -1,4 +1,3 @@
-// @ts-check
 /** Texts of a call's metrics and units, and positions in the timeline. Pure. */
 
 import { formatBytes, formatClock, formatNumber } from "../../shared/formats.js";
@@ -26,8 +25,7 @@ import { callStateOf } from "./call-state.js";
 
 export const NOTHING = "—";
 
-/** @param {number | null} value */
-const ms = (value) => (value === null ? NOTHING : `${formatNumber(Math.round(value))} ms`);
+const ms = (/** @type {number | null} */ value) => (value === null ? NOTHING : `${formatNumber(Math.round(value))} ms`);
 
 /** The figures of a full-duplex call. @param {SessionState} state @param {MetricsExtra} extra @returns {Metric[]} */
 export function duplexMetrics(state, { maxKvTokens, delayMs, modelName, hasVision }) {
@@ -39,8 +37,7 @@ export function duplexMetrics(state, { maxKvTokens, delayMs, modelName, hasVisio
   const lost = dropped > 0 ? ` · ${t("live.metric.dropped", { n: formatNumber(dropped) })}` : "";
   const kv = `${formatNumber(state.kvTokens)} / ${formatNumber(maxKvTokens)}${percent}`;
   const vision = () => t("live.metric.vision_value", { slices: state.visionSlices, tokens: state.visionTokens });
-  /** @type {[string, string, Grade?][]} */
-  const rows = [
+  /** @type {[string, string, Grade?][]} */ const rows = [
     ["state", t(`live.state.${callStateOf(state)}`)],
     ["session", state.recordingSessionId ?? state.sessionId],
     ["model", modelName],
@@ -65,8 +62,7 @@ const NEARLY_OVER_S = 30;
 export function halfMetrics(state, leftS, maxKvTokens) {
   const { kvTokens, queue } = state;
   const memory = kvTokens ? t("half.memory", { n: formatNumber(kvTokens), of: formatNumber(maxKvTokens) }) : NOTHING;
-  /** @type {[string, string][]} */
-  const rows = [
+  /** @type {[string, string][]} */ const rows = [
     ["state", t(`live.state.${callStateOf(state)}`)],
     ["turn", formatNumber(state.turnCount)],
     ["remaining", leftS === null ? NOTHING : formatClock(Math.ceil(leftS))],

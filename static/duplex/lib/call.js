@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * A call of either kind: microphone or file → session → playback, with device changes and orderly
  * shutdown. Pure.
@@ -54,28 +53,20 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
  * @extends {Emitter<CallEvents<Session["state"]>>}
  */
 export class Call extends Emitter {
-  /** @type {Session | null} comes with the first call */
-  session = null;
-  /** @type {AudioPlayer | null} */
-  player = null;
-  /** @type {LiveSource | null} */
-  source = null;
+  /** @type {Session | null} comes with the first call */ session = null;
+  /** @type {AudioPlayer | null} */ player = null;
+  /** @type {LiveSource | null} */ source = null;
   #options;
   #offDeviceChange;
-  /** @type {DeviceState} */
-  #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
-  /** @type {AbortController | null} ends the listeners of the source now open */
-  #sourceEnd = null;
-  /** @type {WakeLock | null} */
-  #wakeLock = null;
+  /** @type {DeviceState} */ #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
+  /** @type {AbortController | null} ends the listeners of the source now open */ #sourceEnd = null;
+  /** @type {WakeLock | null} */ #wakeLock = null;
   #inputRms = 0;
-  /** Incremented at each start and end, so that devices that open too late are closed again. */
-  #round = 0;
+  #round = 0; // incremented at each start and end, so that devices that open too late are closed again
   #wasQueued = false;
   #isReopening = false;
   #isSourceLost = false;
-  /** @type {(() => Promise<void>)[]} */
-  #closers = [];
+  /** @type {(() => Promise<void>)[]} */ #closers = [];
 
   /** @param {CallOptions<Session>} options @param {(call: Call<Session, Kind>) => Kind} createKind */
   constructor(options, createKind) {

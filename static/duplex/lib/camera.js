@@ -1,4 +1,3 @@
-// @ts-check
 /** The user's camera, and JPEG frames of it or of any video element. Device. */
 
 import { CodedError, codeOf } from "../../shared/texts.js";
@@ -11,8 +10,7 @@ const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState from which a frame is available
 
-/** Codes that concern the browser rather than the camera. */
-const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
+const SHARED_CODES = new Set(["insecure_context", "unsupported"]); // codes that concern the browser rather than the camera
 
 /** @typedef {"user" | "environment"} Facing */
 
@@ -67,10 +65,8 @@ function untilPicture(video) {
 export class Camera extends EventTarget {
   /** Element that shows the camera. @readonly */
   video;
-  /** @type {MediaStream | null} */
-  #stream = null;
-  /** @type {Facing} */
-  #facing;
+  /** @type {MediaStream | null} */ #stream = null;
+  /** @type {Facing} */ #facing;
 
   /** @param {CameraOptions} options */
   constructor({ facing = "user", video = document.createElement("video") }) {

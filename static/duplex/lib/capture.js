@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * One capture worklet behind a node: chunks of 16 kHz mono and levels, as callbacks.
  * Used by the microphone, file sources and recorders. Device.
@@ -9,8 +8,7 @@ import { PROCESSOR_NAME } from "./capture-format.js";
 
 const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 
-/** @type {WeakMap<BaseAudioContext, Promise<void>>} */
-const loadedModules = new WeakMap();
+/** @type {WeakMap<BaseAudioContext, Promise<void>>} */ const loadedModules = new WeakMap();
 
 /** Loads the worklet into a context, once. @param {BaseAudioContext} context @returns {Promise<void>} */
 function loadProcessor(context) {
@@ -32,8 +30,7 @@ export async function createCapture(context, chunkSamples, listeners) {
     numberOfOutputs: 0,
     processorOptions: { chunkSize: chunkSamples, waitsForStart: true },
   });
-  /** @type {(() => void) | null} */
-  let resolveStop = null;
+  /** @type {(() => void) | null} */ let resolveStop = null;
   const finishStop = () => {
     resolveStop?.();
     resolveStop = null;

@@ -1,4 +1,3 @@
-// @ts-check
 /** A full-duplex session: sends units of audio and pictures while receiving the answer. Pure. */
 
 import { floatsToBase64 } from "../../shared/pcm.js";
@@ -25,8 +24,7 @@ export class DuplexSession extends LiveSession {
   #options;
   #seq = 0;
   #budget = new UploadBudget();
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  #drainTimer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ #drainTimer;
   #diagnostics;
 
   /** @param {DuplexSessionOptions} given */
@@ -252,12 +250,10 @@ const GAPS_PER_MESSAGE = 20;
 
 /** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
 function createDiagnostics({ send, nowMs }) {
-  /** @type {PlayerGap[]} */
-  let waiting = [];
+  /** @type {PlayerGap[]} */ let waiting = [];
   let leftOut = 0;
   let lastMs = -Infinity;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
 
   function flush() {
     timer = undefined;

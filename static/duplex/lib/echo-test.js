@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Measures level and delay of the loudspeaker's echo in the microphone by playing chirps.
  * Pure: the caller provides the open microphone and its capture.
@@ -17,15 +16,11 @@ const CHIRP_AMPLITUDE = 0.5;
 const CHIRP_FADE_S = 0.02;
 const LEAD_S = 0.1;
 const MAX_DELAY_S = 0.8;
-/** Dropouts make an echo softer, never louder, so the loudest of several chirps counts. */
-const PLAYS = 2;
-/** Factor by which a match has to exceed all other positions. */
-const CLEAR_RATIO = 8;
-/** From this ratio on, the parts of a chirp are reliable; below it a part may match noise. */
-const CLEAR_PARTS_RATIO = 32;
+const PLAYS = 2; // dropouts make an echo softer, never louder, so the loudest of several chirps counts
+const CLEAR_RATIO = 8; // factor by which a match has to exceed all other positions
+const CLEAR_PARTS_RATIO = 32; // from this ratio on, the parts of a chirp are reliable; below it a part may match noise
 const PARTS = 10;
-/** A busy browser drops or inserts blocks of 10 ms: tolerance of a part's position. */
-const MAX_SHIFT_S = 0.05;
+const MAX_SHIFT_S = 0.05; // a busy browser drops or inserts blocks of 10 ms: tolerance of a part's position
 const MS_PER_S = 1_000;
 
 /**
@@ -117,10 +112,8 @@ function isLouder(one, other) {
 async function playOnce({ context, output }, startCapture) {
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
-  /** @type {(chunk: CaptureChunk) => void} */
-  let deliver = () => {};
-  /** @type {Promise<CaptureChunk>} */
-  const recording = new Promise((resolve) => {
+  /** @type {(chunk: CaptureChunk) => void} */ let deliver = () => {};
+  /** @type {Promise<CaptureChunk>} */ const recording = new Promise((resolve) => {
     deliver = resolve;
   });
   const capture = await startCapture(context, listenSamples, { onChunk: (chunk) => deliver(chunk) });

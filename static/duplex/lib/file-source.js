@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * A file as audio source: the same chunks and levels as the microphone, in real time. Device.
  *
@@ -19,11 +18,9 @@ import { MixerController } from "./mixer-controller.js";
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
-/** Position of the frame within each second. */
-const FRAME_INSTANT_S = 0.5;
+const FRAME_INSTANT_S = 0.5; // position of the frame within each second
 const MS_PER_S = 1_000;
-/** Drift between video and audio from which the video is repositioned. */
-const MAX_VIDEO_DRIFT_S = 0.15;
+const MAX_VIDEO_DRIFT_S = 0.15; // drift between video and audio from which the video is repositioned
 
 /** Rejects empty and overlong files. @param {number} durationS @param {boolean} isVideo @throws {CodedError} */
 export function checkDuration(durationS, isVideo) {
@@ -70,18 +67,14 @@ export class FileSource extends Emitter {
   mixer;
   #options;
   #plan;
-  /** @type {Capture | null} */
-  #capture = null;
-  /** @type {AudioBufferSourceNode | null} */
-  #player = null;
-  /** @type {MediaStreamAudioSourceNode | null} */
-  #microphone = null;
+  /** @type {Capture | null} */ #capture = null;
+  /** @type {AudioBufferSourceNode | null} */ #player = null;
+  /** @type {MediaStreamAudioSourceNode | null} */ #microphone = null;
   #startS = 0;
   #chunkCount = 0;
   #isHeld = false;
   #frameIndex = 0;
-  /** @type {"ready" | "running" | "ended"} */
-  #state = "ready";
+  /** @type {"ready" | "running" | "ended"} */ #state = "ready";
 
   /** @param {FileSourceOptions} options */
   constructor(options) {
@@ -247,8 +240,7 @@ export async function openSoundFile({ hasMicrophone, microphone: wish, onProgres
 // A sentence spoken on the user's behalf by the server's text-to-speech.
 
 const SPEECH_TIMEOUT_MS = 8_000;
-/** The mixer makes a file quieter next to a microphone; a sentence is brought back to its level alone. */
-const SENTENCE_TRIM_DB = 5;
+const SENTENCE_TRIM_DB = 5; // the mixer makes a file quieter next to a microphone; a sentence is brought back to its level alone
 
 /** @param {string} sentence @returns {Promise<AudioBuffer>} at 16 kHz @throws {Error} no speech could be generated */
 async function speechOf(sentence) {

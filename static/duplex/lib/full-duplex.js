@@ -1,4 +1,3 @@
-// @ts-check
 /** Reducer of a full-duplex session: units, pauses, interruptions, playback. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
@@ -25,16 +24,12 @@ import { sessionReducer } from "./live-session.js";
 /** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
 
 const MS_PER_S = 1_000;
-/** Number of unanswered chunks from which the model counts as thinking; one is always in flight. */
-const THINKING_CHUNKS = 2;
+const THINKING_CHUNKS = 2; // number of unanswered chunks from which the model counts as thinking; one is always in flight
 
-/** @type {ReadonlySet<Phase>} */
-const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
-/** @type {ReadonlySet<Phase>} */
-const LIVE = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused", "stopping"]));
+/** @type {ReadonlySet<Phase>} */ const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
+/** @type {ReadonlySet<Phase>} */ const LIVE = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused", "stopping"]));
 
-/** @type {(state: SessionState, event: SessionEvent) => SessionState} */
-export const reduce = sessionReducer({
+/** @type {(state: SessionState, event: SessionEvent) => SessionState} */ export const reduce = sessionReducer({
   initial: initialState,
   activityOf,
   client: onClient,

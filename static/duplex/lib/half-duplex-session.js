@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * A half-duplex session: the microphone's gate is open while listening and closed during the answer. Pure.
  *
@@ -31,14 +30,12 @@ import { LiveSession } from "./live-session.js";
 export const SETTLE_MS = 800;
 const DRAIN_POLL_MS = 100;
 const OUTPUT_RATE_HZ = 24_000;
-/** Bound on unsent bytes, about three seconds of audio; beyond it the newest chunk is dropped. */
-const BACKLOG_BYTES = 256 * 1024;
+const BACKLOG_BYTES = 256 * 1024; // bound on unsent bytes, about three seconds of audio; beyond it the newest chunk is dropped
 
 /** @extends {LiveSession<HalfState, HalfEvent, HalfDuplexStart>} */
 export class HalfDuplexSession extends LiveSession {
   #options;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #gateTimer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #gateTimer;
   #isMutedByUser = false;
 
   /** @param {HalfDuplexOptions} given */

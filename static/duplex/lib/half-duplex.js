@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Reducer of a half-duplex session, including the microphone's gate: open while listening, closed from `generating`
  * until the answer has been played and its echo has decayed. Pure.
@@ -12,8 +11,7 @@ import { sessionReducer } from "./live-session.js";
 /** @import { Chunk, TokenStats, TurnDone } from "../../../types/protocol.js" */
 /** @import { HalfActivity, HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */
 
-/** @type {(state: HalfState, event: HalfEvent) => HalfState} */
-export const reduceHalf = sessionReducer({
+/** @type {(state: HalfState, event: HalfEvent) => HalfState} */ export const reduceHalf = sessionReducer({
   initial: initialHalfState,
   activityOf,
   client: onClient,

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Base of both live sessions: a socket around a reducer. Pure.
  *
@@ -29,15 +28,12 @@ const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHid
  * @extends {Emitter<SessionEvents<State>>}
  */
 export class LiveSession extends Emitter {
-  /** @type {SessionLink | null} @protected */
-  link = null;
-  /** @type {Given | null} */
-  #given = null;
+  /** @type {SessionLink | null} @protected */ link = null;
+  /** @type {Given | null} */ #given = null;
   #state;
   #reduce;
   #options;
-  /** @type {(() => void)[]} */
-  #offs = [];
+  /** @type {(() => void)[]} */ #offs = [];
 
   /**
    * @param {LinkOptions & {idPrefix: string}} options
@@ -244,8 +240,7 @@ function reduced(strategy, state, event) {
   }
 }
 
-/** @param {PhaseState} state */
-const isWaiting = ({ phase }) => phase === "connecting" || phase === "queued";
+const isWaiting = (/** @type {PhaseState} */ { phase }) => phase === "connecting" || phase === "queued";
 
 /** Null if the event does not apply. @param {PhaseState} state @param {PhaseEvent} event @returns {Partial<PhaseState> | null} */
 function phaseChange(state, event) {

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Loudness of recordings in LUFS. Pure.
  * Source: ITU-R BS.1770-4: K-weighting, 400 ms blocks with 75 % overlap, gates at -70 LUFS and -10 LU.
@@ -14,8 +13,7 @@ const OFFSET_LUFS = -0.691;
 /** Effect of the head: a shelf of 4 dB above 1.7 kHz. */
 const SHELF = { hz: 1681.974450955533, gainDb: 3.999843853973347, q: 0.7071752369554196 };
 const SHELF_SLOPE = 0.4996667741545416;
-/** High-pass: low frequencies add little loudness. */
-const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 };
+const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 }; // high-pass: low frequencies add little loudness
 
 /**
  * @typedef {Object} Biquad

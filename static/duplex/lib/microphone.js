@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The user's microphone as a stream of 16 kHz chunks, with levels and typed errors. Device.
  *
@@ -15,15 +14,13 @@ import { openUserMedia } from "./user-media.js";
 
 /** @import { Capture, CaptureLevel, MicrophoneOptions } from "../../../types/devices.js" */
 
-/** Duration of all-zero samples from which the microphone counts as silent, ms. */
-const SILENT_AFTER_MS = 2_000;
+const SILENT_AFTER_MS = 2_000; // duration of all-zero samples from which the microphone counts as silent, ms
 const LEVEL_INTERVAL_MS = 50;
 
 /** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
 function connectStream(stream, { context: given }) {
   if (given) return { context: given, source: given.createMediaStreamSource(stream), isOwn: false };
-  /** @type {AudioContext | null} */
-  let context = null;
+  /** @type {AudioContext | null} */ let context = null;
   try {
     context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ, latencyHint: "interactive" });
     return { context, source: context.createMediaStreamSource(stream), isOwn: true };
@@ -41,8 +38,7 @@ export class Microphone extends Emitter {
   #context;
   #source;
   #isOwnContext;
-  /** @type {Capture | null} */
-  #capture = null;
+  /** @type {Capture | null} */ #capture = null;
   #silentMs = 0;
   #isClosed = false;
   #endWatch = () => {};

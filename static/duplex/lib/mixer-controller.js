@@ -1,4 +1,3 @@
-// @ts-check
 /** Mixes a file and the microphone at target loudness, with a preview before the call. Device. */
 
 import { fromDb, rms, toDb } from "../../shared/pcm.js";
@@ -11,8 +10,7 @@ import { setMixer } from "./video-file.js";
 /** @import { BenchOptions, MicrophoneOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./microphone.js" */
 
-/** Target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS. */
-const FILE_TARGET_LUFS = -33;
+const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
 const MICROPHONE_TARGET_LUFS = -23;
 const FILE_ALONE_TARGET_LUFS = -28;
 const MEASURE_MS = 3_000;
@@ -35,8 +33,7 @@ export function automaticGains(mode, { fileLufs, microphoneLufs }) {
   };
 }
 
-/** @param {number} trimDb */
-const boundTrim = (trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
+const boundTrim = (/** @type {number} */ trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 
 export class MixerController {
   /** Input of the file. @readonly */
@@ -49,14 +46,11 @@ export class MixerController {
   #monitor;
   #meters;
   #meterSamples = new Float32Array(METER_SAMPLES);
-  /** @type {MixMode} */
-  #mode;
+  /** @type {MixMode} */ #mode;
   #measured = { fileLufs: -Infinity, microphoneLufs: -Infinity };
   #trim = { fileDb: 0, microphoneDb: 0 };
-  /** @type {Float32Array | null} */
-  #preview = null;
-  /** @type {AudioBufferSourceNode | null} */
-  #previewSource = null;
+  /** @type {Float32Array | null} */ #preview = null;
+  /** @type {AudioBufferSourceNode | null} */ #previewSource = null;
   /** Ends the current recording. @type {() => Promise<void>} */
   #endRecording = async () => {};
 
@@ -167,10 +161,8 @@ export class MixerController {
   /** @param {AudioNode} source @param {number} lengthMs @returns {Promise<Float32Array>} */
   async #record(source, lengthMs) {
     const wantedSamples = Math.round((CAPTURE_RATE_HZ * lengthMs) / MS_PER_S);
-    /** @type {(samples: Float32Array) => void} */
-    let deliver = () => {};
-    /** @type {Promise<Float32Array>} */
-    const recorded = new Promise((resolve) => {
+    /** @type {(samples: Float32Array) => void} */ let deliver = () => {};
+    /** @type {Promise<Float32Array>} */ const recorded = new Promise((resolve) => {
       deliver = resolve;
     });
     const capture = await createCapture(this.#context, wantedSamples, { onChunk: ({ audio }) => deliver(audio) });
@@ -213,12 +205,9 @@ export class MixerBench {
   mixer;
   #context;
   #sound;
-  /** @type {Microphone | null} */
-  #microphone = null;
-  /** @type {MediaStreamAudioSourceNode | null} */
-  #voice = null;
-  /** @type {AudioBufferSourceNode | null} */
-  #file = null;
+  /** @type {Microphone | null} */ #microphone = null;
+  /** @type {MediaStreamAudioSourceNode | null} */ #voice = null;
+  /** @type {AudioBufferSourceNode | null} */ #file = null;
 
   /** @param {BenchOptions} options */
   constructor({ mix, sound }) {

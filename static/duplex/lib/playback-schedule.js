@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Start times of the answer's chunks: target delay, gaps, holds, bounds. Pure.
  * All times are seconds of the playback clock; the caller passes `now`.
@@ -8,17 +7,12 @@
 // by 5 ms per second played without a gap, but never below the base delay or the jitter of the last minute. Changes
 // take effect at the next turn.
 
-/** Added to the delay beyond the gap itself, seconds. */
-const GAP_MARGIN_S = 0.04;
-/** Margin above the observed jitter. */
-const JITTER_MARGIN_S = 0.03;
-/** Shrinking, seconds of delay per second played. */
-const SHRINK_PER_S = 0.005;
-/** How long a measured jitter counts, seconds, and how many are kept. */
-const JITTER_MEMORY_S = 60;
+const GAP_MARGIN_S = 0.04; // added to the delay beyond the gap itself, seconds
+const JITTER_MARGIN_S = 0.03; // margin above the observed jitter
+const SHRINK_PER_S = 0.005; // shrinking, seconds of delay per second played
+const JITTER_MEMORY_S = 60; // how long a measured jitter counts, seconds, and how many are kept
 const JITTER_MEMORY_CHUNKS = 256;
-/** Share of the delay that a restart after a gap waits, within bounds in seconds. */
-const RESTART_PART = 0.5;
+const RESTART_PART = 0.5; // share of the delay that a restart after a gap waits, within bounds in seconds
 const MIN_RESTART_S = 0.04;
 const MAX_RESTART_S = 0.1;
 
@@ -26,10 +20,8 @@ class PlaybackDelay {
   #baseS;
   #maxS;
   #targetS;
-  /** Buffered audio at the start of the turn, including later shifts. */
-  #cushionS = 0;
-  /** @type {{atS: number, usedS: number}[]} */
-  #jitter = [];
+  #cushionS = 0; // buffered audio at the start of the turn, including later shifts
+  /** @type {{atS: number, usedS: number}[]} */ #jitter = [];
 
   /** @param {number} baseS @param {number} maxS */
   constructor(baseS, maxS) {
@@ -86,8 +78,7 @@ class PlaybackDelay {
   }
 }
 
-/** Lateness from which a gap is audible, seconds. */
-const AUDIBLE_GAP_S = 0.01;
+const AUDIBLE_GAP_S = 0.01; // lateness from which a gap is audible, seconds
 /**
  * @typedef {Object} ScheduleOptions
  * @property {number} [baseDelayS] delay of the first turn and minimum of all
@@ -126,14 +117,11 @@ export class PlaybackSchedule {
   #delay;
   #maxAheadS;
   #gridHz;
-  /** @type {Placement[]} in order of time; finished ones are dropped */
-  #entries = [];
+  /** @type {Placement[]} in order of time; finished ones are dropped */ #entries = [];
   #nextS = 0;
   #nextId = 1;
-  /** @type {"closed" | "opening" | "running"} */
-  #turn = "closed";
-  /** @type {number | null} */
-  #heldAtS = null;
+  /** @type {"closed" | "opening" | "running"} */ #turn = "closed";
+  /** @type {number | null} */ #heldAtS = null;
   #turnCount = 0;
   #gapCount = 0;
   #totalShiftS = 0;

@@ -1,14 +1,9 @@
-// @ts-check
 /** Streaming resampler, and a ring buffer of samples. Pure. */
 
-/** Zero crossings of the sinc on each side, at the lower of the two rates. */
-const HALF_WIDTH_PERIODS = 48;
-/** Kaiser window: side lobes at about -80 dB. */
-const KAISER_BETA = 8;
-/** Cut-off as a part of the lower Nyquist frequency: the transition ends before it. */
-const CUTOFF_PART = 0.948;
-/** Largest filter bank; no audio device has a ratio that needs more. */
-const MAX_PHASES = 4_096;
+const HALF_WIDTH_PERIODS = 48; // zero crossings of the sinc on each side, at the lower of the two rates
+const KAISER_BETA = 8; // Kaiser window: side lobes at about -80 dB
+const CUTOFF_PART = 0.948; // cut-off as a part of the lower Nyquist frequency: the transition ends before it
+const MAX_PHASES = 4_096; // largest filter bank; no audio device has a ratio that needs more
 const HISTORY_BLOCK_SAMPLES = 1_024;
 
 /** @param {number} a @param {number} b @returns {number} */
@@ -46,12 +41,10 @@ export class Resampler {
   #step;
   #halfWidth;
   #tapCount;
-  /** @type {Float32Array[]} one filter per phase, its gain at 0 Hz exactly 1 */
-  #bank;
+  /** @type {Float32Array[]} one filter per phase, its gain at 0 Hz exactly 1 */ #bank;
   #history;
   #historyLength = 0;
-  /** Phase of the next output sample, in 1/phaseCount of an input sample after history[halfWidth - 1]. */
-  #phase = 0;
+  #phase = 0; // phase of the next output sample, in 1/phaseCount of an input sample after history[halfWidth - 1]
   #readAt = 0;
   #inputSamples = 0;
   #outputSamples = 0;
@@ -170,8 +163,7 @@ export class Resampler {
 // A fixed-size queue of samples for the audio thread: allocates once, in the constructor.
 
 export class RingBuffer {
-  /** @type {Float32Array} */
-  #samples;
+  /** @type {Float32Array} */ #samples;
   #readAt = 0;
   #length = 0;
   #droppedSamples = 0;

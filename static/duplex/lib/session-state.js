@@ -1,4 +1,3 @@
-// @ts-check
 /** State of both kinds of session, and values derived from it. Pure. */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
@@ -36,8 +35,7 @@ const notBegun = () => ({
   end: /** @type {EndReason | null} */ (null),
 });
 
-/** @param {PhaseState} state */
-export const isOver = ({ phase }) => phase === "idle" || phase === "ended";
+export const isOver = (/** @type {PhaseState} */ { phase }) => phase === "idle" || phase === "ended";
 
 // Full duplex.
 

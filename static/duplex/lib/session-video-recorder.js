@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Records video and audio of a session in the browser: user left, model right. Device.
  * Memory bound: 512 MB of encoded data in parts of one second; then recording ends with the event `full`.
@@ -59,15 +58,11 @@ function streamOf(node) {
 
 /** Records video and audio into one file. Event `full` at the bound, `failed` if the browser stops. */
 export class SessionVideoRecorder extends EventTarget {
-  /** @type {MediaRecorder | null} */
-  #recorder = null;
-  /** @type {Blob[]} */
-  #parts = [];
+  /** @type {MediaRecorder | null} */ #recorder = null;
+  /** @type {Blob[]} */ #parts = [];
   #bytes = 0;
-  /** @type {Format | null} */
-  #format = null;
-  /** @type {(() => void)[]} */
-  #closers = [];
+  /** @type {Format | null} */ #format = null;
+  /** @type {(() => void)[]} */ #closers = [];
 
   get isRecording() {
     return this.#recorder?.state === "recording";

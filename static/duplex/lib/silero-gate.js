@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Silero VAD (version 5 or 6) in the browser, as the voice detector of barge-in; loaded on demand. Pure.
  * Windows are evaluated in order, each with the preceding 64 samples and a recurrent state.
@@ -22,20 +21,16 @@ const MAX_WAITING = 4;
  */
 
 export class SileroDetector {
-  /** Speech probability of the last window. */
-  probability = 0;
+  probability = 0; // speech probability of the last window
   #ort;
   #session;
   #rate;
-  /** @type {Tensor} */
-  #state;
+  /** @type {Tensor} */ #state;
   #context = new Float32Array(CONTEXT_SAMPLES);
-  /** @type {Float32Array[]} */
-  #waiting = [];
+  /** @type {Float32Array[]} */ #waiting = [];
   #isBusy = false;
   #isClosed = false;
-  /** Windows skipped because the machine was too slow. */
-  skippedCount = 0;
+  skippedCount = 0; // windows skipped because the machine was too slow
 
   /** @param {OnnxRuntime} ort @param {OnnxSession} session */
   constructor(ort, session) {

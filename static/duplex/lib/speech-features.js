@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Features of the speech gate: level, level of the upper band and zero crossings of 10 ms frames.
  * Open speech has much of its energy above 1 kHz, a hum ("mm-hm") almost none.
@@ -7,8 +6,7 @@
 
 export const FRAME_MS = 10;
 const MS_PER_S = 1_000;
-/** Removes rumble, mains hum and DC. */
-const RUMBLE_HZ = 90;
+const RUMBLE_HZ = 90; // removes rumble, mains hum and DC
 const UPPER_BAND_HZ = 1_000;
 
 /**
@@ -47,8 +45,7 @@ class HighPass {
 }
 
 export class SpeechFeatures {
-  /** The last frame, as a message; overwritten by the next. */
-  frame = { type: "feature", rms: 0, upperRms: 0, zeroCrossings: 0 };
+  frame = { type: "feature", rms: 0, upperRms: 0, zeroCrossings: 0 }; // the last frame, as a message; overwritten by the next
   #rumbleFilter;
   #upperFilter;
   #frameSamples;

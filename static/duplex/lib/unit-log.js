@@ -1,4 +1,3 @@
-// @ts-check
 /** Timeline, transcript and clocks derived from the units of a duplex session. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
@@ -32,8 +31,7 @@ const MS_PER_S = 1_000;
 
 /** One unit on the timeline. @typedef {ReturnType<typeof unitRecord>} UnitRecord */
 
-/** @param {Result} result @param {Seen} seen */
-export const unitRecord = (result, seen) => ({
+export const unitRecord = (/** @type {Result} */ result, /** @type {Seen} */ seen) => ({
   step: typeof result.step === "number" ? result.step : seen.fallbackStep, // from 0
   turnId: numberOr0(result.turn_id), // of the speaking turn
   isListen: Boolean(result.is_listen), // the model stayed silent

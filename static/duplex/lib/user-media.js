@@ -1,4 +1,3 @@
-// @ts-check
 /** Opens microphone or camera, with typed errors. Device. */
 
 import { CodedError } from "../../shared/texts.js";

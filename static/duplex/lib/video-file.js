@@ -1,4 +1,3 @@
-// @ts-check
 /** A video file as the source of a call. Device. */
 
 import { CodedError } from "../../shared/texts.js";
@@ -13,8 +12,7 @@ import { MixerController } from "./mixer-controller.js";
 /** @import { MixSettings, VideoSourceOptions } from "../../../types/devices.js" */
 
 const METADATA_LIMIT_MS = 15_000;
-/** Beyond any video: files of recorders reveal their duration only after a seek to the end. */
-const FAR_S = 1e7;
+const FAR_S = 1e7; // Beyond any video: files of recorders reveal their duration only after a seek to the end
 
 /** @param {HTMLVideoElement} video @param {string} url @returns {Promise<number>} seconds */
 export async function showVideo(video, url) {

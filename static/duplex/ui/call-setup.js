@@ -1,4 +1,3 @@
-// @ts-check
 /** Setup of full-duplex calls: presets, instructions, voice samples, settings. */
 
 import { t } from "../../shared/texts.js";
@@ -64,8 +63,7 @@ export function mountDuplexSetup({ mode, page, store, say }) {
 /** @param {PromptParts} parts @param {PromptOptions} options */
 function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
-  /** @param {AppliedPreset} preset */
-  const apply = (preset) => {
+  const apply = (/** @type {AppliedPreset} */ preset) => {
     parts.prompt.value = preset.systemPrompt;
     voices.set(preset.voice);
     if (preset.isChosen) onSettings(preset.settings);
@@ -96,11 +94,9 @@ function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
  * @param {{limits: VoiceLimits, onEdited: () => void}} options
  */
 function mountVoices(parts, { limits, onEdited }) {
-  /** Voice of the preset, or the server's default. @type {Voice | null} */
-  let given = null;
+  /** Voice of the preset, or the server's default. @type {Voice | null} */ let given = null;
   let isApplying = false;
-  /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */
-  let editors = null;
+  /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */ let editors = null;
 
   const apply = () => {
     if (!editors) return;
@@ -209,8 +205,7 @@ export function followSettings(call, store, reopenMicrophone) {
 
 /** @param {DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
 function mountVoiceGate(call) {
-  /** @type {Promise<SileroDetector> | null} */
-  let loading = null;
+  /** @type {Promise<SileroDetector> | null} */ let loading = null;
   let isOn = false;
   return {
     async update(isWanted) {

@@ -1,4 +1,3 @@
-// @ts-check
 /** The picture of a video call: camera or file in one video element, with an empty state. */
 
 import { late } from "../../shared/late.js";
@@ -31,10 +30,8 @@ export function mountCameraStage(el, options) {
   empty.className = "screen-empty";
   el.append(empty);
   const loadGrab = late(loadCamera, ({ createFrameGrabber }) => createFrameGrabber(video));
-  /** @type {Camera | null} */
-  let camera = null;
-  /** @type {string | null} */
-  let fileUrl = null;
+  /** @type {Camera | null} */ let camera = null;
+  /** @type {string | null} */ let fileUrl = null;
   let isOpening = false;
   let hasLost = false;
 
@@ -58,8 +55,7 @@ export function mountCameraStage(el, options) {
     camera = null;
     draw();
   };
-  /** @param {(camera: Awaited<ReturnType<typeof loadCamera>>) => Promise<Camera>} open */
-  const tryOpen = async (open) => {
+  const tryOpen = async (/** @type {(camera: Awaited<ReturnType<typeof loadCamera>>) => Promise<Camera>} */ open) => {
     isOpening = true;
     hasLost = false;
     draw();

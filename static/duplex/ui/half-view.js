@@ -1,4 +1,3 @@
-// @ts-check
 /** View of half-duplex calls: button, turns and their figures. */
 
 import { formatNumber } from "../../shared/formats.js";
@@ -39,8 +38,7 @@ const HALF_WORDS = { labelKey: "live.transcript", emptyKey: "half.turns_empty", 
 
 /** Turns of half duplex: duration of the user's speech, the growing answer, and its figures. @param {HTMLElement} el @param {HalfCall} call */
 export function mountHalfTurns(el, call) {
-  /** @type {readonly HalfTurn[]} */
-  let shown = [];
+  /** @type {readonly HalfTurn[]} */ let shown = [];
   const draw = mountTalkList(el, HALF_WORDS, () => ({
     isEmpty: call.state.turns.length === 0,
     rows: repeat(

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The last 60 units as columns: stages stacked in ms against the budget, context, buffered audio, gaps.
  *
@@ -29,12 +28,9 @@ const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" 
 
 /** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
 function mountUnitTimeline(el) {
-  /** @type {UnitColumn[]} */
-  let columns = [];
-  /** @type {SessionState | null} */
-  let latest = null;
-  /** Selected step; null: the last unit. @type {number | null} */
-  let picked = null;
+  /** @type {UnitColumn[]} */ let columns = [];
+  /** @type {SessionState | null} */ let latest = null;
+  /** Selected step; null: the last unit. @type {number | null} */ let picked = null;
   let chunkMs = 1_000;
 
   el.classList.add("timeline");

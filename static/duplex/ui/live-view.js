@@ -1,4 +1,3 @@
-// @ts-check
 /** View of full-duplex calls: conversation, text input, live metrics. */
 
 import { byId, find, on } from "../../shared/dom.js";
@@ -18,8 +17,7 @@ import { mountTranscript } from "./transcript.js";
 
 // Text and picture input during a call.
 
-/** The server's limit. Source: `core/protocols/rebase.py`. */
-const MAX_CHARS = 1_000;
+const MAX_CHARS = 1_000; // the server's limit. Source: `core/protocols/rebase.py`.
 const loadReader = late(() => import("../lib/camera.js"));
 
 /**
@@ -32,8 +30,7 @@ function mountTextField(el, { sendText, sendPicture }) {
   form.className = "text-form";
   form.hidden = true;
   el.append(form);
-  /** @param {File} file */
-  const show = async (file) => {
+  const show = async (/** @type {File} */ file) => {
     try {
       const { readPicture } = await loadReader();
       sendPicture(await readPicture(file), file.name);
@@ -100,8 +97,7 @@ const TRANSCRIPT_MS = 200;
 /** @param {DuplexCall} call @param {LiveViewOptions} options */
 export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...options }) {
   const transcript = mountTranscript(byId("transcript", HTMLElement));
-  /** Captions that the server does not send: pictures shown, suggestions spoken. @type {Caption[]} */
-  let ownCaptions = [];
+  /** Captions that the server does not send: pictures shown, suggestions spoken. @type {Caption[]} */ let ownCaptions = [];
   /** @param {string} text @param {number} lengthMs 0 if not spoken */
   const addCaption = (text, lengthMs) => {
     ownCaptions = [...ownCaptions, { text, startedAtMs: performance.now(), lengthMs, isTyped: lengthMs === 0 }];
@@ -115,8 +111,7 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
       return isSent;
     },
   });
-  /** @type {ReturnType<typeof import("./instruments.js")["mountInstruments"]> | null} */
-  let instruments = null;
+  /** @type {ReturnType<typeof import("./instruments.js")["mountInstruments"]> | null} */ let instruments = null;
   const loadInstruments = late(
     () => import("./instruments.js"),
     ({ mountInstruments }) => {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Levels and metrics of a call: scrolling bars, meters, lists of values. */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
@@ -68,8 +67,7 @@ export function mountLevelBars(el, { levels, isLive }) {
 
 /** @param {HTMLElement} el @param {{levels: Levels, state: () => HalfState}} source */
 export function mountHalfWave(el, { levels, state }) {
-  /** @type {LevelKind | "off"} */
-  let hears = "off";
+  /** @type {LevelKind | "off"} */ let hears = "off";
   el.classList.add("wave");
   const draw = mountView(
     el,
@@ -105,8 +103,7 @@ function kindOf({ activity, isMicMuted }) {
 
 const FALL_PER_FRAME = 0.02;
 const PEAK_HOLD_MS = 1_200;
-/** How often the value changes for screen readers. */
-const ANNOUNCED_EVERY_MS = 1_000;
+const ANNOUNCED_EVERY_MS = 1_000; // how often the value changes for screen readers
 
 /**
  * @param {HTMLElement} el

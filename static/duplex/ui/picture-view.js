@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Displays around the picture of a video call: subtitles, last turns, level bars, sent pictures,
  * recordings. It looks its elements up by id (see omni.html).

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Recordings of a video call: the browser's files, replay and link of the server's. Loaded when a call starts.
  * It looks its elements up by id (see omni.html).
@@ -76,14 +75,10 @@ const RECORD_FIELDS = Object.freeze({
 
 /** @param {HTMLElement} el list of the files @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
-  /** @type {SessionVideoRecorder | null} */
-  let recorder = null;
-  /** @type {UserBus | null} */
-  let bus = null;
-  /** @type {CallEvents<unknown>["opened"] | null} */
-  let opened = null;
-  /** @type {RecordedFile[]} */
-  let files = [];
+  /** @type {SessionVideoRecorder | null} */ let recorder = null;
+  /** @type {UserBus | null} */ let bus = null;
+  /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;
+  /** @type {RecordedFile[]} */ let files = [];
   let count = 0;
 
   const draw = () => {
@@ -98,8 +93,7 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
     el.hidden = files.length === 0;
     return files.map((file) => fileRow(file, () => remove(file)));
   });
-  /** @param {RecordedFile} file */
-  const remove = (file) => {
+  const remove = (/** @type {RecordedFile} */ file) => {
     URL.revokeObjectURL(file.url);
     files = files.filter((other) => other !== file);
     drawFiles();

@@ -1,4 +1,3 @@
-// @ts-check
 /** Choice of the user's audio source: microphone, file, or both. */
 
 import { find, on } from "../../shared/dom.js";
@@ -32,19 +31,16 @@ export const SOURCE_FIELDS = Object.freeze({
 
 /** Its settings have to be bound afterwards. @param {HTMLElement} el @param {SourceStore} store */
 export function mountSourceChoice(el, store) {
-  /** @type {{name: string, sound: AudioBuffer} | null} */
-  let chosen = null;
+  /** @type {{name: string, sound: AudioBuffer} | null} */ let chosen = null;
   let problem = "";
   let isDecoding = false;
-  /** @type {readonly number[]} heights of the sound's picture */
-  let bars = [];
+  /** @type {readonly number[]} heights of the sound's picture */ let bars = [];
   const aboutText = () => {
     if (isDecoding) return t("common.loading");
     if (!chosen) return t("adx.file_hint", { minutes: formatNumber(AUDIO_MAX_S / 60) });
     return `${chosen.name} · ${formatClock(chosen.sound.duration)}`;
   };
-  /** @param {File} file */
-  const take = async (file) => {
+  const take = async (/** @type {File} */ file) => {
     [problem, isDecoding] = ["", true];
     draw();
     try {
@@ -119,8 +115,7 @@ function levelsOf(sound) {
  * @typedef {{draw: () => void, focus: () => void}} FileBox
  */
 
-/** @param {string} id @param {string} setting @param {string} labelKey */
-const paddingField = (id, setting, labelKey) =>
+const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /** @type {string} */ labelKey) =>
   html`<div class="field"><label for=${id}>${t(labelKey)}</label><input type="number" id=${id} data-setting=${setting} /></div>`;
 
 /**

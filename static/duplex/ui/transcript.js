@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The conversation of a call. The model's text grows as it arrives. A user's turn shows its duration, a waveform, and
  * text where it is known.
@@ -24,10 +23,8 @@ const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", 
 
 /** @param {HTMLElement} el @returns {{update: (talk: Talk) => void}} */
 export function mountTranscript(el) {
-  /** @type {Talk} */
-  let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
-  /** @param {ReturnType<typeof inOrder>[number]} one */
-  const row = ({ user, model }) => {
+  /** @type {Talk} */ let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
+  const row = (/** @type {ReturnType<typeof inOrder>[number]} */ { user, model }) => {
     const { startedAtMs } = latest;
     if (model) return guard([model, startedAtMs, getLang()], () => modelTurn(model, startedAtMs));
     // A turn with captions is a new object each time.

@@ -1,7 +1,6 @@
 /** Shows /api/openapi.json: every route with its parameters, its request, its answers. Text only. */
 
-import { byId } from "./shared/dom.js";
-import { html, nothing, render } from "./shared/lit.js";
+import { byId, html, nothing, render } from "./shared/lit.js";
 
 const DESCRIPTION = "/api/openapi.json";
 

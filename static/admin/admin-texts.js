@@ -1,7 +1,6 @@
 /** Texts of administration: kinds, sizes, times, states, errors. Pure. */
 
-import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { hasText, problemText, t, tn } from "../shared/texts.js";
+import { formatAgo, formatBytes, formatClock, formatNumber, hasText, problemText, t, tn } from "../shared/texts.js";
 import { auditAction } from "./admin-facts.js";
 
 /** @import { Overview } from "./admin-facts.js" */

@@ -1,13 +1,12 @@
 /** The charts of the last hours. */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
-import { find, on } from "../shared/dom.js";
+import { find, html, nothing, on } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { noticeView } from "../shared/notice.js";
 import { loadUplot } from "../shared/vendor.js";
-import { chartsOf, latest, spansOf, SPAN_COLUMNS, dataOf, figure, lineName, optionsOf } from "./chart-data.js";
+import { chartsOf, dataOf, figure, latest, lineName, optionsOf, SPAN_COLUMNS, spansOf } from "./chart-data.js";
 import { table } from "./words.js";
-import { html, nothing } from "../shared/lit.js";
 
 /** @import { Chart, Line } from "./chart-data.js" */
 

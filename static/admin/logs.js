@@ -1,11 +1,10 @@
 /** Logs and audit log. */
 
 import { ApiError } from "../shared/api.js";
-import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
-import { LogBuffer, isMatch } from "./admin-facts.js";
+import { formatNumber, t, tn } from "../shared/texts.js";
+import { isMatch, LogBuffer } from "./admin-facts.js";
 import { table, when } from "./words.js";
-import { UNKNOWN, actionWords, clock, failureText, withKeys } from "./admin-texts.js";
+import { actionWords, clock, failureText, UNKNOWN, withKeys } from "./admin-texts.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */

@@ -1,8 +1,7 @@
 /** Recordings: list, open, download, delete, clean up. */
 
-import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
-import { icon, html } from "../shared/lit.js";
+import { formatBytes, formatDateTime, formatNumber, t, tn } from "../shared/texts.js";
+import { html, icon } from "../shared/lit.js";
 import { act, actionButton, reportFailure, table, when } from "./words.js";
 import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 

@@ -1,13 +1,11 @@
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
-import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { t, getLang } from "../shared/texts.js";
-import { icon, html, nothing, repeat } from "../shared/lit.js";
+import { formatBytes, formatDateTime, formatNumber, getLang, t } from "../shared/texts.js";
+import { html, icon, nothing, on, repeat } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
-import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/prompt.js";
+import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { act, actionButton, table } from "./words.js";
 import { failureText } from "./admin-texts.js";
-import { on } from "../shared/dom.js";
 import { toast } from "../shared/notice.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */

@@ -1,10 +1,9 @@
 /** Workers (state, drain, restart), queue and conversations. */
 
-import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
+import { formatNumber, t, tn } from "../shared/texts.js";
 import { canStop, restartBlock, sessionRows, toneOf, workerState } from "./admin-facts.js";
 import { actionButton, table } from "./words.js";
-import { FACTS, UNKNOWN, ago, kindName, memory, modelWords, span } from "./admin-texts.js";
+import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */

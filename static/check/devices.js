@@ -1,15 +1,15 @@
 /** Measurements of the device check: microphone, melody, network. Device. */
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { openMicrophone } from "../duplex/lib/capture.js";
 import { codeOf, reasonOf } from "../shared/texts.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
-import { medianOf } from "../shared/median.js";
+import { medianOf } from "../shared/async.js";
 import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
 /** @import { CaptureChunk } from "../../types/devices.js" */
-/** @import { Microphone } from "../duplex/lib/microphone.js" */
+/** @import { Microphone } from "../duplex/lib/capture.js" */
 /** @import { SocketFactory } from "../shared/live-socket.js" */
 /** @import { LevelView, Results } from "./results.js" */
 

@@ -1,12 +1,12 @@
 /** Cards of microphone (level, test recording) and camera (picture, frame rate). */
 
 import { cameraCode, openCamera } from "../duplex/lib/camera.js";
+import { encodeWav } from "../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { byId, find, on, setText } from "../shared/dom.js";
+import { byId, find, on, setText } from "../shared/lit.js";
 import { onLangChange, reasonOf, t } from "../shared/texts.js";
-import { createRateCounter } from "../shared/median.js";
-import { encodeWav } from "../shared/pcm.js";
+import { createRateCounter } from "../shared/async.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { createMicrophoneSession, takeClip } from "./devices.js";
 import { problemResult } from "./results.js";

@@ -1,13 +1,10 @@
 /** Cards of speaker (melody), echo (chirps), network and browser. */
 
-import { untilRunning } from "../duplex/lib/audio-context.js";
-import { createCapture } from "../duplex/lib/capture.js";
-import { runEchoTest } from "../duplex/lib/echo-test.js";
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { createCapture, openMicrophone, untilRunning } from "../duplex/lib/capture.js";
+import { runEchoTest } from "../duplex/lib/measure.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { byId, find, on } from "../shared/dom.js";
+import { byId, find, html, icon, mountView, on } from "../shared/lit.js";
 import { CodedError, codeOf, t } from "../shared/texts.js";
-import { html, icon, mountView } from "../shared/lit.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";
 

@@ -1,14 +1,13 @@
 /** Views of the home page that depend on server, devices and stored conversations. */
 
-import { formatDateTime } from "../shared/formats.js";
-import { phraseText, t } from "../shared/texts.js";
+import { formatDateTime, phraseText, t } from "../shared/texts.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { modelNote } from "../shared/notice.js";
 import { appLook, appTitle, chooseStart, isKnownApp } from "../shared/apps.js";
 import { firstObstacle } from "./readiness.js";
 
 /** @import { App } from "../shared/apps.js" */
-/** @import { RecentSession } from "../shared/recent-sessions.js" */
+/** @import { RecentSession } from "../shared/memory.js" */
 /** @import { BrowserFacts, Line } from "./readiness.js" */
 
 const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];

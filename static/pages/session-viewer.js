@@ -1,11 +1,10 @@
 /** Replays a recording: /s/ID. */
 
 import { getJson } from "../shared/api.js";
-import { byId, find } from "../shared/dom.js";
+import { byId, find, html, icon, nothing, render } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, nothing, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
-import { isOwnRecording } from "../shared/recent-sessions.js";
+import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
 import { mountCommentCard, mountHead } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";

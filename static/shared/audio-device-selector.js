@@ -1,8 +1,7 @@
 /** Selects microphone, speaker and camera, remembers the choice, and follows devices being plugged in and out. */
 
-import { on } from "./dom.js";
+import { html, iconButton, live, mountView, nothing, on } from "./lit.js";
 import { t } from "./texts.js";
-import { html, iconButton, live, mountView, nothing } from "./lit.js";
 import { remember, remembered } from "./memory.js";
 
 /** @typedef {"mic" | "speaker" | "camera"} DeviceKind */

@@ -1,6 +1,6 @@
 /** Canvas helpers: device pixel ratio, theme colours, and drawing on demand. */
 
-import { on } from "./dom.js";
+import { on } from "./lit.js";
 
 /** @typedef {[number, number, number]} Rgb */
 

@@ -2,7 +2,7 @@
 
 import { ApiError, getJson } from "./api.js";
 import { CodedError } from "./texts.js";
-import { kept } from "./late.js";
+import { kept } from "./async.js";
 import { mixToMono } from "./pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceFromWire, voiceProblem } from "./prompt.js";
 

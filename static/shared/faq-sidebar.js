@@ -1,10 +1,9 @@
 /** Help for a page: a side panel, or a bottom sheet on phones. */
 
-import { find, on } from "./dom.js";
+import { find, html, iconButton, mountView, on } from "./lit.js";
 import { plainParagraphs, splitFaq } from "./faq-text.js";
 import { languageNames } from "./i18n.js";
 import { getLang, onLangChange, t } from "./texts.js";
-import { html, iconButton, mountView } from "./lit.js";
 import { loadMarkdown } from "./markdown.js";
 
 /** @import { Faq } from "./faq-text.js" */

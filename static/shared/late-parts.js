@@ -1,7 +1,7 @@
 /** Parts of several pages that are loaded on demand: help, the editor of the system content, sharing. */
 
-import { byId, on } from "./dom.js";
-import { late } from "./late.js";
+import { byId, on } from "./lit.js";
+import { late } from "./async.js";
 import { toastProblem } from "./notice.js";
 
 /** @import { FaqMode } from "./faq-sidebar.js" */

@@ -2,7 +2,7 @@
 
 import { sendJson } from "./api.js";
 import { socketUrl } from "./live-socket.js";
-import { ownerNotes } from "./recent-sessions.js";
+import { ownerNotes } from "./memory.js";
 
 /** @import { ServerProbe } from "./server-messages.js" */
 /** @import { Network } from "./live-socket.js" */

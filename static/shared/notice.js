@@ -1,7 +1,6 @@
 /** Notices and toasts that state a problem and the next step. */
 
-import { formatBytes } from "./formats.js";
-import { problemText, problemWords, t } from "./texts.js";
+import { formatBytes, problemText, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing, render, textButton } from "./lit.js";
 
 /**

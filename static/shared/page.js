@@ -2,16 +2,14 @@
 
 import { getJson } from "./api.js";
 import { appTitle, inOrder } from "./apps.js";
-import { byId, find } from "./dom.js";
+import { byId, find, html, icon, iconButton, mountView, nothing } from "./lit.js";
 import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
-import { getLang, onLangChange, t } from "./texts.js";
-import { html, icon, iconButton, mountView, nothing } from "./lit.js";
+import { describeHealth, getLang, onLangChange, t } from "./texts.js";
 import { remember } from "./memory.js";
-import { describeHealth } from "./formats.js";
-
-// Polls the server status while the page is visible.
 
 /** @import { App } from "./apps.js" */
+
+// Polls the server status while the page is visible.
 
 const INTERVAL_MS = 10_000;
 const FIRST_REPORT_MS = 500; // how long the first paint waits for the first report

@@ -1,7 +1,7 @@
 /** Preset selector: remembers the choice per page and fetches a preset's audio when it is chosen. */
 
 import { getJson } from "./api.js";
-import { kept } from "./late.js";
+import { kept } from "./async.js";
 import { getLang, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./settings-form.js";

@@ -1,10 +1,8 @@
 /** Voice sample picker: a file, the server's default, or one of its library. */
 
-import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
-import { find } from "./dom.js";
-import { formatBytes, formatNumber } from "./formats.js";
-import { problemWords, t } from "./texts.js";
-import { fileButton, html, live, mountView, textButton } from "./lit.js";
+import { listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile, VoiceError } from "./decode-sound.js";
+import { fileButton, find, html, live, mountView, textButton } from "./lit.js";
+import { formatBytes, formatNumber, problemWords, t } from "./texts.js";
 import { encodeWav } from "./pcm.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";

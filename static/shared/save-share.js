@@ -1,13 +1,12 @@
 /** Sharing of a finished conversation: comment, upload of the browser's recording, link to the replay. */
 
 import { ApiError, sendJson } from "./api.js";
-import { formatBytes, formatNumber } from "./formats.js";
+import { formatBytes, formatNumber, t } from "./texts.js";
 import { html, icon, live, mountView, nothing, textButton } from "./lit.js";
 import { noticeView, toast } from "./notice.js";
-import { addRecent, ownerHeaders } from "./recent-sessions.js";
+import { addRecent, ownerHeaders } from "./memory.js";
 import { serverDefaults } from "./i18n.js";
 import { MAX_COMMENT_CHARS, MAX_UPLOAD_BYTES, uploadProblem, uploadType } from "./share-rules.js";
-import { t } from "./texts.js";
 
 /** @import { Problem } from "./notice.js" */
 

@@ -3,10 +3,8 @@
  * and radio pills.
  */
 
-import { find, on, setText } from "./dom.js";
-import { formatNumber } from "./formats.js";
-import { onLangChange } from "./texts.js";
-import { html, icon, nothing } from "./lit.js";
+import { find, html, icon, nothing, on, setText } from "./lit.js";
+import { formatNumber, onLangChange } from "./texts.js";
 import { toastProblem } from "./notice.js";
 
 /** @import { Field, SettingsStore } from "./settings-store.js" */

@@ -3,10 +3,8 @@
  * dispatches a bubbling `soundplay` when it starts, and `pausesounds` on the document pauses all.
  */
 
-import { on } from "./dom.js";
-import { formatClock } from "./formats.js";
-import { t } from "./texts.js";
-import { html, icon, iconButton, live, mountView, nothing } from "./lit.js";
+import { html, icon, iconButton, live, mountView, nothing, on } from "./lit.js";
+import { formatClock, t } from "./texts.js";
 
 const SEEK_STEP_S = 0.1;
 

@@ -1,9 +1,9 @@
 /** Attachments of the message being written: chips, progress of reading, problems. */
 
-import { late } from "../shared/late.js";
+import { late } from "../shared/async.js";
 import { html, mountView, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
-import { fitsRequest, wireChars } from "./media-part.js";
+import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { Reading, TrayProblem } from "./media-view.js" */

@@ -1,14 +1,12 @@
 /** Notes around the text box: welcome, estimated wait, queue, upload progress, context. */
 
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
-import { byId, setText } from "../shared/dom.js";
-import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView, nothing, textButton } from "../shared/lit.js";
+import { byId, html, icon, mountView, nothing, setText, textButton } from "../shared/lit.js";
+import { formatBytes, formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { suggestionsOf } from "../shared/notice.js";
 import { claimTab } from "../shared/tab-state.js";
 import { lastTokenStats } from "./conversation.js";
-import { contextShare, estimateWaitS } from "./turn-progress.js";
+import { contextShare, estimateWaitS } from "./turn.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
 

@@ -1,6 +1,6 @@
 /** A chat conversation with its operations: ask, stop, edit, regenerate, delete, undo; stored in the browser. Pure. */
 
-import { Emitter } from "../shared/emitter.js";
+import { Emitter } from "../shared/async.js";
 import {
   addMessage,
   canAnswer,
@@ -8,23 +8,24 @@ import {
   editMessage,
   emptyConversation,
   findMessage,
+  mediaOf,
   messageTextOf,
   repaired,
   setSystem,
   textItem,
   titleOf,
+  toFacts,
+  toItems,
   toWire,
   truncateAfter,
 } from "./conversation.js";
-import { mediaOf, toFacts, toItems } from "./media-part.js";
-import { turnOptions } from "./turn-options.js";
-import { VoiceCollector } from "./turn-progress.js";
+import { turnOptions, VoiceCollector } from "./turn.js";
 
 /** @import { ContentItem } from "./conversation.js" */
 /** @import { HistoryStore } from "./history-store.js" */
 /** @import { ChatSessionEvents, ChatSettings, Conversation, Head, MediaPart } from "../../types/chat.js" */
 /** @import { StreamingChat, TurnAudio, TurnError } from "./streaming-chat.js" */
-/** @import { TurnProgress, TurnResult } from "./turn-progress.js" */
+/** @import { TurnProgress, TurnResult } from "./turn.js" */
 
 /**
  * Stored content of a conversation.

@@ -3,12 +3,11 @@
  * recording, and the space bar records while the text box is not focused. Drafts survive a reload.
  */
 
-import { byId, find, on, setText } from "../shared/dom.js";
+import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView } from "../shared/lit.js";
 import { floatsToBase64 } from "../shared/pcm.js";
 import { mountAttachmentTray } from "./attachment-tray.js";
-import { ACCEPT, limitWords } from "./media-part.js";
+import { ACCEPT, limitWords } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { RecordView, SoundRecorder } from "./media-input.js" */

@@ -1,9 +1,7 @@
 /** The stored conversations and the current one: open, begin, rename, delete. */
 
-import { byId, on, setText } from "../shared/dom.js";
-import { formatAgo, formatBytes, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
-import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
+import { byId, html, iconButton, mountView, nothing, on, repeat, setText } from "../shared/lit.js";
+import { formatAgo, formatBytes, formatNumber, t, tn } from "../shared/texts.js";
 import { toast } from "../shared/notice.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";

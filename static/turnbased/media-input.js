@@ -1,20 +1,18 @@
 /** Reads attachments: validates files, decodes audio, converts pictures the server cannot read, probes videos; and records voice. */
 
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { openMicrophone } from "../duplex/lib/capture.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { decodeMono, videoEvent } from "../shared/decode-sound.js";
-import { find, setText } from "../shared/dom.js";
-import { Emitter } from "../shared/emitter.js";
-import { formatClock } from "../shared/formats.js";
-import { CodedError, t } from "../shared/texts.js";
-import { html, iconButton, mountView } from "../shared/lit.js";
+import { find, html, iconButton, mountView, setText } from "../shared/lit.js";
+import { Emitter } from "../shared/async.js";
+import { CodedError, formatClock, t } from "../shared/texts.js";
 import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
+import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
 
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { Microphone } from "../duplex/lib/microphone.js" */
-/** @import { MediaKind, MediaProblem } from "./media-part.js" */
+/** @import { Microphone } from "../duplex/lib/capture.js" */
+/** @import { MediaKind, MediaProblem } from "./conversation.js" */
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""

@@ -1,10 +1,9 @@
 /** Views of attachments, in messages and as chips, and the editor of a question. */
 
-import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
+import { formatBytes, formatClock, formatNumber, t, tn } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { minutes, partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
+import { minutes, partBytes, partFile, soundLengthS, videoPictures } from "./conversation.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */

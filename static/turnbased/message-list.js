@@ -3,13 +3,11 @@
  * as a whole. Messages out of view cost no layout (`content-visibility`).
  */
 
-import { late, throttled } from "../shared/late.js";
-import { on } from "../shared/dom.js";
+import { late, throttled } from "../shared/async.js";
+import { guard, icon, mountView, nothing, on, repeat } from "../shared/lit.js";
 import { getLang, t } from "../shared/texts.js";
-import { guard, icon, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
-import { messageTextOf, voiceOf } from "./conversation.js";
-import { mediaOf } from "./media-part.js";
+import { mediaOf, messageTextOf, voiceOf } from "./conversation.js";
 
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */

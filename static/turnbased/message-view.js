@@ -1,7 +1,6 @@
 /** View of a message: text, media, voice, figures, actions. */
 
-import { formatDateTime, formatNumber } from "../shared/formats.js";
-import { problemText, t } from "../shared/texts.js";
+import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, nothing, textButton } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { copyText } from "../shared/save-share.js";

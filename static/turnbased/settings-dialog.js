@@ -3,11 +3,10 @@
  * playback of answers.
  */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, html, icon, mountView, on } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountLateContentEditor } from "../shared/late-parts.js";
-import { late } from "../shared/late.js";
-import { html, icon, mountView } from "../shared/lit.js";
+import { late } from "../shared/async.js";
 import { remembered } from "../shared/memory.js";
 import { toastProblem } from "../shared/notice.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
@@ -23,7 +22,7 @@ import { bindSettings } from "../shared/settings-form.js";
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage } from "../../types/chat.js" */
 
-/** @param {SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
+/** @param {SettingsStore<typeof import("./turn.js").FIELDS>} settings */
 export function mountChatSettings(settings) {
   const dialog = byId("settings", HTMLDialogElement);
   // Some switches are next to the text box, so the whole page is bound.

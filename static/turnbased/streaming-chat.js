@@ -5,19 +5,16 @@
  * blocked, the turn uses `POST /api/chat`.
  */
 
-import { Emitter } from "../shared/emitter.js";
+import { Emitter } from "../shared/async.js";
 import { endReason, messageText, needsProbe, reasonOfClose, reasonOfError } from "../shared/server-messages.js";
-import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
-import { LOST_CODES, retryDelayMs } from "../shared/session-link.js";
-import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
-import { chatRequest } from "./turn-options.js";
+import { LOST_CODES, newSessionId, openLiveSocket, retryDelayMs } from "../shared/live-socket.js";
+import { beginTurn, chatRequest, isTurnOver, turnAfter, turnResult } from "./turn.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { EndReason, QueuePlace, SocketEnd } from "../shared/server-messages.js" */
 /** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
 /** @import { Chunk, Message, StreamingServerMessage } from "../../types/protocol.js" */
-/** @import { TurnOptions } from "./turn-options.js" */
-/** @import { TurnEvent, TurnProgress, TurnResult } from "./turn-progress.js" */
+/** @import { TurnEvent, TurnOptions, TurnProgress, TurnResult } from "./turn.js" */
 
 /** @typedef {Object} OwnOptions
  * @property {string} [idPrefix] Default `stream`.

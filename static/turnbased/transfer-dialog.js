@@ -1,6 +1,6 @@
 /** Export, import and sharing of a conversation. */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, on } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { toast, toastProblem } from "../shared/notice.js";

@@ -1,10 +1,8 @@
 /** Replay of a call: pictures, text and figures at the playhead, and all tracks on one time axis. */
 
-import { find, on, setText } from "../shared/dom.js";
-import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t, tn } from "../shared/texts.js";
-import { html, icon, nothing, render } from "../shared/lit.js";
-import { actionOf, indexAt, latencyFigures, readMoment, withMoment, unitStart, unitText, wordsAt } from "./time-axis.js";
+import { find, html, icon, nothing, on, render, setText } from "../shared/lit.js";
+import { formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
+import { actionOf, indexAt, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";
 import { copyLink } from "./head-view.js";
 import { ReplayClock } from "./replay-clock.js";

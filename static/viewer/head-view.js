@@ -3,12 +3,10 @@
 import { getJson, sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/apps.js";
 import { commentField, copyText, linkOf } from "../shared/save-share.js";
-import { byId, find, on, setText } from "../shared/dom.js";
-import { formatDateTime } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView, nothing, render, textButton } from "../shared/lit.js";
+import { byId, find, html, icon, mountView, nothing, on, render, setText, textButton } from "../shared/lit.js";
+import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { noticeView, toast } from "../shared/notice.js";
-import { ownerHeaders } from "../shared/recent-sessions.js";
+import { ownerHeaders } from "../shared/memory.js";
 import { appOf } from "./recording.js";
 import { pathOf } from "./viewer-source.js";
 import { factTexts } from "./time-axis.js";

@@ -1,11 +1,9 @@
 /** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
-import { find, on, setText } from "../shared/dom.js";
-import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, iconButton, live, nothing, render, repeat, textButton } from "../shared/lit.js";
+import { find, html, icon, iconButton, live, nothing, on, render, repeat, setText, textButton } from "../shared/lit.js";
+import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { SPEEDS } from "./replay-clock.js";
-import { KEY_HELP, figureTexts, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
+import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
 /** @import { View } from "../shared/lit.js" */
 /** @import { Recording, Turn } from "../../types/recording.js" */

@@ -1,9 +1,10 @@
 /** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
 
-import { formatClock, formatNumber, formatBytes, formatDateTime } from "../shared/formats.js";
-import { t, hasText } from "../shared/texts.js";
-/** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
+import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
+
 /** @import { Plan, Unit } from "./recording.js" */
+
+/** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
 
 /** @typedef {{fromS: number, toS: number}} View */
 

@@ -1,11 +1,9 @@
 /** All tracks of a duplex recording on one time axis with one playhead. Requests positions by `onSeek`. */
 
-import { find, on } from "../shared/dom.js";
-import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, render, repeat } from "../shared/lit.js";
+import { find, html, on, render, repeat } from "../shared/lit.js";
+import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
-import { firstView, fit, following, moved, shareOf, ticks, timeAt, within, zoomed, momentText } from "./time-axis.js";
+import { firstView, fit, following, momentText, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @import { View } from "./time-axis.js" */

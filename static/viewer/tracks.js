@@ -1,10 +1,8 @@
 /** Tracks of the timeline: waveforms, latencies, pictures. */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
-import { on } from "../shared/dom.js";
-import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, render, repeat } from "../shared/lit.js";
+import { html, on, render, repeat } from "../shared/lit.js";
+import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";
 import { openPeaks } from "./peaks.js";

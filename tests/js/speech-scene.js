@@ -2,8 +2,8 @@
 import { readFileSync } from "node:fs";
 
 import { fromDb, rms } from "../../static/shared/pcm.js";
-import { SpeechFeatures } from "../../static/duplex/lib/speech-features.js";
 import { SpeechGate } from "../../static/duplex/lib/speech-gate.js";
+import { SpeechFeatures } from "../../static/duplex/lib/resampler.js";
 
 /** @import { GateAction } from "../../static/duplex/lib/speech-gate.js" */
 

@@ -1,6 +1,6 @@
 /** Browser services of a call: lazily loaded parts, network, device changes, wake lock. Device. */
 
-import { late } from "../../shared/late.js";
+import { late } from "../../shared/async.js";
 import { keepAwake, pageVisibility } from "../../shared/page-visibility.js";
 
 /** @import { CallParts } from "./call.js" */
@@ -14,7 +14,7 @@ export const loadCallSound = late(async () => {
   const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
     import("./audio-player.js"),
     import("./barge-in.js"),
-    import("./microphone.js"),
+    import("./capture.js"),
   ]);
   return { AudioPlayer, BargeIn, openMicrophone };
 });

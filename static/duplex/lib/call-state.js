@@ -1,7 +1,6 @@
 /** The state of a call as shown by orb, state line, title and buttons. Pure. */
 
-import { formatClock } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
+import { formatClock, t } from "../../shared/texts.js";
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, Phase, SessionState } from "./session-state.js" */

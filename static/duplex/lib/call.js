@@ -3,7 +3,7 @@
  * shutdown. Pure.
  */
 
-import { Emitter } from "../../shared/emitter.js";
+import { Emitter } from "../../shared/async.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
 
 /** @import { PlayerOptions } from "../../../types/devices.js" */

@@ -2,7 +2,7 @@
 
 import { CodedError, codeOf } from "../../shared/texts.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
-import { openUserMedia } from "./user-media.js";
+import { openUserMedia } from "./capture.js";
 
 /** @import { CameraOptions, Frame } from "../../../types/devices.js" */
 

@@ -6,7 +6,7 @@
 
 import { CAPTURE_RATE_HZ, LEVELS_PER_S, PROCESSOR_NAME, WINDOW_SAMPLES } from "./capture-format.js";
 import { Resampler, RingBuffer } from "./resampler.js";
-import { SpeechFeatures } from "./speech-features.js";
+import { SpeechFeatures } from "./resampler.js";
 
 const MAX_BLOCK_SAMPLES = 2_048; // longest block that is supported; browsers use 128 samples
 const POOL_SIZE = 4; // spare chunk buffers; further ones are garbage-collected

@@ -2,17 +2,16 @@
 
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { endReason } from "../../shared/server-messages.js";
-import { reduce } from "./full-duplex.js";
+import { breaksOff, isTurnStart, reduce } from "./full-duplex.js";
 import { LiveSession } from "./live-session.js";
 import { initialState, isMuted } from "./session-state.js";
-import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
 /** @import { PlayerGap } from "../../../types/devices.js" */
 /** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "../../../types/duplex.js" */
 /** @import { SessionState } from "./session-state.js" */
-/** @import { UnitRecord } from "./unit-log.js" */
+/** @import { UnitRecord } from "./full-duplex.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_OUTPUT_RATE_HZ = 24_000;

@@ -5,15 +5,13 @@
  * `speak`, drops it on `flush`, and reports when everything was played.
  */
 
-import { Emitter } from "../../shared/emitter.js";
+import { Emitter } from "../../shared/async.js";
 import { endReason, messageText, queuePlace } from "../../shared/server-messages.js";
-import { newSessionId } from "../../shared/live-socket.js";
-import { openSessionLink } from "../../shared/session-link.js";
+import { newSessionId, openSessionLink } from "../../shared/live-socket.js";
 import { isOver } from "./session-state.js";
 
 /** @import { EndReason, QueueWords } from "../../shared/server-messages.js" */
-/** @import { WireMessage } from "../../shared/live-socket.js" */
-/** @import { SessionLink } from "../../shared/session-link.js" */
+/** @import { SessionLink, WireMessage } from "../../shared/live-socket.js" */
 /** @import { LinkOptions, SessionEvents } from "../../../types/duplex.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-state.js" */

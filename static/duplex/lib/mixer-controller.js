@@ -2,13 +2,11 @@
 
 import { fromDb, rms, toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ, MAX_TRIM_DB } from "./capture-format.js";
-import { createCapture } from "./capture.js";
-import { gainToTargetDb, measureLufs } from "./lufs.js";
-import { openMicrophone } from "./microphone.js";
-import { setMixer } from "./video-file.js";
+import { createCapture, openMicrophone } from "./capture.js";
+import { gainToTargetDb, measureLufs } from "./measure.js";
 
-/** @import { BenchOptions, MicrophoneOptions } from "../../../types/devices.js" */
-/** @import { Microphone } from "./microphone.js" */
+/** @import { BenchOptions, MicrophoneOptions, MixSettings } from "../../../types/devices.js" */
+/** @import { Microphone } from "./capture.js" */
 
 const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
 const MICROPHONE_TARGET_LUFS = -23;
@@ -90,6 +88,13 @@ export class MixerController {
   setTrim({ fileDb = this.#trim.fileDb, microphoneDb = this.#trim.microphoneDb }) {
     this.#trim = { fileDb: boundTrim(fileDb), microphoneDb: boundTrim(microphoneDb) };
     this.#apply();
+  }
+
+  /** @param {Omit<MixSettings, "mode">} settings */
+  set({ trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
+    this.setTrim({ fileDb: trimFileDb, microphoneDb: trimMicrophoneDb });
+    this.noteMicrophone(microphoneLufs);
+    this.setMonitorVolume(volume);
   }
 
   /** Volume at which the user hears the file. @param {number} volume 0 to 1 */
@@ -215,7 +220,7 @@ export class MixerBench {
     this.mixer = new MixerController(this.#context, { mode: mix.mode });
     this.#sound = sound;
     if (sound) this.mixer.measureFile(sound);
-    setMixer(this.mixer, mix);
+    this.mixer.set(mix);
   }
 
   /** @param {MicrophoneOptions} wish */

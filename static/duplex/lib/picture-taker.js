@@ -3,7 +3,7 @@
  * time the audio is complete. Pure.
  */
 
-import { createRateCounter } from "../../shared/median.js";
+import { createRateCounter } from "../../shared/async.js";
 import { LEVELS_PER_S } from "./capture-format.js";
 
 /** @import { Frame } from "../../../types/devices.js" */

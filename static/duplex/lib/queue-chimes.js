@@ -1,7 +1,6 @@
 /** Queue countdown, which never jumps back, and chimes. Pure: the page opens the audio device. */
 
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/texts.js";
+import { formatClock, formatNumber, t, tn } from "../../shared/texts.js";
 
 /** @typedef {{startS: number, pitchHz: number, lengthS: number}} Note */
 

@@ -2,10 +2,12 @@
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
 /** @import { HalfDuplexServerMessage } from "../../../types/protocol.js" */
-/** @import { HalfTurn } from "./half-duplex.js" */
-/** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
+/** @import { HalfTurn } from "./half-duplex-session.js" */
+/** @import { TranscriptTurn, UnitRecord } from "./full-duplex.js" */
 /** @import { Caption } from "./user-turns.js" */
 
+/** Turns kept in the transcript; older ones are in the recording. */
+export const TURNS_KEPT = 60;
 const MS_PER_S = 1_000;
 export const DEFAULT_TIMEOUT_S = 180;
 export const DEFAULT_CHUNK_MS = 1_000;
@@ -34,6 +36,12 @@ const notBegun = () => ({
   endedAtMs: /** @type {number | null} */ (null),
   end: /** @type {EndReason | null} */ (null),
 });
+
+/** @template T @param {readonly T[]} list @param {T} item @param {number} kept @returns {readonly T[]} */
+export function appendKept(list, item, kept) {
+  const start = Math.max(0, list.length + 1 - kept);
+  return [...list.slice(start), item];
+}
 
 export const isOver = (/** @type {PhaseState} */ { phase }) => phase === "idle" || phase === "ended";
 

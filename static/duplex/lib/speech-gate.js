@@ -1,8 +1,9 @@
 /** Decides from 10 ms frames whether the user is barging in. Pure. */
-import { FLOOR_DB, toDb } from "../../shared/pcm.js";
-import { FRAME_MS } from "./speech-features.js";
 
-/** @import { SpeechFrame } from "./speech-features.js" */
+import { FLOOR_DB, toDb } from "../../shared/pcm.js";
+import { FRAME_MS } from "./resampler.js";
+
+/** @import { SpeechFrame } from "./resampler.js" */
 
 const ABOVE_NOISE_DB = 10; // margin above the room's noise, dB
 const ABOVE_ECHO_DB = 6; // margin above the expected echo, dB

@@ -1,6 +1,6 @@
 /** Subtitles: text, line breaks and opacity. Pure. */
 
-/** @import { TranscriptTurn } from "./unit-log.js" */
+/** @import { TranscriptTurn } from "./full-duplex.js" */
 /** @import { UserTurn } from "./user-turns.js" */
 
 /**

@@ -4,9 +4,9 @@
  * For the transcript only; the speech gate decides on interruptions.
  */
 
-import { TURNS_KEPT, appendKept } from "./unit-log.js";
+import { appendKept, TURNS_KEPT } from "./session-state.js";
 
-/** @import { UnitRecord } from "./unit-log.js" */
+/** @import { UnitRecord } from "./full-duplex.js" */
 
 const ABOVE_NOISE = 3; // levels this far above the noise floor count as speech
 const LEAST_RMS = 0.005; // minimum level of speech, amplitude (-46 dB)

@@ -5,9 +5,9 @@
 
 import { t } from "../../shared/texts.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
-import { late } from "../../shared/late.js";
+import { late } from "../../shared/async.js";
 import { mountOfferShare } from "../../shared/late-parts.js";
-import { addRecent } from "../../shared/recent-sessions.js";
+import { addRecent } from "../../shared/memory.js";
 import { toast, toastProblem } from "../../shared/notice.js";
 
 /** @import { BrowserRecording } from "../../shared/save-share.js" */

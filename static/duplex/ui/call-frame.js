@@ -1,10 +1,8 @@
 /** Parts of every call page: the orb with the state, the buttons, the list of turns. */
 
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
-import { find, on } from "../../shared/dom.js";
-import { formatClock } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { html, icon, mountView, nothing, textButton } from "../../shared/lit.js";
+import { find, html, icon, mountView, nothing, on, textButton } from "../../shared/lit.js";
+import { formatClock, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_COLOURS } from "../lib/call-state.js";
 

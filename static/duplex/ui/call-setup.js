@@ -1,10 +1,9 @@
 /** Setup of full-duplex calls: presets, instructions, voice samples, settings. */
 
 import { t } from "../../shared/texts.js";
-import { late } from "../../shared/late.js";
-import { html, mountView } from "../../shared/lit.js";
+import { late } from "../../shared/async.js";
+import { byId, html, mountView, on } from "../../shared/lit.js";
 import { toastProblem } from "../../shared/notice.js";
-import { byId, on } from "../../shared/dom.js";
 import { mountLateHelp } from "../../shared/late-parts.js";
 import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
@@ -19,7 +18,7 @@ import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 /** @import { Field } from "../../shared/settings-store.js" */
 /** @import { DuplexSetting } from "../lib/call-settings.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SileroDetector } from "../lib/silero-gate.js" */
+/** @import { SileroDetector } from "../lib/barge-in.js" */
 
 const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
 const importEditors = () => import("../../shared/ref-audio-player.js");
@@ -175,7 +174,7 @@ function inputOf(name) {
 // Settings that may change during a call, and the optional neural voice detector.
 
 const loadGate = late(async () => {
-  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);
+  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/barge-in.js"), import("../../shared/vendor.js")]);
   return () => gate.loadSileroDetector(loadOnnxRuntime);
 });
 

@@ -1,6 +1,6 @@
 /** View common to all calls: stage, buttons, queue, problems, tab. It looks its elements up by id. */
 
-import { byId, on } from "../../shared/dom.js";
+import { byId, on } from "../../shared/lit.js";
 import { onLangChange, t } from "../../shared/texts.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { mountNotice, toastProblem } from "../../shared/notice.js";

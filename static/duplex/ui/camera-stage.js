@@ -1,8 +1,7 @@
 /** The picture of a video call: camera or file in one video element, with an empty state. */
 
-import { late } from "../../shared/late.js";
-import { on } from "../../shared/dom.js";
-import { html, iconButton, mountView, textButton } from "../../shared/lit.js";
+import { late } from "../../shared/async.js";
+import { html, iconButton, mountView, on, textButton } from "../../shared/lit.js";
 import { CodedError, t } from "../../shared/texts.js";
 
 /** @import { Frame } from "../../../types/devices.js" */

@@ -1,20 +1,17 @@
 /** A video file as the source of a call: selection, mixer, playback. Loaded on demand. */
 
-import { find, on, setText } from "../../shared/dom.js";
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { problemWords, t } from "../../shared/texts.js";
+import { find, html, icon, mountView, on, setText, textButton } from "../../shared/lit.js";
+import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
-import { html, icon, mountView, textButton } from "../../shared/lit.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
-import { VIDEO_MAX_S } from "../lib/file-source.js";
+import { openVideoSource, readVideoFile, showVideo, VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
-import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
 import { mountFileBox } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
-/** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
+/** @import { MixerBench, MixLevels, MixMode } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
@@ -45,7 +42,7 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
   for (const root of [panel, mixerPanel]) bindSettings(root, store);
   const mix = () => mixSettingsOf(store, mixer.microphoneLufs(), "file_volume");
   on(store, "change", () => {
-    if (playing) setMixer(playing.mixer, mix());
+    if (playing) playing.mixer.set(mix());
   });
   return {
     ...files,
@@ -311,7 +308,7 @@ function mountMixerPanel(el, options) {
     draw();
   };
   const update = () => {
-    if (bench) setMixer(bench.mixer, mixSettingsOf(store, microphoneLufs, "monitor_volume"));
+    if (bench) bench.mixer.set(mixSettingsOf(store, microphoneLufs, "monitor_volume"));
     if (el.open) follow();
     draw();
   };

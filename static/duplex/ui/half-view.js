@@ -1,7 +1,6 @@
 /** View of half-duplex calls: button, turns and their figures. */
 
-import { formatNumber } from "../../shared/formats.js";
-import { getLang, t } from "../../shared/texts.js";
+import { formatNumber, getLang, t } from "../../shared/texts.js";
 import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { controlsFor } from "../lib/call-state.js";
 import { halfFigures, halfMetrics } from "../lib/call-texts.js";
@@ -9,7 +8,7 @@ import { mountTalkList } from "./call-frame.js";
 import { metricRows } from "./meters.js";
 
 /** @import { HalfCall } from "../lib/call-kinds.js" */
-/** @import { HalfTurn } from "../lib/half-duplex.js" */
+/** @import { HalfTurn } from "../lib/half-duplex-session.js" */
 /** @import { CallButton } from "./call-frame.js" */
 
 const MS_PER_S = 1_000;

@@ -6,17 +6,24 @@
  */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { byId, find, on } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { throttled } from "../../shared/late.js";
-import { html, mountView } from "../../shared/lit.js";
+import { byId, find, html, mountView, on } from "../../shared/lit.js";
+import { formatNumber, onLangChange, t } from "../../shared/texts.js";
+import { throttled } from "../../shared/async.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { onLangChange, t } from "../../shared/texts.js";
-import { columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
+import {
+  columnLeft,
+  columnsOf,
+  columnWidth,
+  describe,
+  duplexMetrics,
+  heightMs,
+  STAGES,
+  stepAt,
+  stepByKey,
+} from "../lib/call-texts.js";
 import { metricRows, mountLevelMeter } from "./meters.js";
-import { columnLeft, columnWidth, describe, duplexMetrics, stepAt, stepByKey } from "../lib/call-texts.js";
 
-/** @import { UnitColumn } from "../lib/call-figures.js" */
+/** @import { UnitColumn } from "../lib/call-texts.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SessionState } from "../lib/session-state.js" */
 /** @import { MetricsOptions } from "./live-view.js" */

@@ -1,15 +1,12 @@
 /** Levels and metrics of a call: scrolling bars, meters, lists of values. */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { find, setText } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { html, icon, mountView } from "../../shared/lit.js";
+import { find, html, icon, mountView, setText } from "../../shared/lit.js";
+import { formatNumber, t } from "../../shared/texts.js";
 import { levelShare, shareToDb } from "../../shared/pcm.js";
-import { LevelHistory } from "../lib/call-figures.js";
+import { LevelHistory } from "../lib/call-texts.js";
 
-/** @import { LevelKind } from "../lib/call-figures.js" */
-/** @import { Metric } from "../lib/call-texts.js" */
+/** @import { LevelKind, Metric } from "../lib/call-texts.js" */
 /** @import { HalfState } from "../lib/session-state.js" */
 
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */

@@ -3,21 +3,19 @@
  * It looks its elements up by id (see omni.html).
  */
 
-import { byId, find, on, setText } from "../../shared/dom.js";
-import { formatBytes, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/texts.js";
-import { html, icon, iconButton, mountView } from "../../shared/lit.js";
+import { byId, find, html, icon, iconButton, mountView, on, setText } from "../../shared/lit.js";
+import { formatBytes, formatNumber, onLangChange, t } from "../../shared/texts.js";
 import { toast } from "../../shared/notice.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { SettingsStore } from "../../shared/settings-store.js";
 import {
   BITRATES,
-  FORMATS,
-  SessionVideoRecorder,
   createUserBus,
+  FORMATS,
   isSupported,
   mayLackSound,
   pickFormat,
+  SessionVideoRecorder,
   supportedFormats,
 } from "../lib/session-video-recorder.js";
 import { paintSubtitles } from "../lib/subtitle-text.js";

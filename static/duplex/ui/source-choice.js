@@ -1,14 +1,12 @@
 /** Choice of the user's audio source: microphone, file, or both. */
 
-import { find, on } from "../../shared/dom.js";
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { fileButton, html, mountView } from "../../shared/lit.js";
+import { fileButton, find, html, mountView, on } from "../../shared/lit.js";
+import { formatClock, formatNumber, t } from "../../shared/texts.js";
 import { rms } from "../../shared/pcm.js";
-import { radioPills } from "../../shared/settings-form.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
+import { radioPills } from "../../shared/settings-form.js";
 import { barsOf } from "../lib/user-turns.js";
-import { waveform } from "./transcript.js";
+import { waveform } from "./live-view.js";
 
 /** @import { ChoiceField, NumberField } from "../../shared/settings-store.js" */
 

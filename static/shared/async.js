@@ -1,6 +1,21 @@
-/** Lazy loading and throttling. Pure. */
+/** Typed events, lazy loading, throttling, rates and medians. Pure. */
 
 import { CodedError } from "./texts.js";
+
+/** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
+export class Emitter extends EventTarget {
+  /** @template {keyof Events & string} Type @param {Type} type @param {(detail: Events[Type]) => void} listener */
+  on(type, listener) {
+    const forward = (/** @type {Event} */ event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
+    this.addEventListener(type, forward);
+    return () => this.removeEventListener(type, forward);
+  }
+
+  /** @template {keyof Events & string} Type @param {Type} type @param {Events[Type]} detail */
+  emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
 
 /**
  * Returns a loader that imports and initialises once; after a failure the next call tries again.
@@ -57,5 +72,31 @@ export function throttled(run, everyMs) {
     const waitMs = lastMs + everyMs - performance.now();
     if (waitMs <= 0) now();
     else timer = setTimeout(now, waitMs);
+  };
+}
+
+/** @param {readonly number[]} values @returns {number} NaN without values */
+export function medianOf(values) {
+  const sorted = [...values].sort((one, other) => one - other);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+// Measures the rate of events over the last few.
+
+const KEPT = 12;
+const MS_PER_S = 1_000;
+
+/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
+export function createRateCounter() {
+  /** @type {number[]} */ let times = [];
+  let total = 0;
+  return {
+    count(nowMs) {
+      times = [...times.slice(1 - KEPT), nowMs];
+      total += 1;
+      const spanMs = nowMs - times[0];
+      return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
+    },
   };
 }

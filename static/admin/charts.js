@@ -83,7 +83,7 @@ export function makeCharts(el, draw) {
     /** @param {Http.History} next */
     update(next) {
       history = next;
-      draw();
+      draw(); // a plot needs its place
       void plotAll();
     },
     view: () =>
@@ -93,13 +93,7 @@ export function makeCharts(el, draw) {
         <details class="panel" id="chart-numbers" ?open=${failure !== null}>
           <summary>${t("admin.as_table")}</summary>
           <div class="admin-wide">
-            ${table({
-              captionKey: "admin.numbers_caption",
-              emptyKey: "admin.numbers_empty",
-              keyOf: ({ startS }) => String(startS),
-              columns: SPAN_COLUMNS,
-              rows: history && spansOf(history, SPAN_S),
-            })}
+            ${table("numbers", history && spansOf(history, SPAN_S), ({ startS }) => String(startS), SPAN_COLUMNS, "numbers_caption")}
           </div>
         </details>`,
   };

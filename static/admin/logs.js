@@ -10,7 +10,6 @@ import { html, live, nothing, repeat } from "../shared/lit.js";
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { AuditRow } from "./admin-texts.js" */
 /** @import { KeptLine, LogFilter } from "./admin-facts.js" */
-/** @import { TableColumn } from "./words.js" */
 
 const PAUSE_MS = 2_000;
 const MAX_LINES = 2_000;
@@ -174,28 +173,25 @@ const lineView = (/** @type {KeptLine} */ { time, severity, level, text }) =>
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @type {TableColumn<AuditRow>[]} */ const COLUMNS = [
-  { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
-  { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
-  { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
-  { labelKey: "admin.col_asked", look: "small", cell: ({ details }) => details || UNKNOWN },
-  { labelKey: "admin.col_outcome", cell: outcome },
-  { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
-];
-
 /** @param {Context} context @returns {Section} */
-export function makeAudit({ api, draw }) {
+export function makeAudit({ api }) {
   /** @type {AuditRow[] | null} */ let rows = null;
   return {
     async refresh() {
       const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
       rows = withKeys(entries);
-      draw();
     },
     view: () =>
       html`<p class="soft admin-read">${t("admin.audit_lead")}</p>
         <div class="admin-wide">
-          ${table({ captionKey: "admin.audit", emptyKey: "admin.audit_empty", keyOf: ({ key }) => key, columns: COLUMNS, rows })}
+          ${table("audit", rows, ({ key }) => key, [
+            { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
+            { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
+            { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
+            { labelKey: "admin.col_asked", look: "small", cell: ({ details }) => details || UNKNOWN },
+            { labelKey: "admin.col_outcome", cell: outcome },
+            { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
+          ])}
         </div>`,
   };
 }

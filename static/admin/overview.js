@@ -67,7 +67,6 @@ export function makeOverview({ api, draw, page, el }) {
         api.get("/api/admin/history"),
       ]);
       latest = { status, facts: overviewOf(status, workers) };
-      draw();
       charts.update(history);
     },
     view() {
@@ -99,20 +98,14 @@ function figureCard(id, { labelKey, value, note, tone, share }, facts) {
 export function makeApps({ api, draw, after }) {
   /** @type {Http.AppState[]} */ let apps = [];
   /** Requested state, until the server responds. @type {Map<string, boolean>} */ const asked = new Map();
-  const refresh = async () => {
-    ({ apps } = await api.get("/api/admin/apps"));
-    draw();
-  };
   const turn = async (/** @type {Http.AppState} */ app, /** @type {boolean} */ enabled) => {
     const name = appTitle(app.app_id, app.name);
     asked.set(app.app_id, enabled);
     await act({
       about: "app",
       run: () => api.send("PUT", `/api/admin/apps/${encodeURIComponent(app.app_id)}`, { enabled }),
-      done: () => ({
-        text: t(enabled ? "admin.app_on" : "admin.app_off", { name }),
-        action: enabled ? undefined : { label: t("admin.undo"), run: () => void turn(app, true) },
-      }),
+      done: () => t(enabled ? "admin.app_on" : "admin.app_off", { name }),
+      undo: enabled ? undefined : { label: t("admin.undo"), run: () => void turn(app, true) },
       after,
     });
     asked.delete(app.app_id);
@@ -139,7 +132,7 @@ export function makeApps({ api, draw, after }) {
     </li>`;
   };
   return {
-    refresh,
+    refresh: async () => void ({ apps } = await api.get("/api/admin/apps")),
     view: () =>
       html`<p class="soft admin-read">${t("admin.apps_lead")}</p>
         <ul class="admin-list">
@@ -220,10 +213,7 @@ export function makeDurations({ api, draw }) {
   };
   return {
     pauseMs: PAUSE_MS,
-    async refresh() {
-      saved = await api.get(PATH);
-      draw();
-    },
+    refresh: async () => void (saved = await api.get(PATH)),
     view() {
       const count = countOfChanges();
       const state = saved === null ? "" : count > 0 ? tn("admin.eta_unsaved", count) : t("admin.eta_saved");

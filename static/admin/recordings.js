@@ -6,7 +6,6 @@ import { act, actionButton, reportFailure, table, when } from "./words.js";
 import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
-/** @import { TableColumn } from "./words.js" */
 
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
 
@@ -21,17 +20,15 @@ export function makeRecordings({ api, draw, page }) {
   const at = { offset: 0, order: ORDERS[0], found: /** @type {Http.RecordingPage | null} */ (null) };
   /** @returns {Promise<void>} */
   const refresh = async () => {
-    const found = /** @type {Http.RecordingPage} */ (
-      await api.get(`/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`)
-    );
+    const path = `/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`;
+    const found = /** @type {Http.RecordingPage} */ (await api.get(path));
     if (found.recordings.length === 0 && at.offset > 0 && found.total > 0) {
       at.offset = Math.floor((found.total - 1) / PAGE_SIZE) * PAGE_SIZE; // the last page was deleted
       return refresh();
     }
     at.found = found;
-    draw();
   };
-  const quietly = () => refresh().catch(() => {}); // the next refresh reports it
+  const quietly = () => refresh().then(draw, () => {}); // the next refresh reports it
   const cleanup = makeCleanup({ api, draw }, quietly);
   const sort = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
     Object.assign(at, { offset: 0, order: target.value });
@@ -40,45 +37,32 @@ export function makeRecordings({ api, draw, page }) {
   const actions = (/** @type {Http.ListedRecording} */ recording) => {
     const name = `${kindName(recording.app_type)}, ${formatDateTime(recording.created_at)}`;
     const id = encodeURIComponent(recording.id);
-    const [title, confirm] = [t("admin.delete_ask", { name }), t("common.delete")];
-    const text = t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) });
-    const operation = {
-      about: "recording",
-      question: () => ({ title, text, confirm }),
+    const [open, download] = [t("admin.open"), t("common.download")];
+    const remove = actionButton({
+      ...{ icon: "trash", label: t("common.delete"), name, about: "recording", after: quietly },
+      ...{ isIconOnly: true, isPossible: !recording.is_running },
+      question: () => ({
+        title: t("admin.delete_ask", { name }),
+        text: t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) }),
+      }),
       run: () => api.send("DELETE", `/api/sessions/${id}`),
       done: () => t("admin.deleted", { name }),
-      after: quietly,
-    };
-    const look = { icon: "trash", kind: /** @type {const} */ ("danger"), isIconOnly: true, isPossible: !recording.is_running };
+    });
     return html`<div class="row admin-buttons">
-      <a
-        class="button button-icon"
-        target="_blank"
-        rel="noopener"
-        href="/s/${id}"
-        aria-label="${t("admin.open")}: ${name}"
-        title=${t("admin.open")}
+      <a class="button button-icon" target="_blank" rel="noopener" href="/s/${id}" aria-label="${open}: ${name}" title=${open}
         >${icon("eye")}</a
       >
       <a
         class="button button-icon"
         download
         href="/api/sessions/${id}/download"
-        aria-label="${t("common.download")}: ${name}"
-        title=${t("common.download")}
+        aria-label="${download}: ${name}"
+        title=${download}
         >${icon("download")}</a
       >
-      ${actionButton({ ...look, label: confirm, name, operation })}
+      ${remove}
     </div>`;
   };
-  /** @type {TableColumn<Http.ListedRecording>[]} */ const columns = [
-    { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
-    { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
-    { labelKey: "admin.col_length", look: "number", cell: ({ duration_s: s }) => span(s) },
-    { labelKey: "admin.col_size", look: "number", cell: ({ bytes }) => formatBytes(bytes) },
-    { labelKey: "admin.col_state", look: "small", cell: stateWords },
-    { labelKey: "admin.col_actions", look: "admin-actions", cell: actions },
-  ];
   const pager = () => {
     const { total, recordings } = at.found ?? { total: 0, recordings: [] };
     const end = at.offset + recordings.length;
@@ -124,13 +108,14 @@ export function makeRecordings({ api, draw, page }) {
           </div>
         </div>
         <div class="admin-wide">
-          ${table({
-            captionKey: "admin.recordings",
-            emptyKey: "admin.recordings_empty",
-            keyOf: ({ id }) => id,
-            columns,
-            rows: at.found && at.found.recordings,
-          })}
+          ${table("recordings", at.found && at.found.recordings, ({ id }) => id, [
+            { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
+            { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
+            { labelKey: "admin.col_length", look: "number", cell: ({ duration_s: s }) => span(s) },
+            { labelKey: "admin.col_size", look: "number", cell: ({ bytes }) => formatBytes(bytes) },
+            { labelKey: "admin.col_state", look: "small", cell: stateWords },
+            { labelKey: "admin.col_actions", look: "admin-actions", cell: actions },
+          ])}
         </div>
         ${pager()} ${cleanup()}`,
   };

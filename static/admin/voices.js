@@ -11,7 +11,6 @@ import { toast } from "../shared/notice.js";
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { VoiceLimits } from "../shared/prompt.js" */
 /** @import { AdminApi } from "./admin-api.js" */
-/** @import { TableColumn } from "./words.js" */
 
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // the server's limit
@@ -21,40 +20,28 @@ const MS_PER_S = 1_000;
 export function makeVoices({ api, draw, page, after }) {
   const player = makeSamplePlayer(draw);
   /** @type {Http.RefAudio[] | null} */ let voices = null;
-  const refresh = async () => {
-    ({ ref_audios: voices } = await api.get(PATH));
-    draw();
-  };
   const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
   const addressOf = (/** @type {string} */ id) => `${PATH}/${encodeURIComponent(id)}`;
-  const deleteButton = (/** @type {Http.RefAudio} */ { id, name }) => {
-    const title = t("admin.delete_ask", { name });
-    const operation = {
-      about: "voice",
-      question: () => ({ title, text: t("admin.voice_delete_text"), confirm: t("common.delete") }),
+  const deleteButton = (/** @type {Http.RefAudio} */ { id, name }) =>
+    actionButton({
+      ...{ icon: "trash", label: t("common.delete"), name, about: "voice", after },
+      question: () => ({ title: t("admin.delete_ask", { name }), text: t("admin.voice_delete_text") }),
       run: () => (player.stop(), api.send("DELETE", addressOf(id))),
       done: () => t("admin.deleted", { name }),
-      after,
-    };
-    return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, operation });
-  };
-  /** @type {TableColumn<Http.RefAudio>[]} */ const columns = [
-    {
-      labelKey: "admin.col_listen",
-      cell: ({ id, name }) => player.button(id, name, () => Promise.resolve(`${addressOf(id)}/audio`)),
-    },
-    { labelKey: "admin.col_name", cell: ({ name }) => name },
-    { labelKey: "admin.col_length", cell: ({ duration_ms: ms }) => t("admin.s", { n: formatNumber(ms / MS_PER_S, 1) }) },
-    { labelKey: "admin.col_added", cell: ({ created_at: at }) => formatDateTime(at) },
-    { labelKey: "admin.col_actions", cell: deleteButton },
-  ];
+    });
   return {
-    refresh,
+    refresh: async () => void ({ ref_audios: voices } = await api.get(PATH)),
     onHide: player.stop,
     view: () =>
       html`<p class="soft admin-read">${t("admin.voices_lead")}</p>
         ${form()}
-        ${table({ captionKey: "admin.voices", emptyKey: "admin.voices_empty", keyOf: ({ id }) => id, columns, rows: voices })}`,
+        ${table("voices", voices, ({ id }) => id, [
+          { labelKey: "admin.col_listen", cell: ({ id, name }) => player.button(id, name, async () => `${addressOf(id)}/audio`) },
+          { labelKey: "admin.col_name", cell: ({ name }) => name },
+          { labelKey: "admin.col_length", cell: ({ duration_ms: ms }) => t("admin.s", { n: formatNumber(ms / MS_PER_S, 1) }) },
+          { labelKey: "admin.col_added", cell: ({ created_at: at }) => formatDateTime(at) },
+          { labelKey: "admin.col_actions", cell: deleteButton },
+        ])}`,
   };
 }
 
@@ -203,7 +190,6 @@ export function makePresets({ api, draw }) {
     async refresh() {
       const answer = await api.get("/api/presets");
       modes = Object.entries(answer).filter(([, presets]) => presets.length > 0);
-      draw();
     },
     view: () =>
       html`<p class="soft admin-read">${t("admin.presets_lead")}</p>

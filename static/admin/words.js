@@ -19,17 +19,20 @@ export const when = (time) =>
 
 /**
  * @template T
- * @param {{captionKey: string, emptyKey: string, keyOf: (row: T) => string, columns: TableColumn<T>[],
- *   rows: readonly T[] | null}} options rows are null until loaded
+ * @param {string} name of its texts: caption, and `NAME_empty`
+ * @param {readonly T[] | null} rows null until loaded
+ * @param {(row: T) => string} keyOf
+ * @param {TableColumn<T>[]} columns
+ * @param {string} [caption]
  */
-export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
+export function table(name, rows, keyOf, columns, caption = name) {
   if (rows === null) return nothing;
-  if (rows.length === 0) return html`<p class="empty">${t(emptyKey)}</p>`;
+  if (rows.length === 0) return html`<p class="empty">${t(`admin.${name}_empty`)}</p>`;
   const cells = (/** @type {T} */ row) =>
     columns.map(({ labelKey, look, cell }) => html`<td class=${look ?? nothing} data-label=${t(labelKey)}>${cell(row)}</td>`);
   return html`<table class="table">
     <caption class="visually-hidden">
-      ${t(captionKey)}
+      ${t(`admin.${caption}`)}
     </caption>
     <thead>
       <tr>
@@ -51,26 +54,24 @@ export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
 
 // Buttons that act on the server: they confirm if necessary, run once at a time, and report the result.
 
-/** @typedef {{text: string, action?: {label: string, run: () => void}} | string} Report */
-/** @typedef {{title: string, text: string, confirm: string}} Question `text` says what becomes of it */
+/** @typedef {{title: string, text: string, confirm?: string}} Question `text` says what becomes of it */
 
 /**
  * @typedef {Object} Operation
  * @property {string} about subject, for error texts
  * @property {() => Question} [question] confirmation
  * @property {() => Promise<unknown>} run
- * @property {() => Report} done message on success
+ * @property {() => string} done message on success
+ * @property {{label: string, run: () => void}} [undo] offered with the message
  * @property {() => Promise<unknown>} [after] refreshes the section
  */
 
 /** @param {Operation} operation @returns {Promise<boolean>} whether it succeeded */
-export async function act({ about, question, run, done, after }) {
+export async function act({ about, question, run, done, undo, after }) {
   if (question && !(await ask(question()))) return false;
   try {
     await run();
-    const report = done();
-    if (typeof report === "string") toast(report);
-    else toast(report.text, { action: report.action });
+    toast(done(), { action: undo });
     return true;
   } catch (error) {
     reportFailure(error, about);
@@ -86,19 +87,20 @@ export function reportFailure(error, about) {
 }
 
 /**
- * @param {{icon: string, label: string, name: string, kind?: "danger", isIconOnly?: boolean, isPossible?: boolean, operation: Operation}} look
+ * With a question it is a dangerous action, and its label confirms it.
+ * @param {{icon: string, label: string, name: string, isIconOnly?: boolean, isPossible?: boolean} & Operation} look
  *   `name` is the subject, for screen readers
  */
-export function actionButton({ icon: picture, label, name, kind, isIconOnly = false, isPossible = true, operation }) {
+export function actionButton({ icon: picture, label, name, isIconOnly = false, isPossible = true, question, ...operation }) {
   const press = async (/** @type {MouseEvent & {currentTarget: HTMLButtonElement}} */ { currentTarget: button }) => {
     if (!isPossible || button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
-    await act(operation);
+    await act({ ...operation, question: question && (() => ({ confirm: label, ...question() })) });
     button.setAttribute("aria-busy", "false");
   };
   return html`<button
     type="button"
-    class="button ${kind ? `button-${kind}` : ""} ${isIconOnly ? "button-icon" : ""}"
+    class="button ${question ? "button-danger" : ""} ${isIconOnly ? "button-icon" : ""}"
     aria-busy="false"
     aria-disabled=${String(!isPossible)}
     aria-label="${label}: ${name}"

@@ -128,7 +128,10 @@ function sectionOf(id) {
   if (known) return known;
   const { make } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
   const after = async () => {
-    await section.refresh().catch(() => {});
+    await section.refresh().then(
+      () => draw(id),
+      () => {},
+    );
     void page.refreshStatus();
   };
   const section = make({ api, page, el: byId(`section-${id}`, HTMLElement), draw: () => draw(id), after });
@@ -151,6 +154,7 @@ async function refresh() {
   const id = desk.current;
   try {
     await sectionOf(id).refresh();
+    draw(id);
     desk.failure = null;
   } catch (error) {
     desk.failure = error;

@@ -1,13 +1,12 @@
-// @ts-check
 /** Cards of microphone (level, test recording) and camera (picture, frame rate). */
 
 import { cameraCode, openCamera } from "../duplex/lib/camera.js";
+import { encodeWav } from "../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { byId, find, on, setText } from "../shared/dom.js";
+import { byId, find, on, setText } from "../shared/lit.js";
 import { onLangChange, reasonOf, t } from "../shared/texts.js";
-import { createRateCounter } from "../shared/median.js";
-import { encodeWav } from "../shared/pcm.js";
+import { createRateCounter } from "../shared/async.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { createMicrophoneSession, takeClip } from "./devices.js";
 import { problemResult } from "./results.js";
@@ -25,8 +24,7 @@ const PERCENT = 100;
 function mountLevelMeter(el, words) {
   const bar = find(el, ".meter-bar", HTMLElement);
   const hold = find(el, ".meter-hold", HTMLElement);
-  /** @type {LevelWord | "off"} */
-  let word = "off";
+  /** @type {LevelWord | "off"} */ let word = "off";
   let announcedAtMs = 0;
   const draw = () => {
     el.dataset.word = word;
@@ -107,10 +105,8 @@ function mountClipRecorder(session) {
   const record = byId("mic-record", HTMLButtonElement);
   const label = find(record, "span", HTMLElement);
   const clip = byId("mic-clip", HTMLElement);
-  /** @type {SoundPlayer | null} */
-  let player = null;
-  /** @type {AbortController | null} */
-  let recording = null;
+  /** @type {SoundPlayer | null} */ let player = null;
+  /** @type {AbortController | null} */ let recording = null;
   const draw = () => {
     record.disabled = session.microphone === null || recording !== null;
     setText(label, t(recording ? "check.mic_recording" : "check.mic_record"));
@@ -185,8 +181,7 @@ export function mountCameraCheck(results) {
     kinds: ["camera"],
     onChange: () => void (camera && open()),
   });
-  /** @type {Camera | null} */
-  let camera = null;
+  /** @type {Camera | null} */ let camera = null;
   let opening = 0;
   let shown = { width: 0, height: 0, fps: 0 };
 
@@ -202,8 +197,7 @@ export function mountCameraCheck(results) {
     camera = null;
     draw();
   };
-  /** @param {unknown} error */
-  const fail = (error) => {
+  const fail = (/** @type {unknown} */ error) => {
     close();
     // A camera is optional.
     results.set("camera", problemResult(cameraCode(error), { state: "caution", detail: reasonOf(error) }));
@@ -223,8 +217,7 @@ export function mountCameraCheck(results) {
     draw();
     await devices.refresh();
   };
-  /** @param {Camera} opened @param {number} mine */
-  const follow = (opened, mine) => {
+  const follow = (/** @type {Camera} */ opened, /** @type {number} */ mine) => {
     on(opened, "ended", (/** @type {CustomEvent<Error>} */ { detail }) => fail(detail));
     watchPictures(opened, (now, count) => {
       if (mine !== opening) return false;

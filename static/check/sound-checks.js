@@ -1,14 +1,10 @@
-// @ts-check
 /** Cards of speaker (melody), echo (chirps), network and browser. */
 
-import { untilRunning } from "../duplex/lib/audio-context.js";
-import { createCapture } from "../duplex/lib/capture.js";
-import { runEchoTest } from "../duplex/lib/echo-test.js";
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { createCapture, openMicrophone, untilRunning } from "../duplex/lib/capture.js";
+import { runEchoTest } from "../duplex/lib/measure.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { byId, find, on } from "../shared/dom.js";
+import { byId, find, html, icon, mountView, on } from "../shared/lit.js";
 import { CodedError, codeOf, t } from "../shared/texts.js";
-import { html, icon, mountView } from "../shared/lit.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";
 
@@ -17,8 +13,7 @@ import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, 
 
 /** `setSinkId` is not supported by every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
 
-/** Expires without an audio device, or if the browser waits for a gesture. */
-const START_LIMIT_MS = 3_000;
+const START_LIMIT_MS = 3_000; // expires without an audio device, or if the browser waits for a gesture
 
 /** @param {string} speakerId */
 async function openContext(speakerId) {
@@ -40,8 +35,7 @@ export function mountSpeakerCheck(results) {
   const listen = async () => {
     play.disabled = true;
     results.set("speaker", { state: "running", text: { key: "check.speaker_playing" } });
-    /** @type {AudioContext | null} */
-    let context = null;
+    /** @type {AudioContext | null} */ let context = null;
     try {
       context = await openContext(devices.speakerId);
       facts = {
@@ -82,13 +76,6 @@ export function mountSpeakerCheck(results) {
 
 const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
 
-/** @param {number} limitMs @returns {Promise<never>} */
-function expire(limitMs) {
-  return new Promise((_, reject) => {
-    setTimeout(() => reject(new CodedError("no_sound_output")), limitMs);
-  });
-}
-
 /** @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish */
 async function measure({ micId, speakerId, echoCancellation }) {
   const microphone = await openMicrophone({
@@ -101,7 +88,10 @@ async function measure({ micId, speakerId, echoCancellation }) {
     const context = /** @type {SinkContext} */ (microphone.context);
     if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
     await untilRunning(context, AbortSignal.timeout(LIMIT_MS));
-    return await Promise.race([runEchoTest(microphone, createCapture), expire(LIMIT_MS)]);
+    /** @type {Promise<never>} */ const expired = new Promise((_, reject) => {
+      setTimeout(() => reject(new CodedError("no_sound_output")), LIMIT_MS);
+    });
+    return await Promise.race([runEchoTest(microphone, createCapture), expired]);
   } finally {
     await microphone.close();
   }

@@ -1,9 +1,8 @@
-// @ts-check
 /** Voice call: full duplex with audio. */
 
-import { byId } from "../shared/dom.js";
+import { byId } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { loadInSpareTime } from "../shared/late.js";
+import { loadInSpareTime } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/notice.js";

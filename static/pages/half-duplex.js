@@ -1,4 +1,3 @@
-// @ts-check
 /** Voice turns: half duplex. */
 
 import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-parts.js";
@@ -12,8 +11,8 @@ import { mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
 import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { byId } from "../shared/dom.js";
-import { late, loadInSpareTime } from "../shared/late.js";
+import { byId } from "../shared/lit.js";
+import { late, loadInSpareTime } from "../shared/async.js";
 import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
 import { toastProblem } from "../shared/notice.js";
 import { startPage } from "../shared/page.js";
@@ -40,8 +39,7 @@ const call = halfDuplexCall({
 
 // The system content.
 const content = mountLateContentEditor(el("content"), { limits, onChange: () => presets.setEdited(true) });
-/** @type {TtsVoice | null} */
-let ttsVoice = null;
+/** @type {TtsVoice | null} */ let ttsVoice = null;
 const loadTtsVoice = late(
   () => import("../shared/ref-audio-player.js"),
   ({ mountTtsVoice }) => {

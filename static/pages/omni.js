@@ -1,12 +1,10 @@
-// @ts-check
 /** Video call: full duplex with camera or video file. */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, mountView, on } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { late, loadInSpareTime } from "../shared/late.js";
+import { late, loadInSpareTime } from "../shared/async.js";
 import { t } from "../shared/texts.js";
 import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
-import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
 import { radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
@@ -57,8 +55,7 @@ const microphoneWish = () => ({
   echoCancellation: !store.get("headphones"),
   chunkSamples: CHUNK_SAMPLES,
 });
-/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */
-let openedFileMode = null;
+/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */ let openedFileMode = null;
 const fileMode = late(
   () => import("../duplex/ui/file-mode.js"),
   ({ mountFileMode }) =>

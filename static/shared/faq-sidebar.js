@@ -1,11 +1,9 @@
-// @ts-check
 /** Help for a page: a side panel, or a bottom sheet on phones. */
 
-import { find, on } from "./dom.js";
+import { find, html, iconButton, mountView, on } from "./lit.js";
 import { plainParagraphs, splitFaq } from "./faq-text.js";
 import { languageNames } from "./i18n.js";
 import { getLang, onLangChange, t } from "./texts.js";
-import { html, iconButton, mountView } from "./lit.js";
 import { loadMarkdown } from "./markdown.js";
 
 /** @import { Faq } from "./faq-text.js" */
@@ -33,14 +31,11 @@ const plain = (markdown) => plainParagraphs(markdown).map((text) => html`<p clas
 
 /** @param {HTMLElement} el @param {{mode: FaqMode, opener: HTMLButtonElement}} options @returns {{open: () => void}} */
 export function mountFaqSidebar(el, { mode, opener }) {
-  /** Language of the help; the page's until another one is chosen. @type {string | null} */
-  let chosen = null;
-  /** The help shown, and the language it was requested in. @type {{faq: Faq, lang: string} | null} */
-  let shown = null;
+  /** Language of the help; the page's until another one is chosen. @type {string | null} */ let chosen = null;
+  /** The help shown, and the language it was requested in. @type {{faq: Faq, lang: string} | null} */ let shown = null;
   let asked = "";
   let isFailed = false;
-  /** @type {RenderMarkdown} */
-  let toView = plain;
+  /** @type {RenderMarkdown} */ let toView = plain;
   const lang = () => chosen ?? getLang();
 
   const load = async () => {

@@ -1,8 +1,7 @@
-// @ts-check
 /** Parts of several pages that are loaded on demand: help, the editor of the system content, sharing. */
 
-import { byId, on } from "./dom.js";
-import { late } from "./late.js";
+import { byId, on } from "./lit.js";
+import { late } from "./async.js";
 import { toastProblem } from "./notice.js";
 
 /** @import { FaqMode } from "./faq-sidebar.js" */
@@ -17,10 +16,8 @@ import { toastProblem } from "./notice.js";
  *   loads the editor once
  */
 export function mountLateContentEditor(el, options) {
-  /** @type {readonly ContentItem[]} */
-  let given = [];
-  /** @type {SystemContentEditor | null} */
-  let editor = null;
+  /** @type {readonly ContentItem[]} */ let given = [];
+  /** @type {SystemContentEditor | null} */ let editor = null;
   return {
     get items() {
       return editor?.items ?? given;
@@ -62,10 +59,8 @@ export function mountLateHelp(mode) {
 
 /** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null withdraws the offer */
 export function mountOfferShare(el) {
-  /** @type {SaveShare | null} */
-  let mounted = null;
-  /** @type {ShareSubject | null} */
-  let wanted = null;
+  /** @type {SaveShare | null} */ let mounted = null;
+  /** @type {ShareSubject | null} */ let wanted = null;
   el.hidden = true;
   return {
     async update(subject) {

@@ -1,11 +1,43 @@
-// @ts-check
-/** The parts of lit-html that views use, common controls, and rendering that preserves focus. */
+/** What views use: lit-html, typed access to elements and events, common controls, and rendering that preserves focus. */
 
 import { onLangChange } from "./texts.js";
 import { html, nothing, render as renderInto } from "/static/vendor/lit-html/lit-html.js";
 import { guard } from "/static/vendor/lit-html/directives/guard.js";
 import { live } from "/static/vendor/lit-html/directives/live.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
+
+/** @template {Element} E @param {string} id @param {new () => E} kind @param {Document | DocumentFragment} [root] @returns {E} */
+export function byId(id, kind, root = document) {
+  const found = root.getElementById(id);
+  if (!(found instanceof kind)) throw new Error(`The page has no ${kind.name} #${id}.`);
+  return found;
+}
+
+/** @template {Element} E @param {ParentNode} root @param {string} selector @param {new () => E} kind @returns {E} */
+export function find(root, selector, kind) {
+  const found = root.querySelector(selector);
+  if (!(found instanceof kind)) throw new Error(`There is no ${kind.name} at ${selector}.`);
+  return found;
+}
+
+/**
+ * Adds an event listener; the returned function removes it.
+ * @template {Event} E
+ * @param {EventTarget} target
+ * @param {string} type
+ * @param {(event: E) => void} listener
+ * @param {AddEventListenerOptions} [options]
+ */
+export function on(target, type, listener, options) {
+  const handler = /** @type {EventListener} */ (listener);
+  target.addEventListener(type, handler, options);
+  return () => target.removeEventListener(type, handler, options);
+}
+
+/** Sets the text only if it differs, so that screen readers announce real changes only. @param {Element} element @param {string} text */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
 
 export { guard, html, live, nothing, repeat };
 
@@ -22,21 +54,24 @@ export const icon = (name) =>
  * @param {string | View} sign name of an icon, or a template in its place
  * @param {string} words tooltip and label
  * @param {(event: Event) => void} run
- * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean}} [more]
- *   `label` overrides the label; with `isPressed` it is a toggle button
+ * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean,
+ *   isExpanded?: boolean, controls?: string}} [more] `label` overrides the label; with `isPressed` it is a toggle button, with
+ *   `isExpanded` it shows and hides the element with the id `controls`
  */
 export const iconButton = (
   sign,
   words,
   run,
-  { label = words, action, style = "button-quiet", isShown = true, isOff = false, isPressed } = {},
+  { label = words, action, style = "button-quiet", isShown = true, isOff = false, isPressed, isExpanded, controls } = {},
 ) =>
   html`<button
     type="button"
     class="button button-icon ${style}"
     aria-label=${label}
     title=${words}
-    aria-pressed=${isPressed === undefined ? nothing : String(isPressed)}
+    aria-pressed=${isPressed ?? nothing}
+    aria-expanded=${isExpanded ?? nothing}
+    aria-controls=${controls ?? nothing}
     data-action=${action ?? nothing}
     ?hidden=${!isShown}
     ?disabled=${isOff}
@@ -71,11 +106,9 @@ export const textButton = (words, run, { sign, label, action, style = "", isShow
  * @param {{accept: string, sign: string, action?: string, isIconOnly?: boolean}} look
  */
 export function fileButton(words, take, { accept, sign, action, isIconOnly = false }) {
-  /** @param {Event} event */
-  const ask = ({ currentTarget }) =>
+  const ask = (/** @type {Event} */ { currentTarget }) =>
     /** @type {HTMLElement} */ (/** @type {HTMLElement} */ (currentTarget).nextElementSibling).click();
-  /** @param {{target: HTMLInputElement}} event */
-  const onFile = ({ target }) => {
+  const onFile = (/** @type {{target: HTMLInputElement}} */ { target }) => {
     const [file] = target.files ?? [];
     target.value = ""; // so that the same file can be chosen again
     if (file) take(file);
@@ -98,8 +131,7 @@ export function mountView(el, view) {
   return Object.assign(draw, { close });
 }
 
-/** @param {Element} control */
-const isReachable = (control) => !control.closest("[hidden], :disabled");
+const isReachable = (/** @type {Element} */ control) => !control.closest("[hidden], :disabled");
 
 /**
  * Renders into an element. If the focused control disappears, focus moves to the nearest remaining control of the same

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Templates from the tokens of a Markdown parser. HTML is shown as text, images as
  * their alternative text, and links may only lead to the web: nothing is executed, loaded or sent.
@@ -28,8 +27,7 @@ const ENTITY = /&(?:amp|lt|gt|quot|#39|nbsp);/g;
 /** Wide content scrolls in its own container, also by keyboard. @param {unknown} wide */
 const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}</div>`;
 
-/** @type {Record<string, Builder>} */
-const BUILDERS = {
+/** @type {Record<string, Builder>} */ const BUILDERS = {
   space: () => "",
   def: () => "",
   hr: () => html`<hr />`,
@@ -87,9 +85,7 @@ export async function loadMarkdown() {
 }
 
 /** @param {readonly Token[]} tokens @returns {unknown[]} */
-function build(tokens) {
-  return tokens.map((token) => (BUILDERS[token.type] ?? inside)(token));
-}
+const build = (tokens) => tokens.map((token) => (BUILDERS[token.type] ?? inside)(token));
 
 /** Content of a token: its child tokens or its text. @param {Generic} token */
 function inside(token) {

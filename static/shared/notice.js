@@ -1,8 +1,6 @@
-// @ts-check
 /** Notices and toasts that state a problem and the next step. */
 
-import { formatBytes } from "./formats.js";
-import { problemText, problemWords, t } from "./texts.js";
+import { formatBytes, problemText, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing, render, textButton } from "./lit.js";
 
 /**
@@ -32,16 +30,14 @@ export const noticeBox = ({ title, next, detail, kind, sign, more = nothing }) =
     </div>
   </div>`;
 
-/** @param {NoticeAction} action */
-const actionView = ({ label, run, href }) =>
+const actionView = (/** @type {NoticeAction} */ { label, run, href }) =>
   href ? html`<a class="button" href=${href}>${label()}</a>` : textButton(label(), () => run?.());
 
 /** @param {HTMLElement} el hidden until something is shown */
 export function mountNotice(el) {
   el.setAttribute("role", "alert");
   el.hidden = true;
-  /** @type {[string | Problem, NoticeLook | undefined] | null} */
-  let shown = null;
+  /** @type {[string | Problem, NoticeLook | undefined] | null} */ let shown = null;
   const draw = mountView(el, () => (shown ? noticeView(...shown) : nothing));
   return {
     /** Shows a problem until it is cleared. @param {string | Problem} problem @param {NoticeLook} [look] */
@@ -84,10 +80,7 @@ function tray() {
 export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   const message = document.createElement("div");
   message.className = "toast";
-  const act = () => {
-    message.remove();
-    action?.run();
-  };
+  const act = () => (message.remove(), action?.run());
   render(html`<span>${text}</span>${action ? textButton(action.label, act, { style: "button-quiet" }) : nothing}`, message);
   const place = tray();
   place.append(message);

@@ -1,8 +1,7 @@
-// @ts-check
 /** Preset selector: remembers the choice per page and fetches a preset's audio when it is chosen. */
 
 import { getJson } from "./api.js";
-import { kept } from "./late.js";
+import { kept } from "./async.js";
 import { getLang, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./settings-form.js";
@@ -22,10 +21,8 @@ import { remember, remembered } from "./memory.js";
  * @property {() => void} [onEdit] instead of `advanced`: opens the editors elsewhere
  */
 
-/** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */
-const lists = new Map();
-/** @type {Map<string, Promise<Http.PresetSounds>>} */
-const sounds = new Map();
+/** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */ const lists = new Map();
+/** @type {Map<string, Promise<Http.PresetSounds>>} */ const sounds = new Map();
 
 /** @param {string} mode @param {Http.Preset} preset */
 function soundsOf(mode, preset) {
@@ -35,10 +32,8 @@ function soundsOf(mode, preset) {
 
 /** @param {HTMLElement} el @param {PresetSelectorOptions} options */
 export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEditors, onEdit }) {
-  /** @type {Http.Preset[]} */
-  let presets = [];
-  /** @type {Http.Preset | null} */
-  let current = null;
+  /** @type {Http.Preset[]} */ let presets = [];
+  /** @type {Http.Preset | null} */ let current = null;
   let isEdited = false;
   let isOpen = remembered(`${page}_advanced`) === "true";
   let problem = "";
@@ -47,8 +42,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   /** Number of the latest request; results of earlier ones are dropped. */
   let request = 0;
 
-  /** @param {Http.Preset} preset @param {boolean} isChosen */
-  const apply = async (preset, isChosen) => {
+  const apply = async (/** @type {Http.Preset} */ preset, /** @type {boolean} */ isChosen) => {
     const own = ++request;
     const before = current;
     const needsSounds = hasSounds(preset);
@@ -92,8 +86,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     remember(`${page}_advanced`, String(isOpen));
     showEditors();
   };
-  /** @param {string} id */
-  const choose = (id) => {
+  const choose = (/** @type {string} */ id) => {
     const preset = presets.find((one) => one.id === id);
     if (preset) void apply(preset, true);
   };

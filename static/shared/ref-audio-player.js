@@ -1,11 +1,8 @@
-// @ts-check
 /** Voice sample picker: a file, the server's default, or one of its library. */
 
-import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
-import { find } from "./dom.js";
-import { formatBytes, formatNumber } from "./formats.js";
-import { problemWords, t } from "./texts.js";
-import { fileButton, html, live, mountView, textButton } from "./lit.js";
+import { listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile, VoiceError } from "./decode-sound.js";
+import { fileButton, find, html, live, mountView, textButton } from "./lit.js";
+import { formatBytes, formatNumber, problemWords, t } from "./texts.js";
 import { encodeWav } from "./pcm.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";
@@ -26,15 +23,13 @@ import { makeSoundPlayer } from "./sound-player.js";
 /** @param {HTMLElement} el @param {RefAudioPlayerOptions} options @returns {RefAudioPlayer} */
 export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label"), onChange }) {
   const hintId = `voice-${++lastId}-hint`;
-  /** @type {Voice | null} */
-  let voice = null;
-  /** @type {SoundPlayer | null} */
-  let player = null;
-  /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */
-  let library = [];
+  const { minS, maxS, maxFileBytes } = limits;
+  const limitTexts = { min: formatNumber(minS, 1), max: formatNumber(maxS), size: formatBytes(maxFileBytes) };
+  /** @type {Voice | null} */ let voice = null;
+  /** @type {SoundPlayer | null} */ let player = null;
+  /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */ let library = [];
   let problem = "";
-  /** @param {Voice | null} next */
-  const show = (next) => {
+  const show = (/** @type {Voice | null} */ next) => {
     voice = next;
     problem = "";
     player?.close();
@@ -49,8 +44,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   };
   /** Number of the latest request; results of earlier ones are dropped. */
   let request = 0;
-  /** @param {() => Promise<Voice | null>} load */
-  const take = async (load) => {
+  const take = async (/** @type {() => Promise<Voice | null>} */ load) => {
     const own = ++request;
     el.setAttribute("aria-busy", "true");
     try {
@@ -60,7 +54,9 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       onChange?.(loaded);
       if (!loaded) problem = t("voice.no_default");
     } catch (error) {
-      if (own === request) problem = voiceProblem(error, limits);
+      const s = error instanceof VoiceError ? formatNumber(error.lengthS, 1) : "";
+      const words = error instanceof VoiceError ? t(`voice.problem_${error.code}`, { ...limitTexts, s }) : problemWords(error);
+      if (own === request) problem = words;
     } finally {
       if (own === request) el.removeAttribute("aria-busy");
       draw();
@@ -74,8 +70,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   };
   /** @param {File} file */
   const takeFile = (file) => void take(() => readVoiceFile(file, limits));
-  /** @param {{target: HTMLSelectElement}} event */
-  const onLibrary = ({ target }) => {
+  const onLibrary = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
     const entry = library.find(({ id }) => id === target.value);
     target.selectedIndex = 0;
     if (entry) void take(() => loadLibraryVoice(entry));
@@ -102,7 +97,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
         </select>
         ${textButton(t("common.remove"), remove, { sign: "trash", style: "button-quiet", isShown: voice !== null })}
       </div>
-      <p class="hint" id=${hintId}>${t("voice.hint", limitTexts(limits))}</p>
+      <p class="hint" id=${hintId}>${t("voice.hint", limitTexts)}</p>
       <p class="field-error" role="alert" .textContent=${problem}></p>`;
   });
   void listLibraryVoices()
@@ -133,19 +128,6 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
 function nameOf(voice) {
   const name = voice.origin === "default" ? t("voice.default_name") : voice.name;
   return t("voice.named", { name, s: formatNumber(voiceLengthS(voice), 1) });
-}
-
-/** @param {VoiceLimits} limits */
-function limitTexts({ minS, maxS, maxFileBytes }) {
-  return { min: formatNumber(minS, 1), max: formatNumber(maxS), size: formatBytes(maxFileBytes) };
-}
-
-/** @param {unknown} error @param {VoiceLimits} limits */
-function voiceProblem(error, limits) {
-  if (error instanceof VoiceError) {
-    return t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) });
-  }
-  return problemWords(error);
 }
 
 /** @param {HTMLElement} el @param {(file: File) => void} take */
@@ -185,13 +167,11 @@ export function mountTtsVoice(el, { limits, onChange }) {
   const box = document.createElement("div");
   const player = mountRefAudioPlayer(box, { limits, label: () => t("voice.tts_own"), onChange: (voice) => onChange?.(voice) });
   const current = () => (isOwn ? player.voice : null);
-  /** @param {boolean} next */
-  const become = (next) => {
+  const become = (/** @type {boolean} */ next) => {
     isOwn = next;
     draw();
   };
-  /** @param {string} value @param {string} words @param {boolean} isChosen */
-  const choice = (value, words, isChosen) =>
+  const choice = (/** @type {string} */ value, /** @type {string} */ words, /** @type {boolean} */ isChosen) =>
     html`<label class="check"
       ><input
         type="radio"

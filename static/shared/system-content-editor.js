@@ -1,4 +1,3 @@
-// @ts-check
 /** Editor of a conversation's system content: an ordered list of texts, voices and pictures. */
 
 import { t } from "./texts.js";
@@ -14,8 +13,7 @@ const MOST_CHARACTERS = 100_000;
 
 /** @typedef {{item: ContentItem, box: HTMLElement | null, close: () => void}} Row `box` holds the player of a voice */
 
-/** @type {ItemKind[]} */
-const KINDS = ["text", "audio", "image"];
+/** @type {ItemKind[]} */ const KINDS = ["text", "audio", "image"];
 
 /**
  * @typedef {Object} EditorOptions
@@ -28,8 +26,7 @@ const KINDS = ["text", "audio", "image"];
 
 /** @param {HTMLElement} el @param {EditorOptions} options @returns {SystemContentEditor} */
 export function mountSystemContentEditor(el, { limits, onChange }) {
-  /** @type {Row[]} */
-  let rows = [];
+  /** @type {Row[]} */ let rows = [];
   let spoken = "";
   const items = () => rows.map(({ item }) => item);
   const changed = () => {
@@ -40,8 +37,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
   const makeRow = (item) => {
     if (item.type !== "audio") return { item, box: null, close: () => {} };
     const box = document.createElement("div");
-    /** @type {Row} */
-    const row = { item, box, close: () => player.close() };
+    /** @type {Row} */ const row = { item, box, close: () => player.close() };
     const player = mountRefAudioPlayer(box, {
       limits,
       label: () => nameOf(row),
@@ -55,14 +51,12 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
   };
   /** @param {Row} row */
   const nameOf = (row) => t("content.item", { n: rows.indexOf(row) + 1, kind: t(`content.kind_${row.item.type}`) });
-  /** @param {number} index @param {string} selector */
-  const focusIn = (index, selector) => {
+  const focusIn = (/** @type {number} */ index, /** @type {string} */ selector) => {
     const node = el.querySelectorAll(".content-item")[index];
     const found = node?.querySelector(selector) ?? node?.querySelector("button:not(:disabled)");
     if (found instanceof HTMLElement) found.focus();
   };
-  /** @param {ItemKind} kind */
-  const add = (kind) => {
+  const add = (/** @type {ItemKind} */ kind) => {
     rows = [...rows, makeRow(emptyItem(kind))];
     changed();
     focusIn(rows.length - 1, "textarea, .voice-actions button, .row > button");
@@ -75,8 +69,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     changed();
     focusIn(target, goTo);
   };
-  /** @param {Row} row */
-  const remove = (row) => {
+  const remove = (/** @type {Row} */ row) => {
     const index = rows.indexOf(row);
     row.close();
     rows = rows.toSpliced(index, 1);
@@ -85,11 +78,9 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     if (rows.length) focusIn(Math.min(index, rows.length - 1), "[data-action=remove]");
     else el.querySelector("button")?.focus();
   };
-  /** @param {Row} row */
-  const rowView = (row) => {
+  const rowView = (/** @type {Row} */ row) => {
     const [name, index] = [nameOf(row), rows.indexOf(row)];
-    /** @param {KeyboardEvent} event */
-    const onKey = (event) => {
+    const onKey = (/** @type {KeyboardEvent} */ event) => {
       if (!event.altKey || (event.key !== "ArrowUp" && event.key !== "ArrowDown")) return;
       event.preventDefault();
       const step = event.key === "ArrowUp" ? -1 : 1;
@@ -111,11 +102,9 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
       ${row.box ?? bodyOf(row, name)}
     </li>`;
   };
-  /** @param {Row} row @param {string} name */
-  const bodyOf = (row, name) => {
+  const bodyOf = (/** @type {Row} */ row, /** @type {string} */ name) => {
     if (row.item.type === "image") return imageBody(row.item, (item) => ((row.item = item), changed()));
-    /** @param {{target: HTMLTextAreaElement}} event */
-    const onInput = ({ target }) => {
+    const onInput = (/** @type {{target: HTMLTextAreaElement}} */ { target }) => {
       row.item = { type: "text", text: target.value };
       onChange?.(items());
     };
@@ -156,8 +145,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
 
 /** @param {ImageItem} item @param {(item: ContentItem) => void} change */
 function imageBody({ name, data }, change) {
-  /** @param {File} file */
-  const take = async (file) =>
+  const take = async (/** @type {File} */ file) =>
     change({ type: "image", name: file.name, data: bytesToBase64(new Uint8Array(await file.arrayBuffer())) });
   return html`<div class="row">
     <img class="content-picture" alt=${name} ?hidden=${!data} src="data:image/*;base64,${data}" />

@@ -1,15 +1,12 @@
-// @ts-check
 /** Notes around the text box: welcome, estimated wait, queue, upload progress, context. */
 
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
-import { byId, setText } from "../shared/dom.js";
-import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView, nothing, textButton } from "../shared/lit.js";
+import { byId, html, icon, mountView, nothing, setText, textButton } from "../shared/lit.js";
+import { formatBytes, formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { suggestionsOf } from "../shared/notice.js";
 import { claimTab } from "../shared/tab-state.js";
 import { lastTokenStats } from "./conversation.js";
-import { contextShare, estimateWaitS } from "./turn-progress.js";
+import { contextShare, estimateWaitS } from "./turn.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
 
@@ -71,8 +68,7 @@ function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
 
 /** @param {HTMLElement} el */
 function mountUploadNote(el) {
-  /** @type {{sentBytes: number, totalBytes: number} | null} */
-  let latest = null;
+  /** @type {{sentBytes: number, totalBytes: number} | null} */ let latest = null;
   const draw = mountView(el, () => {
     el.hidden = latest === null;
     if (!latest) return nothing;
@@ -101,8 +97,7 @@ const WORTH_BYTES = 256 * 1024; // less is sent too fast to be seen
  * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is being sent
  */
 export function watchUpload(socket, listener) {
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  let timer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ let timer;
   let totalBytes = 0;
   const end = () => {
     if (timer === undefined) return;
@@ -136,8 +131,7 @@ const SUGGESTIONS = ["explain", "write", "picture"];
 export function mountWelcome({ session, onSuggest }) {
   const el = byId("welcome", HTMLElement);
   const note = byId("demo-note", HTMLElement);
-  /** @type {Http.ModelFacts | null} */
-  let model = null;
+  /** @type {Http.ModelFacts | null} */ let model = null;
   const follow = () => {
     el.hidden = session.conversation.messages.some(({ role }) => role !== "system");
   };

@@ -1,10 +1,7 @@
-// @ts-check
 /** The stored conversations and the current one: open, begin, rename, delete. */
 
-import { byId, on, setText } from "../shared/dom.js";
-import { formatAgo, formatBytes, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
-import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
+import { byId, html, iconButton, mountView, nothing, on, repeat, setText } from "../shared/lit.js";
+import { formatAgo, formatBytes, formatNumber, t, tn } from "../shared/texts.js";
 import { toast } from "../shared/notice.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
@@ -40,20 +37,17 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     onBegin();
     void panel.refresh();
   };
-  /** @param {Head} head */
-  const open = async (head) => {
+  const open = async (/** @type {Head} */ head) => {
     if (!(await session.open(head))) toast(t("chat.gone"));
     onOpen();
     await panel.refresh();
   };
-  /** @param {Head} head @param {string} title */
-  const rename = async (head, title) => {
+  const rename = async (/** @type {Head} */ head, /** @type {string} */ title) => {
     if (head.id === session.head.id) await session.rename(title);
     else await store.rename(head.id, title);
     await panel.refresh();
   };
-  /** @param {Head} head */
-  const remove = async (head) => {
+  const remove = async (/** @type {Head} */ head) => {
     const body = await store.read(head.id);
     await store.remove(head.id);
     if (head.id === session.head.id) begin();
@@ -97,10 +91,8 @@ function mountHistoryPanel(el, options) {
   const clear = byId("history-clear", HTMLButtonElement);
   const confirm = byId("history-confirm", HTMLDialogElement);
   const drawer = mountDrawer(el);
-  /** @type {Head[]} */
-  let heads = [];
-  /** @type {string | null} */
-  let renamingId = null;
+  /** @type {Head[]} */ let heads = [];
+  /** @type {string | null} */ let renamingId = null;
 
   const draw = mountView(list, () => {
     const currentId = options.currentId();
@@ -139,8 +131,7 @@ function mountHistoryPanel(el, options) {
       if (isKept && title && title !== head.title) options.onRename(head, title);
       draw();
     };
-    /** @param {KeyboardEvent} event */
-    const onKey = (event) => {
+    const onKey = (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "Enter" && event.key !== "Escape") return;
       event.preventDefault(); // else the same key activates the button that receives the focus
       finish(event.key === "Enter");
@@ -160,8 +151,7 @@ function mountHistoryPanel(el, options) {
       />
     </li>`;
   }
-  /** @param {string} id */
-  const startRenaming = (id) => {
+  const startRenaming = (/** @type {string} */ id) => {
     renamingId = id;
     draw();
     list.querySelector("input")?.select();
@@ -186,8 +176,7 @@ function mountDrawer(el) {
   const opener = byId("history-open", HTMLButtonElement);
   const shutter = byId("history-shut", HTMLButtonElement);
   const cover = byId("history-cover", HTMLElement);
-  /** @param {boolean} isOpen */
-  const become = (isOpen) => {
+  const become = (/** @type {boolean} */ isOpen) => {
     el.dataset.open = String(isOpen);
     cover.hidden = !isOpen;
     opener.setAttribute("aria-expanded", String(isOpen));

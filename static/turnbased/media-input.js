@@ -1,21 +1,18 @@
-// @ts-check
 /** Reads attachments: validates files, decodes audio, converts pictures the server cannot read, probes videos; and records voice. */
 
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { openMicrophone } from "../duplex/lib/capture.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { decodeMono, videoEvent } from "../shared/decode-sound.js";
-import { find, setText } from "../shared/dom.js";
-import { Emitter } from "../shared/emitter.js";
-import { formatClock } from "../shared/formats.js";
-import { CodedError, t } from "../shared/texts.js";
-import { html, iconButton, mountView } from "../shared/lit.js";
+import { find, html, iconButton, mountView, setText } from "../shared/lit.js";
+import { Emitter } from "../shared/async.js";
+import { CodedError, formatClock, t } from "../shared/texts.js";
 import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
+import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
 
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { Microphone } from "../duplex/lib/microphone.js" */
-/** @import { MediaKind, MediaProblem } from "./media-part.js" */
+/** @import { Microphone } from "../duplex/lib/capture.js" */
+/** @import { MediaKind, MediaProblem } from "./conversation.js" */
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
@@ -116,8 +113,7 @@ const POSTER_SIDE_PX = 320;
 const POSTER_QUALITY = 0.75;
 const POSTER_AT_S = 0.1; // the very first frame is often black
 
-/** @type {VideoFacts} */
-const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
+/** @type {VideoFacts} */ const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
 /** @param {Blob} file @returns {Promise<VideoFacts>} zeros where unknown */
 export async function lookAtVideo(file) {
@@ -161,8 +157,7 @@ const MOST_BARS = 600;
 
 /** @param {HTMLElement} el shown while it records @param {{cancel: () => void, done: () => void}} actions */
 export function mountRecordView(el, { cancel, done }) {
-  /** @type {number[]} */
-  let bars = [];
+  /** @type {number[]} */ let bars = [];
   let isSilent = false;
   el.classList.add("record-panel");
   const draw = mountView(
@@ -219,8 +214,7 @@ const CHUNK_SAMPLES = RATE_HZ / 10;
 export class SoundRecorder extends Emitter {
   #microphone;
   #maxSamples;
-  /** @type {Float32Array[]} */
-  #chunks = [];
+  /** @type {Float32Array[]} */ #chunks = [];
   #lengthSamples = 0;
 
   /** @param {Microphone} microphone @param {number} maxS */
@@ -264,6 +258,5 @@ export class SoundRecorder extends Emitter {
 }
 
 /** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {CodedError} */
-export async function startRecording({ maxS, deviceId }) {
-  return new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);
-}
+export const startRecording = async ({ maxS, deviceId }) =>
+  new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);

@@ -1,16 +1,13 @@
-// @ts-check
 /**
  * The messages of a conversation. Follows new text only while its end is visible; announces each answer to screen readers once,
  * as a whole. Messages out of view cost no layout (`content-visibility`).
  */
 
-import { late, throttled } from "../shared/late.js";
-import { on } from "../shared/dom.js";
+import { late, throttled } from "../shared/async.js";
+import { guard, icon, mountView, nothing, on, repeat } from "../shared/lit.js";
 import { getLang, t } from "../shared/texts.js";
-import { guard, icon, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
-import { messageTextOf, voiceOf } from "./conversation.js";
-import { mediaOf } from "./media-part.js";
+import { mediaOf, messageTextOf, voiceOf } from "./conversation.js";
 
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */
@@ -37,24 +34,18 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   const list = document.createElement("ol");
   list.className = "messages";
   el.append(list);
-  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */
-  let views = null;
-  /** Created once per content. @type {WeakMap<object, MediaPart[]>} */
-  const media = new WeakMap();
-  /** @type {RenderMarkdown | null} */
-  let markdown = null;
-  /** Id of the question being edited. @type {{id: string, view: () => unknown} | null} */
-  let editor = null;
+  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */ let views = null;
+  /** Created once per content. @type {WeakMap<object, MediaPart[]>} */ const media = new WeakMap();
+  /** @type {RenderMarkdown | null} */ let markdown = null;
+  /** Id of the question being edited. @type {{id: string, view: () => unknown} | null} */ let editor = null;
 
-  /** @param {ChatMessage} message */
-  const mediaPartsOf = (message) => {
+  const mediaPartsOf = (/** @type {ChatMessage} */ message) => {
     const parts = media.get(message.items) ?? mediaOf(message);
     media.set(message.items, parts);
     return parts;
   };
   const shown = () => session.conversation.messages.filter(({ role }) => role !== "system");
-  /** @param {ChatMessage} message */
-  const edit = async (message) => {
+  const edit = async (/** @type {ChatMessage} */ message) => {
     const { openQuestionEditor } = await import("./media-view.js");
     const close = () => {
       editor = null;

@@ -1,8 +1,6 @@
-// @ts-check
 /** View of a message: text, media, voice, figures, actions. */
 
-import { formatDateTime, formatNumber } from "../shared/formats.js";
-import { problemText, t } from "../shared/texts.js";
+import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, nothing, textButton } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { copyText } from "../shared/save-share.js";
@@ -138,8 +136,7 @@ function figureRows(figures) {
   const fresh = tokenStats?.input_tokens ?? 0;
   const wait = typeof queueActualMs === "number" ? seconds(queueActualMs) : "";
   const estimate = typeof queueEstimateS === "number" ? seconds(queueEstimateS * MS_PER_S) : "";
-  /** @type {[string, unknown, () => string][]} */
-  const rows = [
+  /** @type {[string, unknown, () => string][]} */ const rows = [
     ["mode", figures.transport, () => t(figures.transport === "http" ? "chat.over_http" : "chat.over_socket")],
     ["queue", queueActualMs, () => (estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait)],
     ["prefill", figures.prefillMs, () => seconds(figures.prefillMs ?? 0)],

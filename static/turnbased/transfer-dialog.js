@@ -1,7 +1,6 @@
-// @ts-check
 /** Export, import and sharing of a conversation. */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, on } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { toast, toastProblem } from "../shared/notice.js";
@@ -20,14 +19,12 @@ const LONGEST_NAME = 40;
 export function mountTransfer({ session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
   const offer = mountOfferShare(byId("share", HTMLElement));
-  /** @type {string | null | undefined} */
-  let offeredId;
+  /** @type {string | null | undefined} */ let offeredId;
   const file = byId("import-file", HTMLInputElement);
   const json = byId("export-json", HTMLButtonElement);
   const packed = byId("export-msgpack", HTMLButtonElement);
 
-  /** @param {string} suffix @param {() => Promise<BlobPart>} make @param {string} type */
-  const save = async (suffix, make, type) => {
+  const save = async (/** @type {string} */ suffix, /** @type {() => Promise<BlobPart>} */ make, /** @type {string} */ type) => {
     const title = session.head.title.replace(UNSAFE_IN_NAMES, "-").slice(0, LONGEST_NAME) || "chat";
     try {
       download(new Blob([await make()], { type }), `${title}.${suffix}`);

@@ -1,15 +1,12 @@
-// @ts-check
 /** Header of a replay: facts, link and comment. */
 
 import { getJson, sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/apps.js";
 import { commentField, copyText, linkOf } from "../shared/save-share.js";
-import { byId, find, on, setText } from "../shared/dom.js";
-import { formatDateTime } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView, nothing, render, textButton } from "../shared/lit.js";
+import { byId, find, html, icon, mountView, nothing, on, render, setText, textButton } from "../shared/lit.js";
+import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { noticeView, toast } from "../shared/notice.js";
-import { ownerHeaders } from "../shared/recent-sessions.js";
+import { ownerHeaders } from "../shared/memory.js";
 import { appOf } from "./recording.js";
 import { pathOf } from "./viewer-source.js";
 import { factTexts } from "./time-axis.js";
@@ -23,8 +20,7 @@ const LINK_SHOWN_MS = 20_000;
 export function mountHead(recordingId, { onDeleted, onProblem }) {
   const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
   const dialog = byId("delete-ask", HTMLDialogElement);
-  /** @type {Meta | null} */
-  let meta = null;
+  /** @type {Meta | null} */ let meta = null;
   let isAllowed = false;
 
   const buttons = () => [
@@ -83,8 +79,7 @@ export async function copyLink(url) {
 /** @param {HTMLElement} el @param {{recordingId: string, maxChars?: number}} options */
 export function mountCommentCard(el, { recordingId, maxChars }) {
   const state = { comment: "", draft: "", isEditing: false, isAllowed: false, isSaving: false };
-  /** @type {Problem | null} */
-  let problem = null;
+  /** @type {Problem | null} */ let problem = null;
   const setEditing = (/** @type {boolean} */ wish) => {
     state.isEditing = wish;
     problem = null;
@@ -139,8 +134,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
 
   return {
     async load() {
-      /** @type {{comment: string}} */
-      const answer = await getJson(pathOf(recordingId, "comment"));
+      /** @type {{comment: string}} */ const answer = await getJson(pathOf(recordingId, "comment"));
       state.comment = answer.comment;
       el.hidden = false;
       draw();

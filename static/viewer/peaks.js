@@ -1,4 +1,3 @@
-// @ts-check
 /** Waveform peaks of a replay's audio, loaded in pieces for the visible range only. Pure. */
 
 import { wavFormat } from "../shared/pcm.js";
@@ -24,13 +23,10 @@ const AT_ONCE = 2;
  * @returns {PeakSource}
  */
 export function openPeaks(bytes, onMore, onFailed) {
-  /** @type {WavShape | null} */
-  let shape = null;
+  /** @type {WavShape | null} */ let shape = null;
   let [isClosed, failures] = [false, 0];
-  /** @type {Map<number, Float32Array[] | "loading">} */
-  const tiles = new Map();
-  /** @type {View} */
-  let wanted = { fromS: 0, toS: 0 };
+  /** @type {Map<number, Float32Array[] | "loading">} */ const tiles = new Map();
+  /** @type {View} */ let wanted = { fromS: 0, toS: 0 };
 
   const missing = () => {
     const last = Math.floor(wanted.toS / TILE_S);
@@ -57,17 +53,22 @@ export function openPeaks(bytes, onMore, onFailed) {
     onMore();
     void loadNext();
   };
-  const open = async () => {
-    shape = wavShape(await bytes(0, HEAD_BYTES - 1));
-    if (!shape) throw new Error("This is no WAV file.");
+  const load = () => {
     for (let index = 0; index < AT_ONCE; index += 1) void loadNext();
   };
-  open().catch(() => onFailed?.());
+  bytes(0, HEAD_BYTES - 1).then(
+    (head) => {
+      shape = wavShape(head);
+      if (shape) load();
+      else onFailed?.();
+    },
+    () => onFailed?.(),
+  );
 
   return {
     look(view) {
       wanted = view;
-      for (let index = 0; index < AT_ONCE; index += 1) void loadNext();
+      load();
     },
     peaks(view) {
       const from = Math.round(view.fromS * PEAKS_PER_S);

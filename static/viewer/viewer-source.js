@@ -1,4 +1,3 @@
-// @ts-check
 /** Loads a recording and its audio. Device. */
 
 import { ApiError, getJson } from "../shared/api.js";
@@ -30,12 +29,10 @@ function wait(ms, signal) {
  */
 export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) {
   for (;;) {
-    /** @type {Meta} */
-    const meta = await getJson(pathOf(recordingId), { signal });
+    /** @type {Meta} */ const meta = await getJson(pathOf(recordingId), { signal });
     onMeta(meta);
     try {
-      /** @type {Recording} */
-      const recording = await getJson(pathOf(recordingId, "recording"), { signal });
+      /** @type {Recording} */ const recording = await getJson(pathOf(recordingId, "recording"), { signal });
       return { meta, recording };
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== CONFLICT) throw error;
@@ -56,8 +53,7 @@ export async function waitForReplay(recordingId, signal) {
   const untilMs = Date.now() + REPLAY_LIMIT_MS;
   while (Date.now() < untilMs) {
     await wait(AGAIN_MS, signal);
-    /** @type {Recording | null} */
-    const recording = await getJson(pathOf(recordingId, "recording"), { signal }).then(
+    /** @type {Recording | null} */ const recording = await getJson(pathOf(recordingId, "recording"), { signal }).then(
       (answer) => /** @type {Recording} */ (answer),
       () => null,
     );

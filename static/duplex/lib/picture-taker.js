@@ -1,10 +1,9 @@
-// @ts-check
 /**
  * Takes one picture per unit and sends it ahead of the unit's audio, so that it is encoded by the
  * time the audio is complete. Pure.
  */
 
-import { createRateCounter } from "../../shared/median.js";
+import { createRateCounter } from "../../shared/async.js";
 import { LEVELS_PER_S } from "./capture-format.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
@@ -18,11 +17,9 @@ import { LEVELS_PER_S } from "./capture-format.js";
 export function createPictureTaker({ grab, isFile, nowMs = () => performance.now() }) {
   let rate = createRateCounter();
   let rateHz = 0;
-  /** @type {Frame | null} */
-  let sent = null;
+  /** @type {Frame | null} */ let sent = null;
   let round = 0; // discards pictures from before `clear` or of an earlier source
-  /** @type {AbortController | null} */
-  let following = null;
+  /** @type {AbortController | null} */ let following = null;
 
   /** Retried at the next level while the element has no picture. */
   let isWanted = false;

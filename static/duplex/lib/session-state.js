@@ -1,12 +1,13 @@
-// @ts-check
 /** State of both kinds of session, and values derived from it. Pure. */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
 /** @import { HalfDuplexServerMessage } from "../../../types/protocol.js" */
-/** @import { HalfTurn } from "./half-duplex.js" */
-/** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
+/** @import { HalfTurn } from "./half-duplex-session.js" */
+/** @import { TranscriptTurn, UnitRecord } from "./full-duplex.js" */
 /** @import { Caption } from "./user-turns.js" */
 
+/** Turns kept in the transcript; older ones are in the recording. */
+export const TURNS_KEPT = 60;
 const MS_PER_S = 1_000;
 export const DEFAULT_TIMEOUT_S = 180;
 export const DEFAULT_CHUNK_MS = 1_000;
@@ -36,8 +37,13 @@ const notBegun = () => ({
   end: /** @type {EndReason | null} */ (null),
 });
 
-/** @param {PhaseState} state */
-export const isOver = ({ phase }) => phase === "idle" || phase === "ended";
+/** @template T @param {readonly T[]} list @param {T} item @param {number} kept @returns {readonly T[]} */
+export function appendKept(list, item, kept) {
+  const start = Math.max(0, list.length + 1 - kept);
+  return [...list.slice(start), item];
+}
+
+export const isOver = (/** @type {PhaseState} */ { phase }) => phase === "idle" || phase === "ended";
 
 // Full duplex.
 
@@ -85,9 +91,7 @@ export const initialState = () => ({
 });
 
 /** Whether the model's audio is dropped now. @param {SessionState} state @returns {boolean} */
-export function isMuted(state) {
-  return state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
-}
+export const isMuted = (state) => state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
 
 /** How long the session has been ready, ms. @param {PhaseState} state @param {number} nowMs @returns {number} */
 export function runningMs(state, nowMs) {
@@ -134,9 +138,7 @@ export const initialHalfState = () => ({
 });
 
 /** Whether the microphone's audio may be sent. @param {HalfState} state @returns {boolean} */
-export function isMicOpen(state) {
-  return state.phase === "running" && state.gate === "open" && !state.isMicMuted;
-}
+export const isMicOpen = (state) => state.phase === "running" && state.gate === "open" && !state.isMicMuted;
 
 /**
  * Seconds until the server ends the session if nothing more is sent; the timer is stopped while an

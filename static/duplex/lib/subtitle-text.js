@@ -1,7 +1,6 @@
-// @ts-check
 /** Subtitles: text, line breaks and opacity. Pure. */
 
-/** @import { TranscriptTurn } from "./unit-log.js" */
+/** @import { TranscriptTurn } from "./full-duplex.js" */
 /** @import { UserTurn } from "./user-turns.js" */
 
 /**
@@ -12,10 +11,8 @@
  * @property {number} topPercent opacity of the oldest line
  */
 
-/** How long subtitles stay after the end of a turn. */
-const LINGER_MS = 4_000;
-/** Longest text that is wrapped; older text is no longer visible. */
-const MOST_CHARS = 600;
+const LINGER_MS = 4_000; // how long subtitles stay after the end of a turn
+const MOST_CHARS = 600; // longest text that is wrapped; older text is no longer visible
 const LINES_PER_PICTURE = 14;
 const LINE_HEIGHT = 1.35;
 const MARGIN = 0.05;
@@ -31,8 +28,7 @@ export function subtitleAt(turns, nowMs) {
 
 /** @param {string} text @param {number} width @param {(text: string) => number} measure @returns {string[]} */
 export function wrapText(text, width, measure) {
-  /** @type {string[]} */
-  const lines = [];
+  /** @type {string[]} */ const lines = [];
   let line = "";
   for (const piece of text.match(PIECES) ?? []) {
     if (line !== "" && measure((line + piece).trimEnd()) > width) {

@@ -1,25 +1,19 @@
-// @ts-check
 /**
  * The user's turns: time, duration, waveform, and text where known. Pure.
  *
  * For the transcript only; the speech gate decides on interruptions.
  */
 
-import { TURNS_KEPT, appendKept } from "./unit-log.js";
+import { appendKept, TURNS_KEPT } from "./session-state.js";
 
-/** @import { UnitRecord } from "./unit-log.js" */
+/** @import { UnitRecord } from "./full-duplex.js" */
 
-/** Levels this far above the noise floor count as speech. */
-const ABOVE_NOISE = 3;
-/** Minimum level of speech, amplitude (-46 dB). */
-const LEAST_RMS = 0.005;
-/** The noise floor falls at once and rises by this share of the distance per level. */
-const FLOOR_RISE = 0.01;
+const ABOVE_NOISE = 3; // levels this far above the noise floor count as speech
+const LEAST_RMS = 0.005; // minimum level of speech, amplitude (-46 dB)
+const FLOOR_RISE = 0.01; // the noise floor falls at once and rises by this share of the distance per level
 const FIRST_FLOOR_RMS = 0.003;
-/** Anything shorter is a click, ms. */
-const SHORTEST_MS = 250;
-/** A pause longer than this ends a turn, ms. */
-const PAUSE_MS = 900;
+const SHORTEST_MS = 250; // anything shorter is a click, ms
+const PAUSE_MS = 900; // a pause longer than this ends a turn, ms
 /** Bars of a finished turn's waveform. */
 export const BARS = 32;
 const USER_TURNS_KEPT = 60;
@@ -35,16 +29,9 @@ const USER_TURNS_KEPT = 60;
 
 export class UserTurns {
   #floorRms = FIRST_FLOOR_RMS;
-  /** @type {{startedAtMs: number, lastLoudMs: number, levels: number[]} | null} */
-  #current = null;
-  /** @type {UserTurn[]} */
-  #done = [];
-  #version = 0;
-
-  /** Incremented with every change, so that views redraw only then. */
-  get version() {
-    return this.#version;
-  }
+  /** @type {{startedAtMs: number, lastLoudMs: number, levels: number[]} | null} */ #current = null;
+  /** @type {UserTurn[]} */ #done = [];
+  version = 0; // incremented with every change, so that views redraw only then
 
   /** @returns {UserTurn[]} oldest first; the last may be open */
   get turns() {
@@ -62,7 +49,7 @@ export class UserTurns {
       else return;
     }
     this.#current.levels.push(rms);
-    this.#version += 1;
+    this.version += 1;
     if (isLoud) {
       this.#current.lastLoudMs = nowMs;
     } else if (nowMs - this.#current.lastLoudMs > PAUSE_MS) this.end();
@@ -74,13 +61,13 @@ export class UserTurns {
     this.#current = null;
     if (!current || current.lastLoudMs - current.startedAtMs < SHORTEST_MS) return;
     this.#done = [...this.#done, this.#turnOf(current, false)].slice(-USER_TURNS_KEPT);
-    this.#version += 1;
+    this.version += 1;
   }
 
   clear() {
     this.#current = null;
     this.#done = [];
-    this.#version += 1;
+    this.version += 1;
   }
 
   /** @param {{startedAtMs: number, lastLoudMs: number, levels: number[]}} current @param {boolean} isOpen @returns {UserTurn} */
@@ -118,8 +105,7 @@ export function barsOf(levels, count = BARS) {
  * @property {number} [duration_ms]
  */
 
-/** Tolerance between the server's and the page's speech detection, ms. */
-const NEAR_MS = 700;
+const NEAR_MS = 700; // tolerance between the server's and the page's speech detection, ms
 
 /**
  * @param {readonly Caption[]} captions
@@ -151,10 +137,8 @@ function heardAtMs(units, positionMs) {
  */
 export function withCaptions(turns, captions) {
   if (captions.length === 0) return turns;
-  /** @type {Map<UserTurn, string>} */
-  const words = new Map();
-  /** @type {UserTurn[]} */
-  const others = [];
+  /** @type {Map<UserTurn, string>} */ const words = new Map();
+  /** @type {UserTurn[]} */ const others = [];
   for (const { text, startedAtMs, lengthMs, isTyped } of captions) {
     const isSame = (/** @type {UserTurn} */ turn) =>
       startedAtMs - NEAR_MS <= turn.startedAtMs + turn.lengthMs && turn.startedAtMs <= startedAtMs + lengthMs + NEAR_MS;

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Offers after a call: download of the browser's recording, replay and link of the server's. Also makes the browser's
  * recording.
@@ -6,9 +5,9 @@
 
 import { t } from "../../shared/texts.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
-import { late } from "../../shared/late.js";
+import { late } from "../../shared/async.js";
 import { mountOfferShare } from "../../shared/late-parts.js";
-import { addRecent } from "../../shared/recent-sessions.js";
+import { addRecent } from "../../shared/memory.js";
 import { toast, toastProblem } from "../../shared/notice.js";
 
 /** @import { BrowserRecording } from "../../shared/save-share.js" */
@@ -33,10 +32,8 @@ export function mountAfterCall(el, { appType }) {
   const shareBox = document.createElement("div");
   shareBox.className = "share-box";
   const offer = mountOfferShare(shareBox);
-  /** @type {FinishedCall | null} */
-  let finished = null;
-  /** @type {string | null} */
-  let soundUrl = null;
+  /** @type {FinishedCall | null} */ let finished = null;
+  /** @type {string | null} */ let soundUrl = null;
   const offers = (/** @type {FinishedCall} */ { recordingId, sound }) => [
     soundUrl &&
       html`<a class="button" href=${soundUrl} download=${sound?.fileName ?? ""} data-action="download"
@@ -70,13 +67,11 @@ export function mountAfterCall(el, { appType }) {
  */
 export function mountCallRecorder(el, call, { appType, isOn, video }) {
   const after = mountAfterCall(el, { appType });
-  /** @type {SessionRecorder | null} */
-  let recorder = null;
+  /** @type {SessionRecorder | null} */ let recorder = null;
   call.on("devices", ({ isStarting }) => {
     if (isStarting) after.update(null);
   });
-  /** @param {AudioNode | null} answer */
-  const record = async (answer) => {
+  const record = async (/** @type {AudioNode | null} */ answer) => {
     const [{ SessionRecorder }, { createCapture }] = await loadRecorder();
     if (recorder || !call.isActive) return;
     const fresh = new SessionRecorder(createCapture);

@@ -1,11 +1,9 @@
-// @ts-check
 /** Setup of full-duplex calls: presets, instructions, voice samples, settings. */
 
 import { t } from "../../shared/texts.js";
-import { late } from "../../shared/late.js";
-import { html, mountView } from "../../shared/lit.js";
+import { late } from "../../shared/async.js";
+import { byId, html, mountView, on } from "../../shared/lit.js";
 import { toastProblem } from "../../shared/notice.js";
-import { byId, on } from "../../shared/dom.js";
 import { mountLateHelp } from "../../shared/late-parts.js";
 import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
@@ -20,7 +18,7 @@ import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 /** @import { Field } from "../../shared/settings-store.js" */
 /** @import { DuplexSetting } from "../lib/call-settings.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SileroDetector } from "../lib/silero-gate.js" */
+/** @import { SileroDetector } from "../lib/barge-in.js" */
 
 const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
 const importEditors = () => import("../../shared/ref-audio-player.js");
@@ -64,8 +62,7 @@ export function mountDuplexSetup({ mode, page, store, say }) {
 /** @param {PromptParts} parts @param {PromptOptions} options */
 function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
-  /** @param {AppliedPreset} preset */
-  const apply = (preset) => {
+  const apply = (/** @type {AppliedPreset} */ preset) => {
     parts.prompt.value = preset.systemPrompt;
     voices.set(preset.voice);
     if (preset.isChosen) onSettings(preset.settings);
@@ -96,11 +93,9 @@ function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
  * @param {{limits: VoiceLimits, onEdited: () => void}} options
  */
 function mountVoices(parts, { limits, onEdited }) {
-  /** Voice of the preset, or the server's default. @type {Voice | null} */
-  let given = null;
+  /** Voice of the preset, or the server's default. @type {Voice | null} */ let given = null;
   let isApplying = false;
-  /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */
-  let editors = null;
+  /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */ let editors = null;
 
   const apply = () => {
     if (!editors) return;
@@ -179,7 +174,7 @@ function inputOf(name) {
 // Settings that may change during a call, and the optional neural voice detector.
 
 const loadGate = late(async () => {
-  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);
+  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/barge-in.js"), import("../../shared/vendor.js")]);
   return () => gate.loadSileroDetector(loadOnnxRuntime);
 });
 
@@ -209,8 +204,7 @@ export function followSettings(call, store, reopenMicrophone) {
 
 /** @param {DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
 function mountVoiceGate(call) {
-  /** @type {Promise<SileroDetector> | null} */
-  let loading = null;
+  /** @type {Promise<SileroDetector> | null} */ let loading = null;
   let isOn = false;
   return {
     async update(isWanted) {

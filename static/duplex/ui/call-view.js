@@ -1,7 +1,6 @@
-// @ts-check
 /** View common to all calls: stage, buttons, queue, problems, tab. It looks its elements up by id. */
 
-import { byId, on } from "../../shared/dom.js";
+import { byId, on } from "../../shared/lit.js";
 import { onLangChange, t } from "../../shared/texts.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { mountNotice, toastProblem } from "../../shared/notice.js";
@@ -66,8 +65,7 @@ export function mountCallView(call, { start, moreButtons, draw, startKey = "live
   onLangChange(() => tab.setTitle(document.title)); // the page has just set its own title
   on(window, "pagehide", () => tab.restore());
 
-  /** @type {QueuePlace | null} */
-  let shownPlace = null;
+  /** @type {QueuePlace | null} */ let shownPlace = null;
   const update = () => {
     const { phase, queue: place } = call.state;
     drawStage();
@@ -81,10 +79,7 @@ export function mountCallView(call, { start, moreButtons, draw, startKey = "live
   return { notice, start: begin, update };
 }
 
-/**
- * @param {AnyCall} anyCall
- * @param {{update: () => void, stage: HTMLElement, queue: ReturnType<typeof mountQueueBanner>}} view
- */
+/** @param {AnyCall} anyCall @param {{update: () => void, stage: HTMLElement, queue: ReturnType<typeof mountQueueBanner>}} view */
 function listen(anyCall, { update, stage, queue }) {
   const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
   call.on("state", update);
@@ -122,10 +117,8 @@ function stageOf({ state, devices }) {
 function mountProblemNotice(el, anyCall, { restart, openCamera, useFile }) {
   const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
   const notice = mountNotice(el);
-  /** @type {LiveProblem | null} */
-  let shown = null;
-  /** @type {Record<NextStep, NoticeAction>} */
-  const actions = {
+  /** @type {LiveProblem | null} */ let shown = null;
+  /** @type {Record<NextStep, NoticeAction>} */ const actions = {
     restart: { label: () => t("live.start_again"), run: restart },
     retry: { label: () => t("common.retry"), run: restart },
     reconnect: { label: () => t("live.reconnect"), run: () => void call.reopenSource() },
@@ -139,8 +132,7 @@ function mountProblemNotice(el, anyCall, { restart, openCamera, useFile }) {
     shown = null;
     notice.clear();
   };
-  /** @param {LiveProblem} problem */
-  const show = (problem) => {
+  const show = (/** @type {LiveProblem} */ problem) => {
     if (shown?.kind === "bad" && problem.kind !== "bad") return; // the more severe one stays
     shown = problem;
     notice.show(problem, { kind: problem.kind, actions: problem.steps.map((step) => actions[step]) });

@@ -1,21 +1,17 @@
-// @ts-check
 /** A video file as the source of a call: selection, mixer, playback. Loaded on demand. */
 
-import { find, on, setText } from "../../shared/dom.js";
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { problemWords, t } from "../../shared/texts.js";
+import { find, html, icon, mountView, on, setText, textButton } from "../../shared/lit.js";
+import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
-import { html, icon, mountView, textButton } from "../../shared/lit.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
-import { VIDEO_MAX_S } from "../lib/file-source.js";
+import { openVideoSource, readVideoFile, showVideo, VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
-import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
 import { mountFileBox } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
-/** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
+/** @import { MixerBench, MixLevels, MixMode } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
@@ -29,8 +25,7 @@ import { mountFileBox } from "./source-choice.js";
 
 /** @param {FileModeParts} parts @param {FileModeOptions} options */
 export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
-  /** @type {FileSource | null} */
-  let playing = null;
+  /** @type {FileSource | null} */ let playing = null;
   const files = mountFilePanel(panel, {
     store,
     video,
@@ -47,7 +42,7 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
   for (const root of [panel, mixerPanel]) bindSettings(root, store);
   const mix = () => mixSettingsOf(store, mixer.microphoneLufs(), "file_volume");
   on(store, "change", () => {
-    if (playing) setMixer(playing.mixer, mix());
+    if (playing) playing.mixer.set(mix());
   });
   return {
     ...files,
@@ -89,8 +84,7 @@ const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
  * @returns {{file: () => VideoFile | null, show: () => Promise<void>, askForFile: () => void, follow: (source: EventTarget | null) => void}}
  */
 function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
-  /** @type {VideoFile | null} */
-  let chosen = null;
+  /** @type {VideoFile | null} */ let chosen = null;
   let problem = "";
   let isReading = false;
   const aboutText = () => {
@@ -125,8 +119,7 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
     mixer.hidden = chosen === null || store.get("source") === "live";
     box.draw();
   };
-  /** @param {File} file */
-  const take = async (file) => {
+  const take = async (/** @type {File} */ file) => {
     if (isReading) return;
     [problem, isReading] = ["", true];
     draw();
@@ -182,8 +175,7 @@ const FLOOR_DB = -60;
  * @property {() => MixLevels | null} callLevels levels of the running call's mixer, else null
  */
 
-/** @param {MeterName} name @param {boolean} isShown */
-const meterRow = (name, isShown) =>
+const meterRow = (/** @type {MeterName} */ name, /** @type {boolean} */ isShown) =>
   html`<div class="mixer-meter" data-meter=${name} ?hidden=${!isShown}>
     <span class="small">${t(`omni.meter_${name}`)}</span
     ><span
@@ -207,8 +199,7 @@ function showLevel(row, levelDb) {
   setText(find(row, ".meter-value", HTMLElement), `${formatNumber(Math.round(levelDb))} dB`);
 }
 
-/** @param {string} setting @param {boolean} isShown */
-export const slider = (setting, isShown) =>
+export const slider = (/** @type {string} */ setting, /** @type {boolean} */ isShown) =>
   html`<div class="field field-row" ?hidden=${!isShown}>
     <label for="slider-${setting}">${t(`omni.${setting}`)}</label><output class="number" data-value-of=${setting}></output>
     <input type="range" id="slider-${setting}" data-setting=${setting} />
@@ -218,10 +209,8 @@ export const slider = (setting, isShown) =>
 function mountMixerPanel(el, options) {
   const { store, file } = options;
   let microphoneLufs = -Infinity;
-  /** @type {MixerBench | null} */
-  let bench = null;
-  /** @type {"idle" | "measuring" | "recording" | "recorded" | "playing"} */
-  let doing = "idle";
+  /** @type {MixerBench | null} */ let bench = null;
+  /** @type {"idle" | "measuring" | "recording" | "recorded" | "playing"} */ let doing = "idle";
   let problem = "";
   /** @param {string} action @param {string} sign @param {string} key @param {boolean} isOff @param {() => void} run */
   const button = (action, sign, key, isOff, run) => textButton(t(`omni.${key}`), run, { sign, action, isOff });
@@ -281,8 +270,7 @@ function mountMixerPanel(el, options) {
     await open?.close();
     draw();
   };
-  /** @param {"measuring" | "recording"} what @param {(bench: MixerBench) => Promise<void>} run */
-  const use = async (what, run) => {
+  const use = async (/** @type {"measuring" | "recording"} */ what, /** @type {(bench: MixerBench) => Promise<void>} */ run) => {
     await closeBench();
     [doing, problem] = [what, ""];
     draw();
@@ -301,14 +289,12 @@ function mountMixerPanel(el, options) {
       await closeBench();
     }
   };
-  /** @param {MixerBench} open */
-  const measureVoice = async (open) => {
+  const measureVoice = async (/** @type {MixerBench} */ open) => {
     microphoneLufs = await open.measure();
     problem = Number.isFinite(microphoneLufs) ? "" : t("omni.measured_nothing");
     await closeBench();
   };
-  /** @param {MixerBench} open */
-  const recordMix = async (open) => {
+  const recordMix = async (/** @type {MixerBench} */ open) => {
     const lengthS = await open.record();
     if (bench !== open) return;
     doing = lengthS > 0 ? "recorded" : "idle";
@@ -322,7 +308,7 @@ function mountMixerPanel(el, options) {
     draw();
   };
   const update = () => {
-    if (bench) setMixer(bench.mixer, mixSettingsOf(store, microphoneLufs, "monitor_volume"));
+    if (bench) bench.mixer.set(mixSettingsOf(store, microphoneLufs, "monitor_volume"));
     if (el.open) follow();
     draw();
   };

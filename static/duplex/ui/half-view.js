@@ -1,8 +1,6 @@
-// @ts-check
 /** View of half-duplex calls: button, turns and their figures. */
 
-import { formatNumber } from "../../shared/formats.js";
-import { getLang, t } from "../../shared/texts.js";
+import { formatNumber, getLang, t } from "../../shared/texts.js";
 import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { controlsFor } from "../lib/call-state.js";
 import { halfFigures, halfMetrics } from "../lib/call-texts.js";
@@ -10,7 +8,7 @@ import { mountTalkList } from "./call-frame.js";
 import { metricRows } from "./meters.js";
 
 /** @import { HalfCall } from "../lib/call-kinds.js" */
-/** @import { HalfTurn } from "../lib/half-duplex.js" */
+/** @import { HalfTurn } from "../lib/half-duplex-session.js" */
 /** @import { CallButton } from "./call-frame.js" */
 
 const MS_PER_S = 1_000;
@@ -39,8 +37,7 @@ const HALF_WORDS = { labelKey: "live.transcript", emptyKey: "half.turns_empty", 
 
 /** Turns of half duplex: duration of the user's speech, the growing answer, and its figures. @param {HTMLElement} el @param {HalfCall} call */
 export function mountHalfTurns(el, call) {
-  /** @type {readonly HalfTurn[]} */
-  let shown = [];
+  /** @type {readonly HalfTurn[]} */ let shown = [];
   const draw = mountTalkList(el, HALF_WORDS, () => ({
     isEmpty: call.state.turns.length === 0,
     rows: repeat(

@@ -1,16 +1,12 @@
-// @ts-check
 /** Levels and metrics of a call: scrolling bars, meters, lists of values. */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { find, setText } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { html, icon, mountView } from "../../shared/lit.js";
+import { find, html, icon, mountView, setText } from "../../shared/lit.js";
+import { formatNumber, t } from "../../shared/texts.js";
 import { levelShare, shareToDb } from "../../shared/pcm.js";
-import { LevelHistory } from "../lib/call-figures.js";
+import { LevelHistory } from "../lib/call-texts.js";
 
-/** @import { LevelKind } from "../lib/call-figures.js" */
-/** @import { Metric } from "../lib/call-texts.js" */
+/** @import { LevelKind, Metric } from "../lib/call-texts.js" */
 /** @import { HalfState } from "../lib/session-state.js" */
 
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
@@ -68,8 +64,7 @@ export function mountLevelBars(el, { levels, isLive }) {
 
 /** @param {HTMLElement} el @param {{levels: Levels, state: () => HalfState}} source */
 export function mountHalfWave(el, { levels, state }) {
-  /** @type {LevelKind | "off"} */
-  let hears = "off";
+  /** @type {LevelKind | "off"} */ let hears = "off";
   el.classList.add("wave");
   const draw = mountView(
     el,
@@ -105,8 +100,7 @@ function kindOf({ activity, isMicMuted }) {
 
 const FALL_PER_FRAME = 0.02;
 const PEAK_HOLD_MS = 1_200;
-/** How often the value changes for screen readers. */
-const ANNOUNCED_EVERY_MS = 1_000;
+const ANNOUNCED_EVERY_MS = 1_000; // how often the value changes for screen readers
 
 /**
  * @param {HTMLElement} el

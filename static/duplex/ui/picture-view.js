@@ -1,15 +1,12 @@
-// @ts-check
 /**
  * Displays around the picture of a video call: subtitles, last turns, level bars, sent pictures,
  * recordings. It looks its elements up by id (see omni.html).
  */
 
-import { byId, find, on } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
+import { byId, find, html, mountView, on } from "../../shared/lit.js";
+import { formatNumber, t } from "../../shared/texts.js";
 import { subtitleLookOf } from "../lib/call-settings.js";
-import { late } from "../../shared/late.js";
-import { html, mountView } from "../../shared/lit.js";
+import { late } from "../../shared/async.js";
 import { sentText } from "../lib/call-texts.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { mountLevelBars } from "./meters.js";
@@ -17,7 +14,7 @@ import { mountLevelBars } from "./meters.js";
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { PictureTaker } from "../lib/picture-taker.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
-/** @import { TranscriptTurn } from "../lib/unit-log.js" */
+/** @import { TranscriptTurn } from "../lib/full-duplex.js" */
 /** @import { UserTurn } from "../lib/user-turns.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 

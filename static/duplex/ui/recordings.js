@@ -1,24 +1,21 @@
-// @ts-check
 /**
  * Recordings of a video call: the browser's files, replay and link of the server's. Loaded when a call starts.
  * It looks its elements up by id (see omni.html).
  */
 
-import { byId, find, on, setText } from "../../shared/dom.js";
-import { formatBytes, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/texts.js";
-import { html, icon, iconButton, mountView } from "../../shared/lit.js";
+import { byId, find, html, icon, iconButton, mountView, on, setText } from "../../shared/lit.js";
+import { formatBytes, formatNumber, onLangChange, t } from "../../shared/texts.js";
 import { toast } from "../../shared/notice.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { SettingsStore } from "../../shared/settings-store.js";
 import {
   BITRATES,
-  FORMATS,
-  SessionVideoRecorder,
   createUserBus,
+  FORMATS,
   isSupported,
   mayLackSound,
   pickFormat,
+  SessionVideoRecorder,
   supportedFormats,
 } from "../lib/session-video-recorder.js";
 import { paintSubtitles } from "../lib/subtitle-text.js";
@@ -76,14 +73,10 @@ const RECORD_FIELDS = Object.freeze({
 
 /** @param {HTMLElement} el list of the files @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
-  /** @type {SessionVideoRecorder | null} */
-  let recorder = null;
-  /** @type {UserBus | null} */
-  let bus = null;
-  /** @type {CallEvents<unknown>["opened"] | null} */
-  let opened = null;
-  /** @type {RecordedFile[]} */
-  let files = [];
+  /** @type {SessionVideoRecorder | null} */ let recorder = null;
+  /** @type {UserBus | null} */ let bus = null;
+  /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;
+  /** @type {RecordedFile[]} */ let files = [];
   let count = 0;
 
   const draw = () => {
@@ -98,8 +91,7 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
     el.hidden = files.length === 0;
     return files.map((file) => fileRow(file, () => remove(file)));
   });
-  /** @param {RecordedFile} file */
-  const remove = (file) => {
+  const remove = (/** @type {RecordedFile} */ file) => {
     URL.revokeObjectURL(file.url);
     files = files.filter((other) => other !== file);
     drawFiles();

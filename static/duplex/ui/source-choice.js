@@ -1,15 +1,12 @@
-// @ts-check
 /** Choice of the user's audio source: microphone, file, or both. */
 
-import { find, on } from "../../shared/dom.js";
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { fileButton, html, mountView } from "../../shared/lit.js";
+import { fileButton, find, html, mountView, on } from "../../shared/lit.js";
+import { formatClock, formatNumber, t } from "../../shared/texts.js";
 import { rms } from "../../shared/pcm.js";
-import { radioPills } from "../../shared/settings-form.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
+import { radioPills } from "../../shared/settings-form.js";
 import { barsOf } from "../lib/user-turns.js";
-import { waveform } from "./transcript.js";
+import { waveform } from "./live-view.js";
 
 /** @import { ChoiceField, NumberField } from "../../shared/settings-store.js" */
 
@@ -32,19 +29,16 @@ export const SOURCE_FIELDS = Object.freeze({
 
 /** Its settings have to be bound afterwards. @param {HTMLElement} el @param {SourceStore} store */
 export function mountSourceChoice(el, store) {
-  /** @type {{name: string, sound: AudioBuffer} | null} */
-  let chosen = null;
+  /** @type {{name: string, sound: AudioBuffer} | null} */ let chosen = null;
   let problem = "";
   let isDecoding = false;
-  /** @type {readonly number[]} heights of the sound's picture */
-  let bars = [];
+  /** @type {readonly number[]} heights of the sound's picture */ let bars = [];
   const aboutText = () => {
     if (isDecoding) return t("common.loading");
     if (!chosen) return t("adx.file_hint", { minutes: formatNumber(AUDIO_MAX_S / 60) });
     return `${chosen.name} · ${formatClock(chosen.sound.duration)}`;
   };
-  /** @param {File} file */
-  const take = async (file) => {
+  const take = async (/** @type {File} */ file) => {
     [problem, isDecoding] = ["", true];
     draw();
     try {
@@ -119,8 +113,7 @@ function levelsOf(sound) {
  * @typedef {{draw: () => void, focus: () => void}} FileBox
  */
 
-/** @param {string} id @param {string} setting @param {string} labelKey */
-const paddingField = (id, setting, labelKey) =>
+const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /** @type {string} */ labelKey) =>
   html`<div class="field"><label for=${id}>${t(labelKey)}</label><input type="number" id=${id} data-setting=${setting} /></div>`;
 
 /**

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/subtitle-text.js";
 
-/** @import { TranscriptTurn } from "../../../static/duplex/lib/unit-log.js" */
+/** @import { TranscriptTurn } from "../../../static/duplex/lib/full-duplex.js" */
 
 /** @param {Partial<TranscriptTurn>} given */
 const turn = (given) => ({ turnId: 1, text: "", startedAtMs: 0, endedAtMs: null, isInterrupted: false, ...given });

@@ -24,7 +24,8 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from benchmarks.cluster_machines import Machine, Machines, machines, wait_for
+from benchmarks.cluster_machines import Machine, Machines, machines
+from benchmarks.launched import ASK_S, wait_until
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError
 from minicpmo_live.events import QueueDone, Result
@@ -137,7 +138,7 @@ class Cluster:
         def are_there() -> bool:
             return sum(name.startswith("seat_") for name in self.workers()) == count
 
-        return wait_for(f"{count} seats", are_there, LIMIT_S)
+        return wait_until(f"{count} seats", are_there, LIMIT_S, ASK_S)
 
     def seat_processes(self) -> dict[int, Machine]:
         """Return the processes of all seats with their machines."""
@@ -177,7 +178,7 @@ class Cluster:
 
         recovered: list[float] = []
         yield recovered
-        recovered.append(wait_for("the seat serves again", is_renewed, LIMIT_S))
+        recovered.append(wait_until("the seat serves again", is_renewed, LIMIT_S, ASK_S))
 
 
 async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
@@ -271,7 +272,7 @@ def running(url: str, count: int) -> Iterator[list[LoadSession]]:
         serving = thread.submit(loop.run_forever)
         tasks = [asyncio.run_coroutine_threadsafe(one.run(url), loop) for one in sessions]
         try:
-            wait_for(
+            wait_until(
                 "all sessions are served",
                 lambda: all(len(session.latencies_s) > 1 for session in sessions),
                 LIMIT_S,
@@ -280,7 +281,9 @@ def running(url: str, count: int) -> Iterator[list[LoadSession]]:
         finally:
             for task in tasks:
                 task.cancel()
-            wait_for("all sessions have ended", lambda: not asyncio.all_tasks(loop), LIMIT_S)
+            wait_until(
+                "all sessions have ended", lambda: not asyncio.all_tasks(loop), LIMIT_S, ASK_S
+            )
             loop.call_soon_threadsafe(loop.stop)
             serving.result()
 

@@ -13,7 +13,7 @@ import httpx
 from benchmarks.embedded_report import Report
 from benchmarks.embedded_speech import in_room
 from benchmarks.launched import LaunchedSystem, Plan
-from benchmarks.processes import PROC
+from benchmarks.processes import PROC, family
 from core.audio import FloatArray, encode_wire_audio
 from core.schemas.chat import ChatRequest
 from core.schemas.common import AudioContent, Message, Role, TextContent, TTSConfig
@@ -23,7 +23,6 @@ ANSWER_LIMIT_S: Final = 120.0
 KB_PER_MB: Final = 1024
 MAPPING: Final = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) \S+ (?P<inode>\d+)")
 SIZE: Final = re.compile(r"^(?P<kind>Rss|Anonymous):\s+(?P<kb>\d+) kB")
-PARENT: Final = re.compile(r"^PPid:\s+(\d+)", re.MULTILINE)
 
 
 def measure_memory(questions: list[FloatArray], folder: Path, report: Report) -> None:
@@ -41,22 +40,6 @@ def measure_memory(questions: list[FloatArray], folder: Path, report: Report) ->
                 ask(f"{system.url}/api/chat", audio)
             used = resident_mb(family(system.pid("worker_0")))
     report.add("memory of the worker, MB", used, 1_500, QUESTIONS, is_most=True)
-
-
-def family(pid: int) -> list[int]:
-    """Return a process and all that it has started, directly or not."""
-    parents: dict[int, int] = {}
-    for status in PROC.glob("[0-9]*/status"):
-        try:
-            found = PARENT.search(status.read_text())
-        except OSError:
-            continue  # it has ended
-        if found:
-            parents[int(status.parent.name)] = int(found[1])
-    members = [pid]
-    for member in members:
-        members += [child for child, parent in parents.items() if parent == member]
-    return members
 
 
 def resident_mb(pids: Sequence[int]) -> float:

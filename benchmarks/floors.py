@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.conversation import Plan
 from benchmarks.inputs import Inputs
+from benchmarks.machine import synchronise
 from benchmarks.rig import Rig
+from benchmarks.scripted import Plan
+from benchmarks.summary import MS_PER_S
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.engine.steps import CODES_PER_UNIT
 
-MS_PER_S = 1_000.0
 COPIED_BYTES = {"cuda": 2**31, "cpu": 2**26}
 MATMUL_SIDE = {"cuda": 8_192, "cpu": 512}
 REPEATS = 10
@@ -46,27 +47,27 @@ class Rates:
         return MS_PER_S * max(read_bytes / self.bytes_per_s, flops / self.flops_per_s)
 
 
-def measure_rates(device: torch.device, dtype: torch.dtype, wait: Callable[[], None]) -> Rates:
-    """Measure a large copy and large matrix products; `wait` synchronises with the device."""
+def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    """Measure a large copy and large matrix products."""
     source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy_s = _best_s(lambda: target.copy_(source), wait)
+    copy_s = _best_s(lambda: target.copy_(source), device)
     rates = []
     for kind in (dtype, torch.float32):
         matrix = torch.randn((MATMUL_SIDE[device.type],) * 2, device=device).to(kind)
-        product_s = _best_s(lambda matrix=matrix: matrix @ matrix, wait)  # type: ignore[misc]
+        product_s = _best_s(lambda matrix=matrix: matrix @ matrix, device)  # type: ignore[misc]
         rates.append(2 * matrix.shape[0] ** 3 / product_s)
     return Rates(2 * source.nbytes / copy_s, *rates)
 
 
-def _best_s(work: Callable[[], Tensor], wait: Callable[[], None]) -> float:
+def _best_s(work: Callable[[], Tensor], device: torch.device) -> float:
     """Return the shortest of several runs."""
     taken_s = []
     for _ in range(REPEATS):
-        wait()
+        synchronise(device)
         began_s = time.perf_counter()
         work()
-        wait()
+        synchronise(device)
         taken_s.append(time.perf_counter() - began_s)
     return min(taken_s)
 
@@ -94,7 +95,7 @@ class Floors:
         slices = [each for picture in pictures for each in picture.slices]
         patches = sum(rows * cols for rows, cols in (each.size for each in slices))
         pictured = rig.config.query_num * len(slices)
-        sees = bool(slices) and not plan.looks_ahead
+        encodes = bool(slices) and not plan.prefetches
         audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
         rows = pictured + audio_rows + CONTROL_ROWS
         vision = _bytes(model.vpm) + _bytes(model.resampler)
@@ -102,7 +103,9 @@ class Floors:
         codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
         return cls(
             encode_audio=rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
-            encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if sees else 0.0,
+            encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches)
+            if encodes
+            else 0.0,
             prefill=rates.pass_ms(
                 layers + head + cached, 2 * _count(model.llm.model.layers) * rows
             ),
@@ -129,9 +132,6 @@ class Floors:
         elif kind == "listen, cut":
             stages["decode"] = self.decode_step
         return stages | {"answer": sum(stages.values())}
-
-    def as_record(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def _vocoder_ms(rig: Rig, rates: Rates) -> float:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -26,16 +26,22 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import processes
 from benchmarks.launched import HOST, NotReachedError, free_ports, wait_until
-from benchmarks.summary import Spread, Verdict, format_table
+from benchmarks.summary import (
+    MS_PER_S,
+    Spread,
+    Verdict,
+    exit_unless_met,
+    format_table,
+    print_verdicts,
+    write_json,
+)
 from config import PROJECT_ROOT
 
-MS_PER_S = 1_000.0
 MAX_RATIO = 1.2  # to the bare TCP relay of the same run; a requirement, not a measurement
 UP_BYTES = 85_400  # one second of float32 at 16 kHz as Base64, in its message
 DOWN_BYTES = 128_100  # one second at 24 kHz
 UP_LIMIT_S = 30.0
 END_LIMIT_S = 10.0
-EXIT_FAILED = 1
 
 DIRECT, TCP_RELAY, GATEWAY = "direct", "TCP relay", "gateway"
 
@@ -83,12 +89,12 @@ class Measured:
             for name, (ours_ms, bare_ms) in figures.items()
         ]
 
-    def as_record(self) -> dict[str, object]:
+    def record(self) -> dict[str, object]:
         return {
-            "summary_ms": {route: asdict(Spread.of(ms)) for route, ms in self.units_ms.items()},
+            "summary_ms": {route: Spread.of(ms) for route, ms in self.units_ms.items()},
             "added_ms": {route: self.added_ms(route) for route in (TCP_RELAY, GATEWAY)},
             "cpu_ms_per_unit": self.cpu_ms,
-            "verdicts": [asdict(verdict) for verdict in self.verdicts()],
+            "verdicts": self.verdicts(),
             "units_ms": self.units_ms,
         }
 
@@ -211,17 +217,6 @@ def main(
         pids = {GATEWAY: gateway_pid, TCP_RELAY: relay_pid}
         run = measure(ports, pids, units=units, warm_up=warm_up, up_bytes=up_bytes)
         measured = asyncio.run(run)
-    _print(measured)
-    if json_path is not None:
-        options = {"units": units, "warm_up": warm_up, "up": up_bytes, "down": down_bytes}
-        host = processes.describe_host("websockets", "uvicorn", "starlette")
-        record = {"options": options, "machine": host, **measured.as_record()}
-        json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
-    if not all(verdict.passed for verdict in measured.verdicts()):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _print(measured: Measured) -> None:
     rows = []
     for route, values in measured.units_ms.items():
         spread, cpu_ms = Spread.of(values), measured.cpu_ms.get(route)
@@ -229,8 +224,11 @@ def _print(measured: Measured) -> None:
         cells = [f"{number:.3f}" for number in numbers]
         rows.append([route, *cells, "" if cpu_ms is None else f"{cpu_ms:.3f}"])
     print(format_table(["ms a unit", "p50", "p95", "max", "added p50", "CPU"], rows))
-    for verdict in measured.verdicts():
-        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
+    print_verdicts(measured.verdicts())
+    options = {"units": units, "warm_up": warm_up, "up": up_bytes, "down": down_bytes}
+    host = processes.describe_host("websockets", "uvicorn", "starlette")
+    write_json(json_path, {"options": options, "machine": host, **measured.record()})
+    exit_unless_met(measured.verdicts())
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ import typer
 from websockets.asyncio.client import connect
 
 from benchmarks.launched import HOST, NotReachedError, free_ports
-from benchmarks.relay import EXIT_FAILED, Ports, gateway_command, prepared, running
+from benchmarks.relay import Ports, gateway_command, prepared, running
 from benchmarks.stand_in_worker import HEALTH
+from benchmarks.summary import EXIT_FAILED
 from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from benchmarks.floors import Floors, Rates
+from benchmarks.floors import Rates, stage_floors
 from benchmarks.inputs import Inputs
 from benchmarks.machine import read_memory, reset_peak, settle_memory, unsettle_memory
 from benchmarks.rig import Rig
@@ -245,9 +245,8 @@ def measure_scenario(
     finally:
         conversation.close()
     cached = sum(unit.cache_tokens for unit in units) / len(units)
-    floors = Floors.of(rig, plan, rates, cached)
-    bounds = {kind: floors.by_stage(kind, plan.script.text_tokens) for kind in by_kind(units)}
-    return ScenarioResult(name, units, bounds, plan.most_spread)
+    floors = stage_floors(rig, plan, rates, cached, by_kind(units))
+    return ScenarioResult(name, units, floors, plan.most_spread)
 
 
 def _write_profile(conversation: Conversation, path: Path) -> None:

@@ -6,7 +6,7 @@ Bandwidth and matmul rates are measured; sizes are those of the loaded weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -72,66 +72,40 @@ def _best_s(work: Callable[[], Tensor], device: torch.device) -> float:
     return min(taken_s)
 
 
-@dataclass(frozen=True)
-class Floors:
-    """Lower bounds in milliseconds of the stages of one kind of conversation."""
+def stage_floors(
+    rig: Rig, plan: Plan, rates: Rates, cache_tokens: float, kinds: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Return lower bounds in milliseconds by kind of unit, see `Unit.kind`, and by stage.
 
-    encode_audio: float
-    encode_vision: float
-    prefill: float
-    decode_step: float
-    tts: float
-    token2wav: float
-    finalize: float
-
-    @classmethod
-    def of(cls, rig: Rig, plan: Plan, rates: Rates, cache_tokens: float) -> Floors:
-        """Compute the bounds; `cache_tokens` is the mean KV cache length."""
-        model, vocoder = rig.executor.model, rig.executor.vocoder
-        assert vocoder is not None, "the rig is built with a vocoder"
-        layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
-        cached = cache_tokens * rig.executor.llm_store.bytes_per_token
-        pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
-        slices = [each for picture in pictures for each in picture.slices]
-        patches = sum(rows * cols for rows, cols in (each.size for each in slices))
-        pictured = rig.config.query_num * len(slices)
-        encodes = bool(slices) and not plan.prefetches
-        audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
-        rows = pictured + audio_rows + CONTROL_ROWS
-        vision = _bytes(model.vpm) + _bytes(model.resampler)
-        hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
-        codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
-        return cls(
-            encode_audio=rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
-            encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches)
-            if encodes
-            else 0.0,
-            prefill=rates.pass_ms(
-                layers + head + cached, 2 * _count(model.llm.model.layers) * rows
-            ),
-            decode_step=rates.pass_ms(layers + head + cached),
-            tts=rates.pass_ms(codes),
-            token2wav=_vocoder_ms(rig, rates),
-            finalize=rates.pass_ms(layers + cached),
-        )
-
-    def by_stage(self, kind: str, text_tokens: int) -> dict[str, float]:
-        """Return the bounds by stage, if known for a kind of unit; see `Unit.kind`."""
-        stages = {
-            "encode_audio": self.encode_audio,
-            "encode_vision": self.encode_vision,
-            "prefill": self.prefill,
-        }
-        if kind.startswith("speak"):
-            passes = text_tokens + 1 + (kind == "speak, end")  # the decision to speak is fed, too
-            stages |= {
-                "decode": passes * self.decode_step,
-                "tts": self.tts,
-                "token2wav": self.token2wav,
-            }
-        elif kind == "listen, cut":
-            stages["decode"] = self.decode_step
-        return stages | {"answer": sum(stages.values())}
+    `cache_tokens` is the mean KV cache length.
+    """
+    model = rig.executor.model
+    layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
+    cached = cache_tokens * rig.executor.llm_store.bytes_per_token
+    pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
+    slices = [each for picture in pictures for each in picture.slices]
+    patches = 0 if plan.prefetches else sum(each.size[0] * each.size[1] for each in slices)
+    audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
+    rows = rig.config.query_num * len(slices) + audio_rows + CONTROL_ROWS
+    vision = _bytes(model.vpm) + _bytes(model.resampler)
+    hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
+    codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
+    step_read = layers + head + cached
+    prefill = {
+        "encode_audio": rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
+        "encode_vision": rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if patches else 0.0,
+        "prefill": rates.pass_ms(step_read, 2 * _count(model.llm.model.layers) * rows),
+    }
+    step_ms, tokens = rates.pass_ms(step_read), plan.script.text_tokens
+    speech = {"tts": rates.pass_ms(codes), "token2wav": _vocoder_ms(rig, rates)}
+    added: dict[str, dict[str, float]] = {
+        "listen": {},
+        "listen, cut": {"decode": step_ms},
+        "speak": {"decode": (tokens + 1) * step_ms, **speech},  # the decision to speak is fed, too
+        "speak, end": {"decode": (tokens + 2) * step_ms, **speech},
+    }
+    floors = {kind: prefill | added[kind] for kind in kinds}
+    return {kind: each | {"answer": sum(each.values())} for kind, each in floors.items()}
 
 
 def _vocoder_ms(rig: Rig, rates: Rates) -> float:

@@ -112,7 +112,11 @@ class ProtocolError(Exception):
 
 @asynccontextmanager
 async def prepared(
-    url: str, session: Session | None = None, patience_s: float = PLACE_LIMIT_S
+    url: str,
+    session: Session | None = None,
+    patience_s: float = PLACE_LIMIT_S,
+    *,
+    is_queued: bool = True,
 ) -> AsyncIterator[ClientConnection]:
     """Open a prepared session for the block.
 
@@ -120,6 +124,7 @@ async def prepared(
         url: of the session.
         session: receives the durations.
         patience_s: longest wait for a worker's slot.
+        is_queued: the server is a gateway, not a worker.
 
     Raises:
         ProtocolError: the server refuses, or has no slot in time.
@@ -130,11 +135,12 @@ async def prepared(
     async with connect(
         url, compression=None, proxy=None, max_size=None, open_timeout=OPEN_LIMIT_S
     ) as socket:
-        try:
-            async with asyncio.timeout(patience_s):
-                await until(socket, "queue_done")
-        except TimeoutError:
-            raise ProtocolError(f"no place in {patience_s:g} s") from None
+        if is_queued:
+            try:
+                async with asyncio.timeout(patience_s):
+                    await until(socket, "queue_done")
+            except TimeoutError:
+                raise ProtocolError(f"no place in {patience_s:g} s") from None
         session.waited_s = loop.time() - begin_s
         async with asyncio.timeout(PREPARE_LIMIT_S):
             prepare = {"type": "prepare", "prefix_system_prompt": "You are a fun assistant."}

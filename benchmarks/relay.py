@@ -19,13 +19,14 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
 from benchmarks import processes
 from benchmarks.launched import HOST, NotReachedError, free_ports, wait_until
+from benchmarks.paced_client import prepared
 from benchmarks.summary import (
     MS_PER_S,
     Spread,
@@ -51,6 +52,11 @@ class Ports:
     worker: int
     relay: int
     gateway: int
+
+    @classmethod
+    def free(cls) -> Self:
+        first = free_ports(3)
+        return cls(first, first + 1, first + 2)
 
 
 @dataclass(frozen=True)
@@ -131,21 +137,6 @@ def gateway_command(folder: Path, ports: Ports) -> list[str]:
     return ["gateway.py", *flags]
 
 
-async def prepared(socket: ClientConnection, *, is_queued: bool) -> ClientConnection:
-    """Prepare a session for units."""
-    if is_queued:
-        await _until(socket, "queue_done")
-    await socket.send(json.dumps({"type": "prepare", "prefix_system_prompt": "Speak."}))
-    await _until(socket, "prepared")
-    return socket
-
-
-async def _until(socket: ClientConnection, kind: str) -> None:
-    async with asyncio.timeout(END_LIMIT_S):
-        while json.loads(await socket.recv())["type"] != kind:
-            continue
-
-
 async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
     """Send a unit and return the round-trip time, s."""
     began_s = time.perf_counter()
@@ -176,9 +167,8 @@ async def measure(
     async with AsyncExitStack() as stack:
         sockets = {}
         for route, url in routes.items():
-            connection = connect(url, compression=None, proxy=None, max_size=None)
-            socket = await stack.enter_async_context(connection)
-            sockets[route] = await prepared(socket, is_queued=route == GATEWAY)
+            session = prepared(url, is_queued=route == GATEWAY)
+            sockets[route] = await stack.enter_async_context(session)
         order = list(routes)
         for index in range(warm_up + units):
             if index == warm_up:
@@ -204,8 +194,7 @@ def main(
     json_path: Annotated[Path | None, typer.Option("--json", help="File for all results.")] = None,
 ) -> None:
     """Measure the gateway's overhead; exit with 1 if it exceeds the limit."""
-    first = free_ports(3)
-    ports = Ports(first, first + 1, first + 2)
+    ports = Ports.free()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(down_bytes)]

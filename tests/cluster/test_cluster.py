@@ -70,7 +70,7 @@ def test_a_seat_waits_for_a_machine(cluster: Cluster) -> None:
 
 def test_a_killed_seat_is_restarted_and_other_sessions_continue(cluster: Cluster) -> None:
     with running(cluster.url, SLOTS + 1) as sessions:
-        cluster.kill_seat()
+        cluster.recovery_s(cluster.kill_seat)
         others = [session for session in sessions if not session.has_ended]
         assert 0 < len(others) < len(sessions)
         wait_for_more(others)
@@ -81,7 +81,7 @@ def test_the_seat_of_a_killed_machine_serves_elsewhere(cluster: Cluster) -> None
     spare = cluster.machines.add(gpus=1)
     machine = cluster.machine_with_seat()
     with running(cluster.url, SLOTS + 1) as sessions:
-        cluster.kill_machine(machine)
+        cluster.recovery_s(machine.kill)
         others = [session for session in sessions if not session.has_ended]
         assert others
         wait_for_more(others)

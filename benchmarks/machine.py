@@ -1,29 +1,23 @@
-"""Description of the machine, and memory in use."""
+"""The device of a benchmark: description, synchronisation, and memory in use."""
 
 from __future__ import annotations
 
 import gc
 import os
-import platform
-from collections.abc import Callable
 from dataclasses import is_dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 
+from benchmarks import processes
 from benchmarks.summary import Memory
 from MiniCPMO45.engine.kv_cache import cached_bytes
 from MiniCPMO45.engine.session import Session
 
-_STATM = Path("/proc/self/statm")
 
-
-def waiter(device: torch.device) -> Callable[[], None]:
-    """Return a function that synchronises with the device."""
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done all work."""
     if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    return lambda: None
+        torch.cuda.synchronize(device)
 
 
 def settle_memory() -> None:
@@ -64,35 +58,25 @@ def session_bytes(session: Session) -> int:
 
 
 def read_memory(device: torch.device, session: Session) -> Memory:
-    held, process = session_bytes(session), resident_bytes()
+    cached, process = session_bytes(session), processes.resident_bytes(os.getpid())
     if device.type != "cuda":
-        return Memory(held, held, held, 0, held, process)
+        return Memory(cached, cached, cached, 0, cached, process)
     free, total = torch.cuda.mem_get_info(device)
     return Memory(
         torch.cuda.memory_allocated(device),
         torch.cuda.memory_reserved(device),
         torch.cuda.max_memory_allocated(device),
         total - free,
-        held,
+        cached,
         process,
     )
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of the process, 0 if unknown."""
-    if not _STATM.is_file():
-        return 0
-    return int(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def describe(device: torch.device) -> dict[str, object]:
     """Return versions, device and settings that affect its speed."""
     found: dict[str, object] = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
+        **processes.describe_host("numpy"),
         "torch": torch.__version__,
-        "numpy": np.__version__,
-        "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "device": str(device),
     }

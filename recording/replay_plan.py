@@ -269,11 +269,17 @@ def _side_by_side(above: list[Cue], below: list[Cue]) -> list[Cue]:
 
 def webvtt(cues: list[Cue]) -> str:
     """Return the text of a WebVTT file. Source: W3C, WebVTT, section 4."""
-    blocks = [
-        f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}\n{html.escape(cue.text, quote=False)}\n"
-        for cue in cues
-    ]
+    blocks = [f"{_times(cue)}\n{html.escape(cue.text, quote=False)}\n" for cue in cues]
     return "\n".join(["WEBVTT\n", *blocks])
+
+
+def subrip(cues: list[Cue]) -> str:
+    """Return the text of a SubRip file (.srt)."""
+    blocks = [
+        f"{number}\n{_times(cue).replace('.', ',')}\n{cue.text}\n"
+        for number, cue in enumerate(cues, start=1)
+    ]
+    return "\n".join(blocks)
 
 
 def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
@@ -285,6 +291,10 @@ def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
         start_ms, end_ms = start // SAMPLES_PER_MS, min(end, last) // SAMPLES_PER_MS
         if text and start_ms < end_ms:
             yield Cue(start_ms, end_ms, text)
+
+
+def _times(cue: Cue) -> str:
+    return f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}"
 
 
 def _clock(at_ms: int) -> str:

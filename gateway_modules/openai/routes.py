@@ -52,7 +52,7 @@ from gateway_modules.voices import (
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
 from gateway_modules.web.security import hash_of
-from recording.replay_plan import Cue, webvtt
+from recording.replay_plan import Cue, subrip, webvtt
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -326,9 +326,7 @@ def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Resp
         case "text":
             return PlainTextResponse(_text(passages) + "\n")
         case "srt":
-            numbered = enumerate(_cues(passages), start=1)
-            blocks = (f"{number}\n{cue.times(',')}\n{cue.text}\n" for number, cue in numbered)
-            return PlainTextResponse("\n".join(blocks))
+            return PlainTextResponse(subrip(_cues(passages)))
         case "vtt":
             return PlainTextResponse(webvtt(_cues(passages)), media_type="text/vtt")
         case "verbose_json":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,8 +66,8 @@ class Lease:
 
     slots: Slots
     owner: Owner
+    granted: asyncio.Future[None]
     since_s: float = 0.0
-    granted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def give_back(self) -> None:
         """Free the slot; idempotent."""
@@ -140,17 +139,15 @@ class Slots:
             WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
                 are waiting.
         """
-        lease, is_served = Lease(self, owner), False
+        lease, is_served = Lease(self, owner, asyncio.get_running_loop().create_future()), False
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
         self._queue.append(lease)
         self._serve_queue()
         try:
             async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
-                while not lease.granted.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(POLL_S):
-                            await lease.granted.wait()
+                while not lease.granted.done():
+                    await asyncio.wait([lease.granted], timeout=POLL_S)
                     self._serve_queue()
             is_served = True
             return lease
@@ -176,7 +173,7 @@ class Slots:
             lease.since_s = self._now_s()
             self._leases.append(lease)
             self.total_leases += 1
-            lease.granted.set()
+            lease.granted.set_result(None)
 
 
 @dataclass(eq=False)

@@ -20,10 +20,9 @@ from core.schemas import duplex, half_duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.openai_clients import ReplyWriter
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import DETECTION, WorkerRuntime
 from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
-from core.serving.threads import DETECTION
 
 Encoded = EncodedPicture | PictureError
 """An encoded picture, or why it cannot be used."""

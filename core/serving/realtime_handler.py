@@ -38,10 +38,9 @@ from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, Stre
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import DETECTION, WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Lease, Owner
-from core.serving.threads import DETECTION
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.transcription import TranscriptionOptions

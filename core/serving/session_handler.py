@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, InternalError, OmniError
-from core.media import Media, MediaContent, read_media
+from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
+from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
 from core.protocols import effects, events
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import CALLS, ThreadPools, WorkerRuntime
 from core.serving.slots import Lease, Owner
-from core.serving.threads import CALLS, ThreadPools, decode_media
 from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
@@ -49,6 +48,31 @@ class _Work:
     requested: int = 0
     ended: int = 0
     interrupted: int = 0
+
+
+def decode_media(
+    processes: MediaProcesses, items: Sequence[MediaContent], is_cancelled: Callable[[], bool]
+) -> list[Media]:
+    """Decode the pictures and videos of one request in another process; blocks.
+
+    Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `is_cancelled`.
+    """
+
+    def check() -> None:
+        if is_cancelled():
+            raise WorkCancelledError
+
+    facts, blobs = processes.run(
+        "media",
+        [item.model_dump(exclude={"data"}) for item in items],
+        [item.data.encode() for item in items],
+        problem=PictureError,
+        check=check,
+    )
+    try:
+        return from_bytes(FACTS.validate_python(facts), blobs)
+    except ValueError as error:
+        raise PictureError("It could not be decoded.") from error
 
 
 class SessionThreads:

@@ -62,24 +62,18 @@ class Owner:
         return status if status.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
 
 
+@dataclass(eq=False)
 class Lease:
-    """A slot held by a session; released exactly once."""
+    """A slot held by a session, once it is granted; released exactly once."""
 
-    def __init__(self, slots: Slots, owner: Owner, since_s: float) -> None:
-        self.owner = owner
-        self.since_s = since_s
-        self._slots = slots
+    slots: Slots
+    owner: Owner
+    granted: asyncio.Future[None]
+    since_s: float = 0.0
 
     def give_back(self) -> None:
         """Free the slot; idempotent."""
-        self._slots.take_back(self)
-
-
-@dataclass(eq=False)
-class _Waiting:
-    owner: Owner
-    lease: asyncio.Future[Lease]
-    is_served: bool = False
+        self.slots.take_back(self)
 
 
 class Slots:
@@ -108,7 +102,7 @@ class Slots:
         self.lost = 0
         self._now_s = now_s
         self._leases: list[Lease] = []
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[Lease] = deque()
 
     @property
     def owners(self) -> list[Owner]:
@@ -147,23 +141,25 @@ class Slots:
             WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
                 are waiting.
         """
-        if not self._queue and self._may_start(owner):
-            return self._lease_to(owner)
+        lease, is_served = Lease(self, owner, asyncio.get_running_loop().create_future()), False
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
-        waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
+        self._queue.append(lease)
+        self._serve_queue()
         try:
             async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
-                while not waiting.lease.done():
-                    await asyncio.wait([waiting.lease], timeout=POLL_S)
+                while not lease.granted.done():
+                    await asyncio.wait([lease.granted], timeout=POLL_S)
                     self._serve_queue()
-                waiting.is_served = True
-                return waiting.lease.result()
+            is_served = True
+            return lease
         except TimeoutError:
             raise WorkerBusyError() from None
         finally:
-            self._leave_queue(waiting)
+            if lease in self._queue:
+                self._queue.remove(lease)
+            elif not is_served:  # a slot granted meanwhile goes to the next owner
+                lease.give_back()
 
     def take_back(self, lease: Lease) -> None:
         """Free a slot and assign it to the next waiting owner."""
@@ -175,21 +171,11 @@ class Slots:
 
     def _serve_queue(self) -> None:
         while self._queue and self._may_start(self._queue[0].owner):
-            waiting = self._queue.popleft()
-            waiting.lease.set_result(self._lease_to(waiting.owner))
-
-    def _lease_to(self, owner: Owner) -> Lease:
-        lease = Lease(self, owner, self._now_s())
-        self._leases.append(lease)
-        self.total_leases += 1
-        return lease
-
-    def _leave_queue(self, waiting: _Waiting) -> None:
-        """Leave the queue; a slot assigned meanwhile goes to the next owner."""
-        if waiting in self._queue:
-            self._queue.remove(waiting)
-        elif not waiting.is_served:
-            waiting.lease.result().give_back()
+            lease = self._queue.popleft()
+            lease.since_s = self._now_s()
+            self._leases.append(lease)
+            self.total_leases += 1
+            lease.granted.set_result(None)
 
 
 @dataclass(eq=False)

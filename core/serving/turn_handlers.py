@@ -16,10 +16,9 @@ from core.schemas.common import GenerationConfig, ImageConfig, TextContent, Toke
 from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import DETECTION, WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Conversation, Lease, Owner
-from core.serving.threads import DETECTION
 
 # Defaults of a half-duplex `prepare`. Source: the published example of one.
 VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."

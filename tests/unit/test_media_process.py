@@ -26,7 +26,7 @@ from core.errors import (
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.common import ImageContent, VideoContent
-from core.serving.threads import decode_media
+from core.serving.session_handler import decode_media
 from core.video import VideoClip
 from tests.unit.media import encode_sound, encode_video, tone
 

@@ -17,7 +17,7 @@ from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk, StreamingRequest
-from core.serving import runtime, session_handler, slots, threads
+from core.serving import runtime, session_handler, slots
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionThreads
@@ -303,7 +303,7 @@ def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.0)
-    monkeypatch.setattr(threads, "HANGING_MAX", 0)
+    monkeypatch.setattr(runtime, "HANGING_MAX", 0)
 
     async def scenario() -> None:
         backend = StubbornBackend()

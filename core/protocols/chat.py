@@ -69,7 +69,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         assert self._request is not None
-        self._work = None
         self._input_tokens = event.input_tokens
         self._phase = ChatPhase.GENERATING
         done = Send(ChatPrefillDone(input_tokens=event.input_tokens))
@@ -86,12 +85,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [Send(ChatChunk(text_delta=chunk.text_delta, audio_data=chunk.audio_data))]
 
     def generated(self, event: events.GenerateDone) -> list[Effect]:
-        self._work = None
         return self._done(event.text, event.token_stats.generated_tokens, event.stopped)
-
-    def failed(self, event: events.TurnFailed) -> list[Effect]:
-        self._work = None
-        return self.fail(event.error)
 
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the connection ends with the partial reply."""
@@ -103,7 +97,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:
-        self._work = None
         return self._done("", 0, True)
 
     def close(self, event: Event) -> list[Effect]:
@@ -138,7 +131,7 @@ TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
     Row(PREFILLING, "prefill_done", "generating", "Send(prefill_done) Generate", MACHINE.prefilled),
     Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
     Row(GENERATING, "generate_done", CLOSED, DONE, MACHINE.generated),
-    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, MACHINE.failed),
+    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     *(
         row
         for stop in ("stop", "stop_requested")

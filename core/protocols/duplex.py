@@ -109,7 +109,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._work = None
         self._phase = DuplexPhase.ACTIVE
         self._ready_s = self._since_s = event.at_s
         config = self.rebase.first.config
@@ -206,7 +205,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def step_done(self, event: events.StepDone) -> list[Effect]:
         """Send the result, then finalize the unit; the reverse without `deferred_finalize`."""
-        self._work = None
         if not self.rebase.first.deferred_finalize:
             self._held_result = event
             return [self._begin(Finalize())]
@@ -215,12 +213,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return full or [*effects, self._begin(Finalize())]
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
-        self._work = None
         self.rebase.done()
         return self._begin_unit(event.at_s)
 
     def finalize_done(self, event: events.FinalizeDone) -> list[Effect]:
-        self._work = None
         self._results.finalize_ms += event.finalize_ms
         effects: list[Effect] = []
         if self._held_result is not None:
@@ -340,7 +336,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
     Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
-    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.preparation_failed),
+    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     *(
         Row(RUNNING[:2], message, SAME, "Send(warning)", MACHINE.not_prepared)

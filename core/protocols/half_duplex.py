@@ -183,7 +183,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._work = None
         self._phase = HalfDuplexPhase.LISTENING
         self._detection.ready_s = event.at_s
         message = messages.Prepared(
@@ -216,7 +215,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [Send(self._reply.add(event.chunk, event.at_s))]
 
     def turn_done(self, event: events.GenerateDone) -> list[Effect]:
-        self._work = None
         message = messages.TurnDone(
             turn_index=self._turn_index,
             text=event.text,
@@ -235,7 +233,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Undo the turn and continue; if it cannot be undone, end."""
-        self._work = None
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)
         message = messages.TurnDone(
@@ -327,7 +324,7 @@ TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
     Row(PREPARING, "prefill_done", "listening", PREPARED, MACHINE.prepared),
-    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.preparation_failed),
+    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),

@@ -57,7 +57,7 @@ WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = {
     events.GenerateDone: (Generate,),
     events.TurnFailed: (Prefill, Generate),
 }
-"""The work that an engine event may result from."""
+"""The work that an engine event may result from, and that it ends, unless it is a chunk."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,9 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """
         if self.is_closed or not self._is_expected(event):
             return []
+        is_of_work = isinstance(self._work, WORK_OF.get(type(event), ()))
+        if is_of_work and not isinstance(event, events.ChunkReady):
+            self._work = None
         row = self.rows.get((self._phase, event.kind))
         return self._not_allowed(event) if row is None else row.action(self, event)
 
@@ -193,7 +196,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
     def leave(self, event: events.Disconnected) -> list[Effect]:
         return self._end(close=None)
 
-    def engine_failed(self, event: events.EngineFailed) -> list[Effect]:
+    def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         return self.fail(event.error)
 
     def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
@@ -325,14 +328,6 @@ class LiveMachine(SessionMachine[PhaseT]):
         message = self.stopped(session_id=session_id, recording_session_id=recording_id)
         return self._end(message, close=Close())
 
-    def end_work_and_stop(self, event: Event) -> list[Effect]:
-        self._work = None
-        return self.finish_stop(event)
-
-    def preparation_failed(self, event: events.TurnFailed) -> list[Effect]:
-        self._work = None
-        return self.fail(event.error)
-
     def not_prepared(self, event: Event) -> list[Effect]:
         return [warn(errors.NotPreparedError())]
 
@@ -362,10 +357,9 @@ def live_rows(
         Row(running, "stop", targets, f"Cancel StartTimer(stopping) {stopped}", machine.stop),
         Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
         *(
-            Row((stopping,), event, closed, stopped, machine.end_work_and_stop)
-            for event in ends_of_work.split()
+            Row((stopping,), event, closed, stopped, machine.finish_stop)
+            for event in (*ends_of_work.split(), "stopping_timer")
         ),
-        Row((stopping,), "stopping_timer", closed, stopped, machine.finish_stop),
         Row((stopping,), "stop", SAME, "", machine.ignore),
         Row((stopping,), "stop_requested", SAME, "", machine.ignore),
     )

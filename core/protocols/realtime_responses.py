@@ -79,7 +79,6 @@ class ResponseMachine(RealtimeBase):
         super().__init__(ids, start, limits)
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
-        self._turn_index = 0
         self._count_tokens = count_tokens
         self._units = RealtimeUnitSession(ids, self._limits, count_tokens)
         self._state = _State()
@@ -157,7 +156,7 @@ class ResponseMachine(RealtimeBase):
         return [*self._send(*sent), *self._end_response(making, making.failure), Interrupt()]
 
     def generated(self, event: events.GenerateDone) -> list[Effect]:
-        making, self._making, self._work = self._making, None, None
+        making, self._making = self._making, None
         effects: list[Effect] = []
         if making in self._responses:
             outcome = Outcome("incomplete", CLIENT_CANCELLED) if event.stopped else Outcome()
@@ -173,7 +172,7 @@ class ResponseMachine(RealtimeBase):
         """Fail the response; if the context was full, drop the oldest items and retry."""
         if self._units.machine.is_preparing:
             return self._units_failed(event)
-        making, self._making, self._work = self._making, None, None
+        making, self._making = self._making, None
         effects: list[Effect] = []
         if making in self._responses:
             is_full = isinstance(event.error, ContextFullError)
@@ -183,7 +182,7 @@ class ResponseMachine(RealtimeBase):
                 effects = self._end_response(making, outcome)
         return [*effects, *self._make_next(), *self._continue()]
 
-    def engine_failed(self, event: events.EngineFailed) -> list[Effect]:
+    def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         outcome = Outcome("failed", code="internal_error", message=event.error.message)
         effects: list[Effect] = []
         for response in self._responses:
@@ -200,8 +199,7 @@ class ResponseMachine(RealtimeBase):
         is_outside = response.items is not None
         request = request_of(items, response.output, response.id, is_outside=is_outside)
         response.request = replace(request, is_beside_units=self._state.is_live)
-        self._turn_index += 1
-        return [self._begin(Generate(response.request, self._turn_index - 1))]
+        return [self._begin(Generate(response.request))]
 
     @property
     def _responses(self) -> list[Response]:
@@ -256,7 +254,7 @@ class ResponseMachine(RealtimeBase):
         """Retry without the client's voice, if it has one."""
         output, response = self._config.output, self._state.response
         if output.voice_sample is None:
-            return self.engine_failed(events.EngineFailed(event.error, at_s=event.at_s))
+            return self.engine_failed(event)
         self._config = replace(self._config, output=replace(output, voice_sample=None))
         self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         text = event.error.message

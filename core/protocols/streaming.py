@@ -97,7 +97,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         super().__init__(ids, StreamingPhase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
-        self._turn_index = 0
         self._waiting: list[messages.WorkerPrefill] = []
 
     @property
@@ -125,7 +124,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         """Report the prefill; begin the next queued one, else wait for `generate`."""
-        self._work = None
         self._turn.add(event)
         if self._turn.prefill is not None and self._turn.prefill.speech:
             self._turn.transcripts_due += 1
@@ -149,7 +147,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
-        self._work = None
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
         self._phase = StreamingPhase.READY
@@ -162,13 +159,12 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
         self._phase = StreamingPhase.GENERATING
-        return [StopTimer(TimerName.IDLE), self._begin(Generate(request, self._turn_index))]
+        return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [Send(self._turn.reply.add(event.chunk, event.at_s))]
 
     def generated(self, event: events.GenerateDone) -> list[Effect]:
-        self._work = None
         self._turn.end = event
         last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
         return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
@@ -185,7 +181,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Roll the turn back, so that the history before it stays usable, and fail."""
-        self._work = None
         undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
         return [*undo, *self.fail(event.error)]
 
@@ -200,10 +195,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._waiting.clear()
         self._phase = StreamingPhase.CANCELLING
         return [Interrupt()]
-
-    def cancelled(self, event: Event) -> list[Effect]:
-        self._work = None
-        return self.cancel_turn(event)
 
     def cancel_turn(self, event: Event) -> list[Effect]:
         stats = self._turn.stats(0, 0)
@@ -240,7 +231,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             recording_session_id=self._ids.recording_session_id,
         )
         self._phase = StreamingPhase.OPEN
-        self._turn_index += 1
         return [Retain(), Send(message), self._idle_timer(self._limits.open_timeout_s)]
 
     def _idle_timer(self, delay_s: float) -> Effect:
@@ -291,7 +281,7 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
         )
     ),
     *(
-        Row(CANCELLING, end, "open", f"Rollback {DONE}", MACHINE.cancelled)
+        Row(CANCELLING, end, "open", f"Rollback {DONE}", MACHINE.cancel_turn)
         for end in ("prefill_done", "cache_missed", "turn_failed")
     ),
     Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, MACHINE.time_out),

@@ -7,8 +7,9 @@ a configuration never executes code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from transformers import (
     LlamaConfig,
@@ -146,10 +147,10 @@ class MiniCPMOConfig(Qwen3Config):
     tts_config: TTSConfig = field(default_factory=TTSConfig)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name, kind in self.sub_configs.items():
-            part = getattr(self, name)
-            if not isinstance(part, kind):
-                setattr(self, name, kind(**(part or {})))
+        self.slice_config = _as_config(SliceConfig, self.slice_config)
+        self.vision_config = _as_config(VisionConfig, self.vision_config)
+        self.audio_config = _as_config(AudioConfig, self.audio_config)
+        self.tts_config = _as_config(TTSConfig, self.tts_config)
         kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never executed
         super().__post_init__(**kwargs)
 
@@ -169,6 +170,13 @@ class MiniCPMOConfig(Qwen3Config):
     @property
     def resampler_heads(self) -> int:
         return max(1, self.hidden_size // RESAMPLER_HEAD_SIZE)
+
+
+Part = TypeVar("Part", bound=PreTrainedConfig)
+
+
+def _as_config(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
+    return values if isinstance(values, kind) else kind(**(values or {}))
 
 
 @dataclass(frozen=True)

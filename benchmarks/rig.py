@@ -37,8 +37,7 @@ from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
-from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, SpeakerEncoder
-from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary
+from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, SpeakerEncoder, VoiceEncoder, VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
-from MiniCPMO45.engine.session import AudioInputState
+from MiniCPMO45.engine.session import AudioInputState, Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
@@ -28,7 +28,7 @@ from MiniCPMO45.processing.mel import (
     push,
 )
 from MiniCPMO45.processing.pictures import Slice, slice_image
-from MiniCPMO45.processing.processor import Prompt, PromptOptions
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 
@@ -55,6 +55,19 @@ class PrefillOptions(PromptOptions):
 
 
 Pieces = tuple[TokenIds | Embeddings, ...]
+
+
+def render_message(
+    processor: MiniCPMOProcessor, session: Session, message: Message, options: PrefillOptions
+) -> Prompt:
+    """Render a message as continuation of the cached text; raises `ProcessingError`."""
+    content = message.content
+    if message.role == "user" and not isinstance(content, str):
+        content = list(content)
+        if session.audio_input.audio_units == 0:
+            pad_first_audio(content)
+    frame = _frame(session.turn.opening, message.role, options)
+    return processor.render_content(content, frame, replace(options, use_image_id=False))
 
 
 def embed_stream(
@@ -88,7 +101,7 @@ def pad_first_audio(content: list) -> None:
             break
 
 
-def frame_for(opening: TurnOpening, role: str, options: PrefillOptions) -> Callable[[str], str]:
+def _frame(opening: TurnOpening, role: str, options: PrefillOptions) -> Callable[[str], str]:
     """Return the function that adds the text around a message's content."""
     if role == "user":
         return lambda content: prompts.user_chunk(content, opening)

@@ -23,9 +23,8 @@ from MiniCPMO45.modes.prompt_input import (
     embed_clips,
     embed_pictures,
     embed_stream,
-    frame_for,
     lay_out,
-    pad_first_audio,
+    render_message,
 )
 from MiniCPMO45.modes.speech import ReplyChunk, finish_speech, speak_group, speak_whole
 from MiniCPMO45.processing import prompts
@@ -105,13 +104,8 @@ class StreamingCapability:
         """
         options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
-        is_user, content = message.role == "user", message.content
-        if is_user and not isinstance(content, str) and audio_input.audio_units == 0:
-            content = list(content)
-            pad_first_audio(content)
-        frame = frame_for(turn.opening, message.role, options)
-        unnumbered = replace(options, use_image_id=False)
-        prompt = self.processor.render_content(content, frame, unnumbered)
+        is_user = message.role == "user"
+        prompt = render_message(self.processor, session, message, options)
         if is_user and options.stream_input:
             pictures = yield from embed_pictures(prompt)
             audio = yield from embed_stream(audio_input, prompt, is_last=options.is_last_chunk)
@@ -184,9 +178,8 @@ class StreamingCapability:
         if not spoken or not self._speaks(session, settings) or session.stop.is_set():
             return result
         hidden = torch.stack(reply.hidden[: len(spoken)])
-        wave = yield from speak_whole(
-            session, spoken, hidden, self.config.tts_config, settings.speech
-        )
+        config = self.config.tts_config
+        wave = yield from speak_whole(session, spoken, hidden, config, settings.speech)
         return replace(result, waveform=wave)
 
     def reply(
@@ -397,16 +390,11 @@ class StreamingCapability:
             return None
         hidden = torch.cat((reply.prefix, *(row[None] for row in reply.hidden)))
         ids = (*prompt.ids, *reply.ids[: tokens.spoken_count(reply.ids)])
-        start = _last(ids, tokens.tts_bos, 0) + 1
-        stop = _last(ids, tokens.tts_eos, start)
-        stop = min(stop if stop >= 0 else len(ids), len(hidden))
+        start = max(index for index, token in enumerate(ids) if token == tokens.tts_bos) + 1
+        ends = (index for index in range(start, len(ids)) if ids[index] == tokens.tts_eos)
+        stop = min(max(ends, default=len(ids)), len(hidden))
         if stop <= start:
             return None
         spoken, states = ids[start:stop], hidden[start:stop]
         config = self.config.tts_config
         return (yield from speak_whole(session, spoken, states, config, settings.speech))
-
-
-def _last(ids: Sequence[int], token: int, start: int) -> int:
-    """Return the index of the last `token` from `start` on, or -1."""
-    return max((index for index in range(start, len(ids)) if ids[index] == token), default=-1)

@@ -31,7 +31,7 @@ from MiniCPMO45.token2wav.speech_tokenizer import (
     SpeechTokenizer,
     SpeechTokenizerConfig,
 )
-from MiniCPMO45.token2wav.voice_features import FBANK_BINS, SPEAKER_SIZE
+from MiniCPMO45.token2wav.voices import FBANK_BINS, SPEAKER_SIZE
 
 
 class TinyCheckpointError(ValueError):

@@ -295,7 +295,7 @@ class SessionBuilder:
         return [*measuring, *recording]
 
     def _open_recording(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
-        if self.recordings is None:
+        if self.recordings is None or not owner.is_recorded:
             return None
         if kind is SocketKind.STREAMING:
             return self.recordings.resume(owner)

@@ -42,6 +42,7 @@ class Owner:
         secret: authenticates the session's client; "" without a gateway.
         model: model name requested by the client; "" if none.
         is_beta: the client uses the beta of its protocol.
+        is_recorded: there may be a recording of it.
     """
 
     session_id: str
@@ -51,6 +52,7 @@ class Owner:
     secret: str = ""
     model: str = ""
     is_beta: bool = False
+    is_recorded: bool = True
 
     @property
     def status(self) -> WorkerStatus:

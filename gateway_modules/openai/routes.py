@@ -51,6 +51,7 @@ from gateway_modules.voices import (
 )
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
+from gateway_modules.web.security import hash_of
 from recording.replay_plan import Cue, webvtt
 
 BEARER = "bearer "
@@ -141,7 +142,10 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
 
 @router.post("/audio/speech", response_class=StreamingResponse)
 async def speech(request: Request, gateway: GatewayHere) -> Response:
-    """Speak a text verbatim, streamed; disconnecting ends it."""
+    """Speak a text verbatim, streamed; disconnecting ends it.
+
+    A suggestion of the loaded model, which pages say for their visitors, is spoken only once.
+    """
     if not gateway.is_open:
         raise NoWorkerError()
     params = parse_body(SpeechRequest, await text_of(request))
@@ -149,10 +153,17 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     params.check()
     worker_text = await gateway.voices.run(speech_request, params, gateway.voices)
     client = gateway.access.limited_client(request)
-    messages = reply(gateway, worker_text, client, lambda: False)
+    facts = loaded_model(gateway.relay_pool.directory.workers.values())
+    may_keep = params.stream_format == "audio"  # else errors are events
+    is_suggestion = facts is not None and may_keep and params.input in facts.try_saying
+    clip_id = hash_of(f"{facts}{params}{worker_text}")  # with the sound of the voice
+    if is_suggestion and (clip := gateway.clips.find(clip_id)) is not None:
+        return Response(clip, media_type=params.media_type)
+    messages = reply(gateway, worker_text, client, is_recorded=not is_suggestion)
     made = Speech(params, messages)
     await unless_disconnected(request, made.begin())
-    return Streamed(made.body(), messages, params.media_type)
+    body = gateway.clips.kept(clip_id, made.body()) if is_suggestion else made.body()
+    return Streamed(body, messages, params.media_type)
 
 
 @router.get("/audio/voices")

@@ -10,7 +10,8 @@ import binascii
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from core.errors import BadRequestError
@@ -48,6 +49,7 @@ BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 TRANSCRIPT_LIFE_S: Final = 3_600  # as with OpenAI's server
 TRANSCRIPTS_MAX: Final = 1_000  # beyond it the oldest is dropped; 4 MB at most
+CLIPS_MAX: Final = 32  # as many as a model may suggest, and more; a few seconds each
 
 
 class Transcripts:
@@ -66,6 +68,29 @@ class Transcripts:
     def find(self, audio_id: str) -> str | None:
         expires_s, text = self._kept.get(audio_id, (0, ""))
         return text if expires_s > time.time() else None
+
+
+class Clips:
+    """Spoken suggestions, in memory, by an id of all that they depend on."""
+
+    def __init__(self) -> None:
+        self._clips: dict[str, bytes] = {}
+
+    def find(self, clip_id: str) -> bytes | None:
+        return self._clips.get(clip_id)
+
+    async def kept(
+        self, clip_id: str, body: AsyncGenerator[str | bytes]
+    ) -> AsyncGenerator[str | bytes]:
+        """Yield a clip, and keep it if it was yielded whole; beyond `CLIPS_MAX` drop the oldest."""
+        parts: list[bytes] = []
+        async with aclosing(body):
+            async for part in body:
+                parts.append(part.encode() if isinstance(part, str) else part)
+                yield part
+        self._clips[clip_id] = b"".join(parts)
+        if len(self._clips) > CLIPS_MAX:
+            del self._clips[next(iter(self._clips))]
 
 
 class WorkerRequest(NamedTuple):

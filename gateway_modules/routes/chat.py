@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ from core.schemas.chat import (
     ServerMessage,
 )
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_HEADER, ErrorMessage, RequestType
+from core.schemas.queue import SESSION_SECRET_HEADER, UNRECORDED, ErrorMessage, RequestType
 from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.desk_client import STOP
 from gateway_modules.queue.worker_client import WorkerSocket
@@ -186,26 +186,36 @@ async def replies(
 
 
 async def reply(
-    gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
+    gateway: Gateway,
+    body: str,
+    client: str,
+    is_over: Callable[[], bool] = lambda: False,
+    *,
+    is_recorded: bool = True,
 ) -> AsyncGenerator[ReplyMessage]:
     """Yield a worker's reply to a `ChatSocketRequest`, ending with `ChatDone`; see `replies`.
 
     `is_over` is called after each message; once it returns true, the worker is asked to stop.
     """
-    work = partial(_served, gateway, body, is_over)
+    query = {} if is_recorded else {UNRECORDED: "1"}
+    work = partial(_served, gateway, body, query, is_over)
     async with aclosing(replies(gateway, client, work)) as messages:
         async for message in messages:
             yield message
 
 
 async def _served(
-    gateway: Gateway, body: str, is_over: Callable[[], bool], assignment: Assignment
+    gateway: Gateway,
+    body: str,
+    query: Mapping[str, str],
+    is_over: Callable[[], bool],
+    assignment: Assignment,
 ) -> AsyncGenerator[ReplyMessage]:
     ticket = assignment.ticket
     async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        worker_query(assignment.session_id, CHAT),
+        {**worker_query(assignment.session_id, CHAT), **query},
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:

@@ -199,10 +199,9 @@ def peek_type(text: str) -> str:
 
 def parse_type(text: str) -> str:
     try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
+        kind = parse_object(text).get("type")
+    except BadPayloadError:
         return ""
-    kind = message.get("type") if isinstance(message, dict) else None
     return kind if isinstance(kind, str) else ""
 
 

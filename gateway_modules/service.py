@@ -35,12 +35,7 @@ from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_ti
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
-from gateway_modules.voices import (
-    AudioDecoder,
-    RefAudioRegistry,
-    VoiceLibrary,
-    find_default_voice,
-)
+from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary, find_default_voice
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
@@ -246,8 +241,7 @@ ADMIN_TOKEN: Final = APIKeyHeader(
 
 
 def only_admins(
-    connection: HTTPConnection,
-    _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None,
+    connection: HTTPConnection, _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None
 ) -> None:
     """Dependency of routes: require an administrator, whose changes are audited."""
     gateway_of(connection).access.check_admin(connection)

@@ -35,12 +35,7 @@ from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_ti
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
-from gateway_modules.voices import (
-    AudioDecoder,
-    RefAudioRegistry,
-    VoiceLibrary,
-    find_default_voice,
-)
+from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary, find_default_voice
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
@@ -181,18 +176,11 @@ def build_gateway(
         ValueError: A setting is invalid or missing.
     """
     timing, limits, data_dir = timing or Timing(), settings.limits, settings.service.data_dir
-    if role is Role.DESK:  # its doors are the only clients, and have checked theirs
-        everybody = {"trusted_proxies": ("0.0.0.0/0", "::/0"), "allowed_hosts": ("*",)}
-        access_settings = settings.security.model_copy(update=everybody)
-        settings = settings.model_copy(update={"security": access_settings})
-    configured = settings.security.admin_token
-    token = configured.get_secret_value() if configured else security.ensure_admin_token(data_dir)
-    access = security.AccessPolicy(settings.security, token, host_names)
-    languages = Languages(STATIC / "i18n")
-    languages.check(settings.service.default_lang)
+    settings = _behind_doors(settings) if role is Role.DESK else settings
+    access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
+    languages = Languages(STATIC / "i18n", settings.service.default_lang)
     store, registry = Store(data_dir), new_registry()
     voices, eta = _voices(settings, store, AudioDecoder()), EtaStore(store, settings.service)
-    metrics = GatewayMetrics(registry)
     connections = Connections(
         connection_limit(limits.max_connections),
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
@@ -201,6 +189,7 @@ def build_gateway(
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
+    metrics = GatewayMetrics(registry)
     pool = _pool(role, settings, worker_addresses, eta, live)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
@@ -252,8 +241,7 @@ ADMIN_TOKEN: Final = APIKeyHeader(
 
 
 def only_admins(
-    connection: HTTPConnection,
-    _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None,
+    connection: HTTPConnection, _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None
 ) -> None:
     """Dependency of routes: require an administrator, whose changes are audited."""
     gateway_of(connection).access.check_admin(connection)
@@ -287,6 +275,20 @@ async def view_of(connection: HTTPConnection) -> View:
 
 ViewHere = Annotated[View, Depends(view_of)]
 """Dependency of routes: the caller's view."""
+
+
+def _admin_token(settings: Settings) -> str:
+    configured = settings.security.admin_token
+    if configured is not None:
+        return configured.get_secret_value()
+    return security.ensure_admin_token(settings.service.data_dir)
+
+
+def _behind_doors(settings: Settings) -> Settings:
+    """Believe the doors, a desk's only clients: they have checked theirs."""
+    everybody = {"trusted_proxies": ("0.0.0.0/0", "::/0"), "allowed_hosts": ("*",)}
+    access = settings.security.model_copy(update=everybody)
+    return settings.model_copy(update={"security": access})
 
 
 def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:

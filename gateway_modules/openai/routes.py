@@ -43,12 +43,7 @@ from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
-from gateway_modules.voices import (
-    NAME_MAX_CHARS,
-    Audio,
-    RefAudio,
-    VoiceLibrary,
-)
+from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
 from gateway_modules.web.security import hash_of

@@ -166,10 +166,7 @@ class WorkerConnection:
     """A worker's address, slots and state; only `WorkerPool` assigns sessions to it."""
 
     def __init__(
-        self,
-        worker_id: str,
-        place: WorkerPlace,
-        clock: Callable[[], datetime] = utc_now,
+        self, worker_id: str, place: WorkerPlace, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self.worker_id = worker_id
         self.place = place

@@ -326,8 +326,7 @@ async def logs(
 
 @admin_router.get("/audit", responses=problems(422))
 async def audit(
-    gateway: GatewayHere,
-    limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT,
+    gateway: GatewayHere, limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT
 ) -> AuditList:
     """List the actions of administrators, newest first."""
     return AuditList(entries=await asyncio.to_thread(gateway.audit.newest, limit))

@@ -266,9 +266,7 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
 
 
 @stops.post(
-    "/api/streaming/stop",
-    response_model=StopSomeAnswer,
-    responses=problems(401, 403, 404, 422),
+    "/api/streaming/stop", response_model=StopSomeAnswer, responses=problems(401, 403, 404, 422)
 )
 async def stop_streaming(
     request: Request, body: StopSome, gateway: GatewayHere
@@ -302,9 +300,7 @@ async def stop_streaming(
 
 
 @stops.post(
-    "/api/half_duplex/stop",
-    response_model=StopAnswer,
-    responses=problems(404, 422, 502, 504),
+    "/api/half_duplex/stop", response_model=StopAnswer, responses=problems(404, 422, 502, 504)
 )
 async def stop_half_duplex(
     request: Request, body: StopOne, gateway: GatewayHere

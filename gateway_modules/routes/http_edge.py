@@ -229,10 +229,7 @@ def is_upload(path: str) -> bool:
 
 
 def limited(
-    receive: Receive,
-    limit_bytes: int,
-    saw: Callable[[bytes], None],
-    lease: ByteLease | None = None,
+    receive: Receive, limit_bytes: int, saw: Callable[[bytes], None], lease: ByteLease | None = None
 ) -> Receive:
     """Return a `receive` that raises HTTP 413 for a body that is too large.
 

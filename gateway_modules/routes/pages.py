@@ -218,9 +218,7 @@ async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
 
 
 @assets.post(
-    "/api/assets/ref_audio",
-    dependencies=[AdminOnly],
-    responses=problems(400, 401, 403, 413, 422),
+    "/api/assets/ref_audio", dependencies=[AdminOnly], responses=problems(400, 401, 403, 413, 422)
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
     """Store a voice: half a second to 30 s of audio in any file format."""

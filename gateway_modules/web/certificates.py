@@ -123,9 +123,7 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
         .sign(key, hashes.SHA256())
     )
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     # Key first: after a crash in between the pair does not match and is created again.
     atomic_write(keyfile, private)

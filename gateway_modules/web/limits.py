@@ -268,12 +268,7 @@ class ByteLease:
 class GatewayConfig(uvicorn.Config):
     # Any: uvicorn's options.
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        connections: Connections,
-        tls: ssl.SSLContext | None,
-        **options: Any,
+        self, app: ASGIApp, *, connections: Connections, tls: ssl.SSLContext | None, **options: Any
     ) -> None:
         super().__init__(app, **options)
         self.connections = connections

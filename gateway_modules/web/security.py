@@ -24,12 +24,7 @@ from starlette.types import Scope
 
 from config import SecuritySettings
 from core.addresses import LOCAL_NAME, address_of, is_loopback
-from core.errors import (
-    BadRequestError,
-    OriginRefusedError,
-    RateLimitedError,
-    UnauthorizedError,
-)
+from core.errors import BadRequestError, OriginRefusedError, RateLimitedError, UnauthorizedError
 from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES
 from core.schemas.realtime_session import SessionPatch

@@ -14,7 +14,7 @@ from launcher.display import Display
 from launcher.health import Health, check_health
 from launcher.pace import Pace, Restarts
 from launcher.plan import Kind, ProgramPlan
-from launcher.processes import Child, LogFile, identify, until, write_pid_file
+from launcher.processes import Child, LogFile, until, write_pid_file
 from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
@@ -61,7 +61,7 @@ class Program:
             log=plan.log,
             orphaned=plan.orphaned,
         )
-        write_pid_file(plan.pid_file, identify(self.child.pid))
+        write_pid_file(plan.pid_file, self.child.pid)
 
     def update(self, health: Health, now_s: float) -> bool:
         """Store the result of a health check; return whether the program's state changed."""

@@ -210,7 +210,14 @@ class ObjectStore:
         self._running = running
         self._state = state
         self._seals: OrderedDict[str, Seal] = OrderedDict()
-        self.media_origin = _signing_origin(bucket) if is_direct else ""
+        self.media_origin = ""
+        if is_direct:
+            try:
+                url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
+            except BucketError as error:
+                reason = f"recording.direct: URLs cannot be signed: {error.strerror}"
+                raise ValueError(reason) from error
+            self.media_origin = f"{url.scheme}://{url.netloc}"
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
@@ -356,11 +363,3 @@ class ObjectStore:
 
 
 RecordingStore = FolderStore | ObjectStore
-
-
-def _signing_origin(bucket: Bucket) -> str:
-    try:
-        url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
-    except BucketError as error:
-        raise ValueError(f"recording.direct: URLs cannot be signed: {error.strerror}") from error
-    return f"{url.scheme}://{url.netloc}"

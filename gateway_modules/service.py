@@ -294,7 +294,7 @@ def _behind_doors(settings: Settings) -> Settings:
 def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     data_dir, place = settings.service.data_dir, settings.recording.store
     if not place:
-        return FolderStore(data_dir, state, settings.recording.min_free_gb)
+        return FolderStore(data_dir, settings.recording.min_free_gb)
     secret = settings.security.worker_secret
     running = RunningRecordings(
         lambda: [worker.place.netloc for worker in list(pool.directory.workers.values())],

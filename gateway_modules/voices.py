@@ -27,7 +27,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from config import Settings
 from core.errors import AudioError, NotAudioError, NotFoundError, OmniError, TooBigError
 from core.files import atomic_write
-from core.media_process import MediaLimits, MediaProcesses
+from core.media_process import MediaProcesses
 from core.protocols.events import MS_PER_S
 from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig, WireModel
@@ -48,7 +48,9 @@ NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * MIB  # same
 UPLOAD_MIN_MS: Final = 500  # same
 VOICES_MAX: Final = 500  # bounds the disk usage of uploads
-DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
+DECODERS: Final = 2  # at the same time
+DECODING_CPU_S: Final = 20
+DECODING_WAIT_S: Final = 30.0
 
 
 class RefAudio(WireModel):
@@ -172,7 +174,9 @@ class Audio:
 
 class AudioDecoder:
     def __init__(self) -> None:
-        self._processes = MediaProcesses(DECODING)
+        self._processes = MediaProcesses(
+            at_once=DECODERS, cpu_s=DECODING_CPU_S, wait_s=DECODING_WAIT_S
+        )
 
     def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Audio:
         return Audio(self._run(content, max_duration_s, as_wav=False))
@@ -231,7 +235,7 @@ class VoiceLibrary:
         self._default = default_voice
         self._max_duration_s = max_duration_s
         self._decoded = functools.lru_cache(CACHED_VOICES)(self._decode)
-        self._threads = ThreadPoolExecutor(DECODING.at_once, thread_name_prefix="voices")
+        self._threads = ThreadPoolExecutor(DECODERS, thread_name_prefix="voices")
 
     async def run(
         self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.files import atomic_write, locked
-from launcher.processes import ProcessId, identify, read_pid_file, write_pid_file
+from launcher.processes import ProcessId, read_pid_file, write_pid_file
 
 STATE_FILE = "state.json"
 LAUNCHER_PID_FILE = "launcher.pid"
@@ -84,7 +84,7 @@ class RunFolder:
         return (self.path / LAUNCHER_PID_FILE).exists()
 
     def announce(self) -> None:
-        write_pid_file(self.path / LAUNCHER_PID_FILE, identify(os.getpid()))
+        write_pid_file(self.path / LAUNCHER_PID_FILE, os.getpid())
 
     def launcher(self) -> ProcessId | None:
         return read_pid_file(self.path / LAUNCHER_PID_FILE)

@@ -14,7 +14,7 @@ from launcher.display import Display
 from launcher.health import Health, check_health
 from launcher.pace import Pace, Restarts
 from launcher.plan import Kind, ProgramPlan
-from launcher.processes import Child, LogFile, identify, until, write_pid_file
+from launcher.processes import Child, LogFile, until, write_pid_file
 from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
@@ -61,7 +61,7 @@ class Program:
             log=plan.log,
             orphaned=plan.orphaned,
         )
-        write_pid_file(plan.pid_file, identify(self.child.pid))
+        write_pid_file(plan.pid_file, self.child.pid)
 
     def update(self, health: Health, now_s: float) -> bool:
         """Store the result of a health check; return whether the program's state changed."""
@@ -220,9 +220,25 @@ class Supervisor:
     async def _keep(self, program: Program) -> None:
         while True:
             reason = await self._until_unhealthy(program)
-            delay_s = self._restart_delay_s(program)
+            if program.child and program.has_ended and program.child.requested_restart:
+                program.restarts.count_requested()
+                delay_s = 0.0
+            else:
+                ready_since_s, now_s = program.ready_since_s, self._now_s()
+                healthy_s = 0.0 if ready_since_s is None else now_s - ready_since_s
+                delay_s = program.restarts.next_delay_s(healthy_s)
             await self._kill(program)
-            self._announce_restart(program, reason, delay_s)
+            program.note = reason
+            what = f"{program.plan.name} {reason}"
+            if program.restarts.are_too_many and delay_s:
+                program.phase = Phase.FAILED
+                self._quote(program)
+                self._display.error(
+                    f"{what}; it failed too often, the next attempt is in {delay_s:.1f} s"
+                )
+            else:
+                program.phase = Phase.RESTARTING
+                self._display.say(f"{what}; restarting in {delay_s:.1f} s", "yellow")
             self._save()
             await asyncio.sleep(delay_s)
             try:
@@ -230,26 +246,6 @@ class Supervisor:
             except OSError as error:
                 self._display.error(f"{program.plan.name} cannot be started: {error}")
             self._save()
-
-    def _restart_delay_s(self, program: Program) -> float:
-        if program.child and program.has_ended and program.child.requested_restart:
-            program.restarts.count_requested()
-            return 0.0
-        since_s, now_s = program.ready_since_s, self._now_s()
-        return program.restarts.next_delay_s(0.0 if since_s is None else now_s - since_s)
-
-    def _announce_restart(self, program: Program, reason: str, delay_s: float) -> None:
-        program.note = reason
-        what = f"{program.plan.name} {reason}"
-        if program.restarts.are_too_many and delay_s:
-            program.phase = Phase.FAILED
-            self._quote(program)
-            self._display.error(
-                f"{what}; it failed too often, the next attempt is in {delay_s:.1f} s"
-            )
-        else:
-            program.phase = Phase.RESTARTING
-            self._display.say(f"{what}; restarting in {delay_s:.1f} s", "yellow")
 
     async def _until_unhealthy(self, program: Program) -> str:
         """Wait until a program fails; return the reason."""

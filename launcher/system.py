@@ -14,7 +14,7 @@ from launcher.display import Display
 from launcher.health import trust
 from launcher.machine import Gpu, PortError, check_port
 from launcher.pace import Pace
-from launcher.plan import COMMAND, EVERY_ADDRESS, Backend, Planner, ProgramPlan, url_host
+from launcher.plan import COMMAND, EVERY_ADDRESS, Backend, Planner, url_host
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
 from launcher.supervisor import StartError, Supervisor
@@ -79,7 +79,10 @@ class System:
         for plan in workers:
             check_port(plan.host, plan.port)
         await self._prepare_default()
-        self._describe(workers)
+        for plan in workers:
+            self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
+        if len(workers) > len(self._gpus) > 0:
+            self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
         await self._supervisor.start(workers)
         await self._start_gateways(len(workers))
         self._supervisor.set_phase(Phase.READY)
@@ -130,10 +133,18 @@ class System:
         if self._service.https:
             certfile, keyfile = self._service.ssl_certfile, self._service.ssl_keyfile
             if not certfile:
-                certificate = await self._self_signed()
+                folder = self._service.data_dir / CERTIFICATES_FOLDER
+                certificate = await asyncio.to_thread(ensure_certificate, folder)
                 certfile, keyfile = certificate.certfile, certificate.keyfile
+                if certificate.is_new:
+                    place = shown(folder)
+                    self._display.say(f"Generated a self-signed certificate in {place}")
         trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
-        self._supervisor.urls = self._urls(await asyncio.to_thread(lan_addresses))
+        addresses = await asyncio.to_thread(lan_addresses)
+        port, host = self._service.gateway_port, self._service.gateway_host
+        hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
+        scheme = "https" if certfile else "http"
+        self._supervisor.urls = [f"{scheme}://{url_host(name)}:{port}" for name in hosts]
         if self._service.doors > 1:
             await self._supervisor.start([self._planner.desk(worker_count)])
             gateways = self._planner.doors(certfile, keyfile)
@@ -144,25 +155,6 @@ class System:
             await self._supervisor.start([webrtc])
         await self._supervisor.start(gateways, trusted)
         self._announce(certificate)
-
-    async def _self_signed(self) -> Certificate:
-        folder = self._service.data_dir / CERTIFICATES_FOLDER
-        certificate = await asyncio.to_thread(ensure_certificate, folder)
-        if certificate.is_new:
-            self._display.say(f"Generated a self-signed certificate in {shown(folder)}")
-        return certificate
-
-    def _describe(self, workers: list[ProgramPlan]) -> None:
-        for plan in workers:
-            self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
-        if len(workers) > len(self._gpus) > 0:
-            self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
-
-    def _urls(self, addresses: list[str]) -> list[str]:
-        scheme = "https" if self._service.https else "http"
-        port, host = self._service.gateway_port, self._service.gateway_host
-        hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
-        return [f"{scheme}://{url_host(name)}:{port}" for name in hosts]
 
     def _announce(self, certificate: Certificate | None) -> None:
         say = self._display.say

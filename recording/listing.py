@@ -1,8 +1,7 @@
 """Listing and cleanup of recordings: by age first, then by least recent use.
 
-Listing changes no recording; entries are cached in the store until a folder changes. A cleanup
-skips recordings being written and first recovers unfinished ones. Blocks on the disk: call from a
-thread.
+Listing changes no recording. A cleanup skips recordings being written and first recovers unfinished
+ones. Blocks on the disk: call from a thread.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
 from core.errors import OmniError, SessionInUseError
 from core.files import locked
@@ -40,12 +39,11 @@ from recording.names import (
     UPLOAD_STEM,
     recording_folders,
 )
-from recording.records import OVER, Record, Status
+from recording.records import Record, Status
 from recording.recovery import needs_recovery, recover_all, recover_session
 
 logger: Final = logging.getLogger(__name__)
 
-SETTLED_NS: Final = 10**9  # far above the resolution of file times: no change is missed
 ACCESS_STEP_S: Final = 60.0  # resolution of access times: a page reads many files
 
 UNLIMITED: Final = -1
@@ -108,45 +106,6 @@ def page_of(
         total_bytes=sum(one.bytes for one in found),
         recordings=tuple(found[offset : offset + limit]),
     )
-
-
-def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
-    """Return the recordings of a data folder; the store caches finished ones."""
-    before = {row[0]: row[1:] for row in store.rows("SELECT * FROM recordings")}
-    gone = set(before)
-    listed, changed = [], []
-    for folder in recording_folders(data_dir):
-        known_ns, known = before.get(folder.name, (0, ""))
-        try:
-            changed_ns = folder.stat().st_mtime_ns  # files get their names by renaming
-            one = parse_listed(known) if changed_ns == known_ns and not is_live(folder) else None
-            one = one or list_folder(folder)
-        except OSError:  # deleted meanwhile
-            continue
-        listed.append(one)
-        is_settled = time.time_ns() - changed_ns > SETTLED_NS
-        if is_settled and one.status in OVER and not one.is_running:
-            gone.discard(folder.name)
-            if changed_ns != known_ns:
-                changed.append((folder.name, changed_ns, one.to_json()))
-    update_list(store, gone, changed)
-    return listed
-
-
-def parse_listed(kept: str) -> ListedRecording | None:
-    with suppress(ValidationError):
-        return ListedRecording.model_validate_json(kept)
-    return None
-
-
-def update_list(
-    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
-) -> None:
-    """Remove and add cached rows: id, time of change, JSON. Errors are ignored."""
-    if gone or rows:
-        with suppress(OSError), store.transaction() as state:
-            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
 
 
 def list_folder(folder: Path) -> ListedRecording:

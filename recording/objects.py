@@ -6,7 +6,7 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -40,8 +40,6 @@ from recording.listing import (
     ListedRecording,
     RecordingPage,
     cleanup_listed,
-    parse_listed,
-    update_list,
 )
 from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
 from recording.store import FilesListed, FolderStore, StoredFile
@@ -210,7 +208,14 @@ class ObjectStore:
         self._running = running
         self._state = state
         self._seals: OrderedDict[str, Seal] = OrderedDict()
-        self.media_origin = _signing_origin(bucket) if is_direct else ""
+        self.media_origin = ""
+        if is_direct:
+            try:
+                url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
+            except BucketError as error:
+                reason = f"recording.direct: URLs cannot be signed: {error.strerror}"
+                raise ValueError(reason) from error
+            self.media_origin = f"{url.scheme}://{url.netloc}"
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
@@ -251,7 +256,7 @@ class ObjectStore:
             self._bucket.put(object_name(recording_id, name), content)
         else:
             self._bucket.remove([object_name(recording_id, name)])
-        update_list(self._state, [recording_id])
+        _update_list(self._state, [recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         blocks = iter(partial(file.read, BLOCK_BYTES), b"")
@@ -259,7 +264,7 @@ class ObjectStore:
         self._bucket.remove(
             [object_name(recording_id, other) for other in sorted(replaces - {name})]
         )
-        update_list(self._state, [recording_id])
+        _update_list(self._state, [recording_id])
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
         self._running.append_diagnostic(recording_id, line)
@@ -268,7 +273,7 @@ class ObjectStore:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
         self._seals.pop(recording_id, None)
-        update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
+        _update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
             delete_sealed(self._bucket, recording_id)
 
@@ -342,25 +347,26 @@ class ObjectStore:
         listed = {name: one for name, one in found.items() if one is not None}
         fresh = {name: one.to_json() for name, one in listed.items()}
         rows = [(id_, SEALED_NS, row) for id_, row in fresh.items() if before.get(id_) != row]
-        update_list(self._state, before.keys() - listed.keys(), rows)
+        _update_list(self._state, before.keys() - listed.keys(), rows)
         return list(listed.values())
 
     def _listed_row(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
-        known = parse_listed(before.get(recording_id, ""))
-        if known is not None:
-            return known
+        with suppress(ValidationError):
+            return ListedRecording.model_validate_json(before.get(recording_id, ""))
         seal = read_seal(self._bucket, recording_id)
         if seal is None:
             return None
         return seal.listed(recording_id, self._bucket.list_folder(object_name(recording_id))[1])
 
 
+def _update_list(
+    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
+) -> None:
+    """Remove and add rows of the cached list: id, mark, JSON. Errors are ignored."""
+    if gone or rows:
+        with suppress(OSError), store.transaction() as state:
+            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
+
+
 RecordingStore = FolderStore | ObjectStore
-
-
-def _signing_origin(bucket: Bucket) -> str:
-    try:
-        url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
-    except BucketError as error:
-        raise ValueError(f"recording.direct: URLs cannot be signed: {error.strerror}") from error
-    return f"{url.scheme}://{url.netloc}"

@@ -124,10 +124,17 @@ class _DuplexPlanner:
                 self._say(speech)
             if self._is_logical:
                 duration = max(duration, speech.samples if speech else 0, self._unit)
-            self._add_caption(result.text or "")
+            if result.text:
+                if self._caption is None:
+                    self._caption = CaptionTurn()
+                    self._plan.captions.append(self._caption)
+                self._caption.texts.append((self._now, result.text))
         else:
             self._speech = None
-        self._show(chunk, duration)
+        pictures = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
+        for number, name in enumerate(pictures):
+            at = self._now + number * duration // len(pictures)
+            self._plan.pictures.append((at, self._folder / name))
         self._now += duration
         if result is not None and result.end_of_turn:
             self._end_turn()
@@ -171,26 +178,12 @@ class _DuplexPlanner:
             spans[-1].limit = self._now - spans[-1].start
         self._end_turn()
 
-    def _add_caption(self, text: str) -> None:
-        if not text:
-            return
-        if self._caption is None:
-            self._caption = CaptionTurn()
-            self._plan.captions.append(self._caption)
-        self._caption.texts.append((self._now, text))
-
     def _end_turn(self) -> None:
         """End the caption shortly after the later end of chunk and speech."""
         if self._caption is not None:
             spoken = self._plan.ai[-1].end if self._plan.ai else 0
             self._caption.end = max(self._now, spoken) + SUBTITLE_LINGER_SAMPLES
         self._speech, self._caption = None, None
-
-    def _show(self, chunk: Chunk, duration: int) -> None:
-        pictures = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
-        for number, name in enumerate(pictures):
-            at = self._now + number * duration // len(pictures)
-            self._plan.pictures.append((at, self._folder / name))
 
 
 def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:

@@ -74,7 +74,7 @@ class Uploader:
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`worker` is named in seals; `wait` sleeps, or returns True to stop; `clock` is Unix."""
+        """`wait` sleeps for the given seconds, or returns True to stop; `clock` is Unix time, s."""
         self._bucket = bucket
         self._data_dir = data_dir
         self._settings, self._worker = settings, worker

@@ -30,7 +30,7 @@ from core.serving import routes
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
 from core.serving.recordings import Recordings
-from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
+from core.serving.runtime import Identity, WorkerRuntime
 from core.serving.server import SecretGate, check_exposure, make_server
 from core.serving.session_kinds import SessionBuilder, SessionRules
 from core.serving.session_server import SessionServer
@@ -39,7 +39,7 @@ from core.telemetry import open_tracing
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
 from recording.jobs import ReplayProcess
-from recording.uploads import HOUR_S, Uploader, UploadRules
+from recording.uploads import Uploader
 from session_recorder import RecorderThreads
 from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
@@ -58,8 +58,6 @@ log = logging.getLogger(__name__)
 
 
 class BackendName(StrEnum):
-    """Backend that serves the conversations."""
-
     REAL = "real"
     FAKE = "fake"
 
@@ -68,7 +66,6 @@ def create_app(
     settings: Settings,
     make_backend: MakeBackend,
     identity: Identity | None = None,
-    limits: WorkLimits | None = None,
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -90,7 +87,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         slots = settings.service.worker_slots or 1
-        runtime = WorkerRuntime(make_backend, slots, limits, identity, make_transcriber)
+        runtime = WorkerRuntime(make_backend, slots, identity, make_transcriber)
         rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
         recordings = make_recordings(settings, identity.worker_id, metrics)
         sessions = SessionServer(SessionBuilder(runtime, rules, metrics, recordings, tracing))
@@ -149,13 +146,11 @@ def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
     chosen = settings.recording
     if not chosen.store:
         return None
-    rules = UploadRules(chosen.keep_local_h * HOUR_S, chosen.checkpoint_upload_s, worker_id)
     bucket = Bucket(open_store(chosen.store), chosen.store)
-    return Uploader(bucket, settings.service.data_dir, rules)
+    return Uploader(bucket, settings.service.data_dir, chosen, worker_id)
 
 
 def bundled_whisper(settings: Settings) -> Path:
-    """Path of the Whisper model shipped with the checkpoint."""
     embedded, data_dir = settings.model.embedded, settings.service.data_dir
     checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded)
     return Path(checkpoint) / WHISPER_FOLDER

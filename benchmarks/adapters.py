@@ -44,6 +44,7 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
+from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
 from core.schemas.common import json_text
@@ -51,7 +52,7 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
 from core.serving.detection import WindowDetector
-from core.serving.openai_clients import GptLiveCodec, ReplyWriter, decoded, encoded, live_machine
+from core.serving.openai_clients import GptLiveCodec, ReplyWriter, decoded, encoded, live_names
 from core.serving.realtime_handler import realtime_start
 from core.serving.wire import DUPLEX, REALTIME
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
@@ -172,9 +173,8 @@ def native(result: DuplexGenerateResult) -> Case:
 def live(result: DuplexGenerateResult) -> Case:
     """Return the case of GPT-Live."""
     words = GptLiveCodec()
-    machine = live_machine(
-        SessionIds("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
-    )
+    names = live_names("live_1", "nano")
+    machine = GptLiveMachine(SessionIds("live_1"), DuplexLimits(), names, lambda text: 1)
     session = Session(machine, words.parse, words.write, result)
     session.receive(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
     texts = appends("session.input_audio.append")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from benchmarks.machine import synchronise, tensor_bytes
 from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
@@ -36,8 +37,7 @@ from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
-from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, SpeakerEncoder
-from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary
+from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, SpeakerEncoder, VoiceEncoder, VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
 
@@ -78,8 +78,13 @@ class Rig:
     config: MiniCPMOConfig
     tokenizer: MiniCPMOTokenizerFast
     executor: Executor
+    vocoder: Token2Wav
     voice: VoiceBase
     build: dict[str, float]
+
+    def wait(self) -> None:
+        """Wait until the device has done all work."""
+        synchronise(self.executor.device)
 
     def cut(self, pictures: Sequence[Image.Image]) -> list[SlicedPicture]:
         """Preprocess pictures as a session's thread does, one slice each."""
@@ -88,12 +93,9 @@ class Rig:
         return [SlicedPicture(self.executor.prepare_slices(slices)) for slices in cut]
 
 
-def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
-    """Build the published configuration with random weights, drawn on the device.
-
-    `wait` synchronises with the device.
-    """
-    seconds = _Seconds(wait)
+def random_full_rig(options: RigOptions) -> Rig:
+    """Build the published configuration with random weights, drawn on the device."""
+    seconds = _Seconds(options.device)
     tokenizer = make_tokenizer(train_vocabulary())
     seconds.lap("tokenizer_seconds")
     config = MiniCPMOConfig()
@@ -120,17 +122,17 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
     seconds.lap("vocoder_seconds")
     voices = VoiceLibrary(_random_voice_encoder(options), vocoder)
     seconds.lap("voices_seconds")
-    parts = (model, n_model), (vocoder, n_vocoder)
-    return _finish(options, config, tokenizer, *parts, voices, seconds)
+    counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
+    return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
 
 
-def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -> Rig:
-    """Load a checkpoint folder or hub id; `wait` synchronises with the device.
+def checkpoint_rig(source: str, options: RigOptions) -> Rig:
+    """Load a checkpoint folder or hub id.
 
     Raises:
         CheckpointError: the checkpoint cannot be found or does not fit.
     """
-    seconds = _Seconds(wait)
+    seconds = _Seconds(options.device)
     folder = find_checkpoint(source)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     seconds.lap("tokenizer_seconds")
@@ -152,9 +154,9 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     seconds.lap("vocoder_seconds")
     encoder = VoiceEncoder.from_folder(folder / ASSETS, options.device)
     seconds.lap("voices_seconds")
-    parts = (model, n_model), (vocoder, n_vocoder)
+    counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
     voices = VoiceLibrary(encoder, vocoder)
-    return _finish(options, model.config, tokenizer, *parts, voices, seconds)
+    return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
@@ -189,45 +191,44 @@ def _random_voice_encoder(options: RigOptions) -> VoiceEncoder:
 class _Seconds:
     """Seconds per part of the build."""
 
-    def __init__(self, wait: Callable[[], None]) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.parts: dict[str, float] = {}
-        self._wait = wait
+        self._device = device
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        self._wait()
+        synchronise(self._device)
         now = time.perf_counter()
         self.parts[name], self._last = now - self._last, now
 
 
 def _finish(
     options: RigOptions,
-    config: MiniCPMOConfig,
     tokenizer: MiniCPMOTokenizerFast,
-    model: tuple[MiniCPMOForConditionalGeneration, int],
-    vocoder: tuple[Token2Wav, int],
+    model: MiniCPMOForConditionalGeneration,
+    vocoder: Token2Wav,
     voices: VoiceLibrary,
     seconds: _Seconds,
+    counts: dict[str, int],
 ) -> Rig:
     load_options = LoadOptions(slots=options.slots, text_cache=options.cache)
-    executor = Executor(model[0], vocoder[0], voices, options=load_options)
+    executor = Executor(model, vocoder, voices, options=load_options)
     seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():
-        voice = vocoder[0].set_up(synthetic_voice(vocoder[0], n_codes, options.seed))
+        voice = vocoder.set_up(synthetic_voice(vocoder, n_codes, options.seed))
     seconds.lap("voice_seconds")
     build = {
         "seconds": sum(seconds.parts.values()),
         **seconds.parts,
-        "model_parameters": model[1],
-        "vocoder_parameters": vocoder[1],
+        **counts,
         "text_cache_tokens": executor.llm_store.free_pages * PAGE_TOKENS,
-        "model_bytes": _bytes_of(model[0]),
-        "vocoder_bytes": _bytes_of(vocoder[0].flow) + _bytes_of(vocoder[0].hift),
-        "voice_bytes": voice.nbytes,
+        "model_bytes": module_bytes(model),
+        "vocoder_bytes": module_bytes(vocoder.flow, vocoder.hift),
+        "voice_bytes": tensor_bytes(voice),
     }
-    return Rig(config, tokenizer, executor, voice, build)
+    return Rig(model.config, tokenizer, executor, vocoder, voice, build)
 
 
-def _bytes_of(module: nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in module.state_dict().values())
+def module_bytes(*modules: nn.Module) -> int:
+    return sum(each.nbytes for module in modules for each in module.state_dict().values())

@@ -8,7 +8,7 @@ call a `WorkCancelledError`. Imports no tensor library.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from core.audio import FloatArray
 from core.engine.engine import Engine
@@ -24,6 +24,9 @@ from core.schemas.worker import ModelFacts
 from core.transcription import Transcriber
 
 T = TypeVar("T")
+
+SESSION: Final = "session"
+"""Id of a view's session where nothing else names one."""
 
 Report = Callable[[str, float | None], None]
 """Receives the stage of loading and the share done, 0 to 1, or None if that is unknown."""
@@ -129,17 +132,17 @@ class ChatMode(TurnMode, Protocol):
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in one call."""
 
-    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+    async def feed_request(self, request: ChatRequest) -> str:
         """Feed a whole history and return its text."""
 
-    def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
+    def reply(self, *, in_pieces: bool) -> Chunks:
         """Answer what was fed, streamed or in one chunk."""
 
 
 class KeptMode(TurnMode, Protocol):
     """A conversation whose last turn can be undone."""
 
-    async def mark(self, session_id: str) -> None:
+    async def mark(self) -> None:
         """Set the rollback point here, replacing an earlier one."""
 
     async def roll_back(self) -> None:
@@ -158,7 +161,7 @@ class StreamingMode(KeptMode, Protocol):
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages after those in the cache, and return their text."""
 
-    def reply(self, session_id: str, wanted: Generate) -> Chunks:
+    def reply(self, wanted: Generate) -> Chunks:
         """Answer what was fed."""
 
 
@@ -174,7 +177,6 @@ class HalfDuplexMode(KeptMode, Protocol):
         *,
         voice: FloatArray | None,
         config: HalfDuplexConfig,
-        session_id: str,
     ) -> str:
         """Begin a fresh conversation and return the text of its prompt."""
 
@@ -186,7 +188,7 @@ class HalfDuplexMode(KeptMode, Protocol):
 
 
 class Backend(Protocol):
-    """Opens conversations once it is loaded."""
+    """Opens conversations once it is loaded; by default without a device or processes."""
 
     @property
     def context_tokens(self) -> int | None:
@@ -221,15 +223,19 @@ class Backend(Protocol):
 
     def tidy(self) -> None:
         """Release unused memory; on the engine's thread."""
+        return
 
     def check(self) -> None:
         """Run a small computation; raises `ModelError` if the device has failed."""
+        return
 
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU; None on a CPU."""
+        return None
 
     def facts(self) -> ModelFacts:
         """Describe the model that serves new conversations."""
 
     def close(self) -> None:
         """End the processes that it started."""
+        return

@@ -14,8 +14,8 @@ from torch import Tensor
 from MiniCPMO45.kernels.code_choice import largest_with_count, largest_with_mass, ordered_bits, pick
 from MiniCPMO45.kernels.device import (
     await_rows,
+    dependent_launch,
     let_next_start,
-    overlaps_launches,
     runs_kernels,
     tl,
     triton,
@@ -127,24 +127,11 @@ def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.conste
 
 @triton.jit
 def _scan(
-    logits,
-    words,
-    forbidden,
-    adjusted,
-    largest,
-    raw_largest,
-    raw_token,
-    raw_sum,
-    above_listen,
+    logits, words, forbidden, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen,
     vocabulary,
-    N_COLUMNS: tl.constexpr,
-    N_INTEGERS: tl.constexpr,
-    N_WORDS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,
-    RECENT: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr, RECENT: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
     let_next_start(OVERLAPS)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     blocks = tl.num_programs(0)
@@ -250,29 +237,12 @@ def _pick_among(
 
 @triton.jit
 def _choose(
-    logits,
-    words,
-    adjusted,
-    largest,
-    raw_largest,
-    raw_token,
-    raw_sum,
-    above_listen,
-    chosen_groups,
-    out,
-    vocabulary,
-    blocks,
-    N_COLUMNS: tl.constexpr,
-    N_INTEGERS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    GROUP: tl.constexpr,
-    GROUPS: tl.constexpr,
-    CANDIDATES: tl.constexpr,
-    FEW: tl.constexpr,
-    NO_TOKEN: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    logits, words, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen, chosen_groups,
+    out, vocabulary, blocks,
+    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    GROUP: tl.constexpr, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr, FEW: tl.constexpr,
+    NO_TOKEN: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
@@ -313,7 +283,6 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     tokens, counts = logits.new_empty(2, rows, blocks, dtype=torch.int32)
     groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
     out = logits.new_empty(rows, dtype=torch.int64)
-    overlaps = overlaps_launches(logits)
     layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
     _scan[(blocks, rows)](
         logits,
@@ -328,9 +297,8 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         vocabulary,
         N_WORDS=N_WORDS,
         RECENT=MOST_RECENT,
-        OVERLAPS=overlaps,
         num_warps=SCAN_WARPS,
-        launch_pdl=overlaps,
+        **dependent_launch(logits),
         **layout,
     )
     _choose[(rows,)](
@@ -351,9 +319,8 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         CANDIDATES=MOST_CANDIDATES,
         FEW=FEW_GROUPS,
         NO_TOKEN=NO_TOKEN,
-        OVERLAPS=overlaps,
         num_warps=CHOICE_WARPS,
-        launch_pdl=overlaps,
+        **dependent_launch(logits),
         **layout,
     )
     return out

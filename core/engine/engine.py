@@ -287,17 +287,10 @@ def _carry_out(call: _Call) -> None:
     except BaseException as error:  # also an exit, which is the caller's, not this thread's
         _fail(call.done, error)
         return
-    _settle(call.done, result)
-
-
-# Futures that `close` has refused meanwhile stay refused.
-
-
-def _settle(done: Future[Any], result: object = None) -> None:
-    with suppress(InvalidStateError):
-        done.set_result(result)
+    with suppress(InvalidStateError):  # `close` has refused it meanwhile
+        call.done.set_result(result)
 
 
 def _fail(done: Future[Any], error: BaseException) -> None:
-    with suppress(InvalidStateError):
+    with suppress(InvalidStateError):  # as above
         done.set_exception(error)

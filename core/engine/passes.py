@@ -220,13 +220,12 @@ def _answer_batch(
             waiting[task] = found
 
 
-def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
+def run_together(executor: Answers, works: Sequence[Steps[T]]) -> list[T]:
     """Run steps concurrently to their ends, discarding emitted values; raise what one raises."""
     tasks = [Task(steps) for steps in works]
     while unfinished := [task for task in tasks if not task.has_ended]:
         run_pass(executor, unfinished)
-    for task in tasks:
-        task.take()
+    return [task.take() for task in tasks]
 
 
 def resume(steps: Steps[T], answer: Any) -> Request | Emit:
@@ -257,11 +256,7 @@ def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
 
 def run_alone(steps: Steps[T], executor: Answers) -> T:
     """Run one conversation to its end, discarding emitted values."""
-    task = Task(steps)
-    while not task.has_ended:
-        run_pass(executor, [task])
-    result: T = task.take()
-    return result
+    return run_together(executor, [steps])[0]
 
 
 def _answers(executor: Answers, requests: list[Request]) -> list[Any]:

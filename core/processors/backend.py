@@ -145,11 +145,15 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
     kind = kind_of(config.model_variant, parameters, card.kind)
     names = {ModelKind.TINY_RANDOM: TINY_NAME, ModelKind.FULL: f"MiniCPM-o {config.version}"}
     name = card.name or names.get(kind) or config.model_variant or folder.name
+    device = model.executor.device
+    device_name = device.type
+    if device_name == "cuda":
+        device_name = f"{device} ({torch.cuda.get_device_name(device)})"
     return ModelFacts(
         name=name[:MODEL_NAME_MAX_CHARS],
         kind=kind,
         parameters=parameters,
-        device=_device_name(model.executor.device),
+        device=device_name,
         dtype=dtype if weights is Weights.BF16 else weights.value,
         try_saying=card.try_saying,
     )
@@ -177,12 +181,6 @@ def read_card(folder: Path) -> ModelCard:
     except (OSError, ValidationError) as error:
         logger.warning("%s cannot be used: %s", path, error)
         return ModelCard()
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type != "cuda":
-        return device.type
-    return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
 # Shares of the total loading time.
@@ -235,10 +233,8 @@ class RealBackend:
         """
 
         def report_part(stage: str, share: float | None) -> None:
-            if share is not None:
-                report(stage, share * WEIGHTS_SHARE)
-            else:
-                report(stage, VOICE_SHARE if stage == "loading the voice" else 0.0)
+            begin = VOICE_SHARE if stage == "loading the voice" else 0.0
+            report(stage, begin if share is None else share * WEIGHTS_SHARE)
 
         processor = self._load(engine, report_part)
         self._context = processor.chat.context

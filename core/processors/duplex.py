@@ -44,7 +44,6 @@ from MiniCPMO45.modes.prompt_input import (
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings
 
-DUPLEX_SESSION = "duplex"
 LISTEN_MARKS = 1  # tokens besides text: the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and the end of the unit
 
@@ -75,7 +74,6 @@ class DuplexView(View, DuplexCapability):
         suffix_text: str | None = None,
         config: DuplexConfig | None = None,
         early_audio: bool = False,
-        session_id: str = DUPLEX_SESSION,
     ) -> str:
         """Begin a fresh conversation, freeing the one before; return the system prompt's text.
 
@@ -92,7 +90,7 @@ class DuplexView(View, DuplexCapability):
         prompted = context.default_voice if ref_audio is None else ref_audio
         chosen = self.defaults if config is None else override(self.defaults, config)
         settings = replace(chosen, early_audio=early_audio)
-        session = await self._start(session_id)
+        session = await self._start()
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
         spoken = prompted if tts_audio is None else tts_audio
@@ -186,7 +184,6 @@ class DuplexView(View, DuplexCapability):
         suffix_text: str | None = None,
         config: DuplexConfig | None = None,
         early_audio: bool = False,
-        session_id: str = DUPLEX_SESSION,
     ) -> str:
         """Run `begin`; a voice sample may be a file, unless samples are given."""
         beginning = self.begin(
@@ -196,7 +193,6 @@ class DuplexView(View, DuplexCapability):
             suffix_text=suffix_text,
             config=config,
             early_audio=early_audio,
-            session_id=session_id,
         )
         return run_inline(beginning)
 

@@ -2,7 +2,7 @@
 
 view = StreamingView(context)
 await view.feed_request(request)                 # new messages, after those in the cache
-async for chunk in view.reply("session", Generate()): ...   # its outcome is `view.reply_end`
+async for chunk in view.reply(Generate()): ...   # its outcome is `view.reply_end`
 view.stop()                                      # end the reply under way
 await view.roll_back()                           # undo the turn that `mark` began
 await view.close()
@@ -45,8 +45,6 @@ from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
-HALF_DUPLEX_SESSION: Final = "half_duplex"
-
 REPLY_FIELDS: Final = set(
     "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k "
     "reply_start".split()
@@ -80,14 +78,14 @@ class StreamingView(TurnView):
         )
         return "".join(await self.feed(request.session_id, messages, options))
 
-    def reply(self, session_id: str, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
         settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
-        return self.stream_reply(session_id, settings)
+        return self.stream_reply(None, settings)
 
-    async def mark(self, session_id: str) -> None:
+    async def mark(self) -> None:
         """Set the rollback point here, replacing an earlier one."""
         if self._session is None:
-            await self.reset(session_id)
+            await self.reset()
         await self.context.engine.call(self.set_rollback_point)
 
     async def roll_back(self) -> None:
@@ -104,7 +102,6 @@ class StreamingView(TurnView):
         *,
         voice: FloatArray | None = None,
         config: HalfDuplexConfig | None = None,
-        session_id: str = HALF_DUPLEX_SESSION,
     ) -> str:
         """Begin a fresh conversation, freeing the one before; return the text fed.
 
@@ -118,7 +115,7 @@ class StreamingView(TurnView):
         chosen = config or HalfDuplexConfig()
         speaks = chosen.tts.enabled
         self._check_voices(voice)
-        await self.reset(session_id)
+        await self.reset()
         sample = voice
         if sample is None and not isinstance(system_content, str):
             sample = next((part for part in system_content if isinstance(part, np.ndarray)), None)
@@ -128,7 +125,7 @@ class StreamingView(TurnView):
         self._drawing = override(base, chosen.generation)
         options = PrefillOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
-        [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
+        [prompt] = await self.feed(self.session.id, [Message(Role.SYSTEM.value, content)], options)
         return prompt
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:

@@ -2,8 +2,8 @@
 
 view = processor.set_chat_mode()
 response = await view.respond(request)           # in one call; or in two steps:
-await view.feed_request("session", request)
-async for chunk in view.reply("session"): ...
+await view.feed_request(request)
+async for chunk in view.reply(): ...
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
 from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
+from core.modes import SESSION
 from core.processors.content import (
     MS_PER_S,
     model_messages,
@@ -32,12 +33,9 @@ from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.prompt_input import PrefillOptions
-from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-
-ONE_SHOT_SESSION = "chat"
 
 
 class TurnView(View):
@@ -78,7 +76,7 @@ class TurnView(View):
 
     # --- input ---
 
-    async def reset(self, session_id: str) -> None:
+    async def reset(self, session_id: str = SESSION) -> None:
         """Begin another conversation; the chosen voice stays."""
         await self._start(session_id)
 
@@ -111,7 +109,7 @@ class TurnView(View):
 
     async def stream_reply(
         self,
-        session_id: str,
+        session_id: str | None,
         settings: GenerationSettings,
         *,
         enable_speculative_snapshot: bool = False,
@@ -120,7 +118,7 @@ class TurnView(View):
 
         `stop` ends it soon, and so does closing the stream. `reply_end` describes it afterwards.
         `enable_speculative_snapshot` keeps a rollback point. Raises `OutOfOrderError` if nothing
-        was fed into this session.
+        was fed into this session, or into any if `session_id` is None.
         """
         session, before = self._expect(session_id), self.kv_cache_length
         if settings.generate_audio:
@@ -133,8 +131,13 @@ class TurnView(View):
         try:
             with model_errors():
                 async for piece in stream:
-                    now_s = time.perf_counter()
-                    yield _chunk(index, piece, now_s - last_s)
+                    now_s, wave = time.perf_counter(), piece.waveform
+                    yield StreamingChunk(
+                        chunk_index=index,
+                        text_delta=piece.text or None,
+                        audio_data=None if wave is None or not wave.size else to_pcm(wave),
+                        duration_ms=(now_s - last_s) * MS_PER_S,
+                    )
                     index, last_s, ended_s = index + 1, now_s, time.perf_counter()
         except GeneratorExit:
             session.stop.set()  # so that the cache holds exactly what was said
@@ -160,8 +163,8 @@ class TurnView(View):
         self.session.stop.clear()
         return self.session
 
-    def _expect(self, session_id: str) -> Session:
-        if self._session is None or self._session.id != session_id:
+    def _expect(self, session_id: str | None) -> Session:
+        if self._session is None or session_id not in (None, self._session.id):
             raise OutOfOrderError("Nothing was prefilled for this session.")
         return self._session
 
@@ -181,20 +184,8 @@ def _try_voice(voice: FloatArray) -> Steps[None]:
     yield OpenVoice(voice, None)
 
 
-def _chunk(index: int, piece: ReplyChunk, spent_s: float) -> StreamingChunk:
-    wave = piece.waveform
-    return StreamingChunk(
-        chunk_index=index,
-        text_delta=piece.text or None,
-        audio_data=None if wave is None or not wave.size else to_pcm(wave),
-        duration_ms=spent_s * MS_PER_S,
-    )
-
-
 @dataclass(frozen=True)
 class _Question:
-    """A decoded request."""
-
     messages: list[Message]
     options: PrefillOptions
     settings: GenerationSettings
@@ -211,7 +202,7 @@ class ChatView(TurnView):
         started_s = time.perf_counter()
         question = await self._decode(request)
         settings = question.settings
-        session = await self._start(ONE_SHOT_SESSION)
+        session = await self._start()
         try:
             if settings.generate_audio:
                 await self._open_voice(session, question.voice)
@@ -222,15 +213,9 @@ class ChatView(TurnView):
         finally:
             await self.close()
 
-        def finished() -> ChatResponse:
-            path, wave = request.tts.output_path, reply.waveform
-            if path and wave is not None:
-                _save(path, wave)
-            return _response(request, reply, (time.perf_counter() - started_s) * MS_PER_S)
+        return await self.context.threads.run(lambda: _response(request, reply, started_s))
 
-        return await self.context.threads.run(finished)
-
-    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+    async def feed_request(self, request: ChatRequest) -> str:
         """Feed a request's whole history into a fresh session; return the text fed.
 
         Media are markers in it. A spoken reply gets the voice prompt.
@@ -246,19 +231,15 @@ class ChatView(TurnView):
         options = replace(question.options, max_tokens=settings.max_input_tokens)
         if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
             await self.choose_voice(question.voice)
-        await self.reset(session_id)
+        await self.reset()
         self._drawing = settings
         steps = self.context.model.streaming.prefill_history(
             self.session, question.messages, options
         )
         return await self.context.run(steps)
 
-    def reply(
-        self, session_id: str, *, in_pieces: bool = True
-    ) -> AsyncGenerator[StreamingChunk, None]:
-        if in_pieces:
-            return self.stream_reply(session_id, self._drawing)
-        return self._whole(session_id)
+    def reply(self, *, in_pieces: bool = True) -> AsyncGenerator[StreamingChunk, None]:
+        return self.stream_reply(None, self._drawing) if in_pieces else self._whole()
 
     def chat(self, request: ChatRequest) -> ChatResponse:
         """Run `respond`; an error is reported in the response."""
@@ -271,8 +252,8 @@ class ChatView(TurnView):
 
     # --- helpers ---
 
-    async def _whole(self, session_id: str) -> AsyncGenerator[StreamingChunk, None]:
-        session, settings = self._expect(session_id), self._drawing
+    async def _whole(self) -> AsyncGenerator[StreamingChunk, None]:
+        session, settings = self._expect(None), self._drawing
         if settings.generate_audio:
             await self._open_voice(session, self._voice)
         steps = self.context.model.streaming.reply_over_cache(session, settings)
@@ -314,18 +295,18 @@ class ChatView(TurnView):
         return await threads.run(decode)
 
 
-def _save(path: str, waveform: FloatArray) -> None:
-    try:
-        write_wav(Path(path), waveform, OUTPUT_SAMPLE_RATE_HZ)
-    except OSError as error:
-        raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
-
-
-def _response(request: ChatRequest, reply: ReplyResult, spent_ms: float) -> ChatResponse:
-    wave = reply.waveform
+def _response(request: ChatRequest, reply: ReplyResult, started_s: float) -> ChatResponse:
+    """Write the speech to the file that the request names, and return the response."""
+    wave, path = reply.waveform, request.tts.output_path or None
+    if path and wave is not None:
+        try:
+            write_wav(Path(path), wave, OUTPUT_SAMPLE_RATE_HZ)
+        except OSError as error:
+            raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
+    spent_ms = (time.perf_counter() - started_s) * MS_PER_S
     return ChatResponse(
         text=reply.text,
-        audio_path=None if wave is None else request.tts.output_path or None,
+        audio_path=None if wave is None else path,
         audio_data=None if wave is None else encode_wire_wav(wave, OUTPUT_SAMPLE_RATE_HZ),
         tokens_generated=len(reply.ids),
         duration_ms=spent_ms,

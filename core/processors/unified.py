@@ -100,11 +100,12 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.model_path, self.mode = model_path, ProcessorMode.CHAT
+        limits = window or WindowSettings()
         options = replace(
             _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=_duplex_defaults(duplex_config, window),
+            duplex_defaults=override(DuplexSettings(window=limits), duplex_config),
             show_progress=show_progress,
             slots=slots,
             text_cache=CacheKind(cache),
@@ -184,10 +185,6 @@ def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
         return InlineEngine(run)
     engine.run_pass = run
     return engine
-
-
-def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None) -> DuplexSettings:
-    return override(DuplexSettings(window=window or WindowSettings()), config)
 
 
 def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:

@@ -13,23 +13,13 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from core import errors
 from core.audio import FloatArray
 from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import Task
-from core.errors import (
-    AudioError,
-    BadPayloadError,
-    ContextFullError,
-    GenerationFailedError,
-    ModelError,
-    NotPreparedError,
-    OmniError,
-    OneVoiceError,
-    OutOfOrderError,
-    VoiceCutError,
-)
+from core.errors import OmniError
 from core.media import Media, MediaContent, read_media
-from core.modes import Threads
+from core.modes import SESSION, Threads
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from MiniCPMO45.engine.executor import MissingVoiceError
 from MiniCPMO45.engine.kv_cache import CacheFullError
@@ -40,23 +30,21 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.duplex import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
-from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
 from MiniCPMO45.token2wav.voices import VoiceSampleError
 
 # Subclasses come before their bases.
 TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
-    (PromptTooLongError, ContextFullError),
-    (ProcessingError, BadPayloadError),
-    (CacheFullError, ContextFullError),
-    (VoiceSampleError, AudioError),
-    (VoiceTooLongError, AudioError),
-    (MissingVoiceError, GenerationFailedError),
-    (UnitOrderError, OutOfOrderError),
-    (SnapshotError, OutOfOrderError),
-    (CheckpointError, ModelError),
-    (TokenizerError, ModelError),
-    (SpeechTokenizerFileError, ModelError),
+    (PromptTooLongError, errors.ContextFullError),
+    (ProcessingError, errors.BadPayloadError),
+    (CacheFullError, errors.ContextFullError),
+    (VoiceSampleError, errors.AudioError),
+    (VoiceTooLongError, errors.AudioError),
+    (MissingVoiceError, errors.GenerationFailedError),
+    (UnitOrderError, errors.OutOfOrderError),
+    (SnapshotError, errors.OutOfOrderError),
+    (CheckpointError, errors.ModelError),
+    (TokenizerError, errors.ModelError),
 )
 
 
@@ -83,8 +71,6 @@ SAME_VOICE_TOLERANCE = 1e-3  # ours: voice samples that differ by less are the s
 
 
 class CallingThread:
-    """Runs blocking work on the calling thread."""
-
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 
@@ -134,7 +120,7 @@ class View:
     def session(self) -> Session:
         """The session; raises `NotPreparedError` before there is one."""
         if self._session is None:
-            raise NotPreparedError()
+            raise errors.NotPreparedError()
         return self._session
 
     @property
@@ -162,11 +148,10 @@ class View:
         self.context = replace(self.context, threads=threads)
 
     def take_notices(self) -> list[OmniError]:
-        """Return the problems of input that is not or only partly used; each is returned once."""
         notices, self._notices = self._notices, []
         return notices
 
-    async def _start(self, session_id: str) -> Session:
+    async def _start(self, session_id: str = SESSION) -> Session:
         self._session = await self.context.engine.call(lambda: self._reopen(session_id))
         return self._session
 
@@ -188,9 +173,9 @@ class View:
         used_s = model.voice_used_s
         problem: OmniError | None = None
         if model.has_one_voice:
-            problem = OneVoiceError()
+            problem = errors.OneVoiceError()
         elif used_s is not None and longest_s > used_s:
-            problem = VoiceCutError(
+            problem = errors.VoiceCutError(
                 f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
                 f"{used_s:.2f} s."
             )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pybase64 import b64encode_as_string
 
 from core.schemas.common import json_text
+from core.schemas.openai_errors import SERVER_CODES
 
 # Any: JSON.
 Json = dict[str, Any]
@@ -80,8 +81,7 @@ def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
 def error(
     code: str, message: str, *, param: str | None = None, event_id: str | None = None
 ) -> RealtimeEvent:
-    is_ours = code in ("internal_error", "server_overloaded")
-    kind = "server_error" if is_ours else "invalid_request_error"
+    kind = "server_error" if code in SERVER_CODES else "invalid_request_error"
     fields = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
     return RealtimeEvent("error", {"error": fields})
 

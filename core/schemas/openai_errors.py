@@ -42,6 +42,7 @@ EVENT_ID_MAX_CHARS: Final = 512
 INVALID_EVENT: Final = "invalid_event"
 
 AnyModel = TypeVar("AnyModel")
+AnyBody = TypeVar("AnyBody", bound=WireModel)
 
 
 class OpenAIError(OmniError):
@@ -100,7 +101,7 @@ def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorE
     return ErrorEvent(event_id=event_id, error=error)
 
 
-def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
+def parse_body(model: type[AnyBody], text: str | bytes) -> AnyBody:
     """Validate the body of a request.
 
     Raises:
@@ -109,7 +110,7 @@ def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
     """
     check_json_shape(text)
     try:
-        return adapter.validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
         raise field_error(error, text, "invalid_json") from error
 

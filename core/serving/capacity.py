@@ -1,12 +1,20 @@
-"""Admission: how many sessions a worker can serve in time, from the durations of their units."""
+"""What units cost: counted in the metrics; and admission, which follows from it."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from core.serving.observers import UnitTime, UnitTimes
+from core.metrics import WorkerMetrics
+from core.protocols import effects, events
+from core.protocols.events import MS_PER_S
+from core.schemas.duplex import Prepare, Result, ResultPart
+from core.schemas.half_duplex import TurnDone
+from core.schemas.limits import UNIT_MS
+from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.streaming import Chunk, Done
 
 HEADROOM: Final = 0.8  # ours: largest share of its own length that nearly every unit may take
 CALM: Final = 0.6  # ours: that share while new sessions may still begin
@@ -18,23 +26,63 @@ GROWTH: Final = 3  # ours: per so many sessions older than that, one more may be
 FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
 UNITS_MIN: Final = 20  # ours: with fewer measured units, one slow unit would decide
 LEAST_S: Final = 1e-3  # ours: least cost of a unit, against division by zero
+MEMORY_S: Final = 30.0  # ours: older units do not count
+ACTIVE_S: Final = 3.0  # ours: a session without a unit for this long is not active
+UNITS_KEPT: Final = 4_096
 # Ours: cost of a unit in service relative to the measurement at the start.
 AGED: Final = 1.35
 
 
+@dataclass(frozen=True)
+class UnitTime:
+    """The cost of one unit.
+
+    Attributes:
+        share: engine time as a share of the unit's length.
+        active: sessions that had units at that time.
+        has_picture: the unit had a picture, which makes it far more expensive.
+    """
+
+    at_s: float
+    share: float
+    active: int
+    has_picture: bool
+
+
 class Capacity:
-    """How many sessions the worker can serve in time, from measured durations of units."""
+    """How many sessions the worker can serve in time, from measured durations of units.
+
+    Beyond `UNITS_KEPT` units the oldest are dropped.
+    """
 
     def __init__(
         self, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
     ) -> None:
         """`has_memory` returns whether there is memory for the cache of another session."""
-        self.units = UnitTimes(now_s)
         self._now_s = now_s
         self._has_memory = has_memory
+        self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
+        self._last_s: dict[str, float] = {}  # by session: time of its last unit
         self._costs: UnitCosts | None = None  # measured at the start
         self._proven = 0  # sessions that were served in time, or the bound found under overload
         self._proven_s = -PROOF_S
+
+    def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
+        now_s = self._now_s()
+        self._last_s[session_id] = now_s
+        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
+        self._last_s = active
+        self._units.append(UnitTime(now_s, share, len(active), has_picture))
+
+    def end(self, session_id: str) -> None:
+        """Remove a session, so that it does not count as active beside its successor."""
+        self._last_s.pop(session_id, None)
+
+    def recent(self) -> Sequence[UnitTime]:
+        """Return the units of the last `MEMORY_S`."""
+        while self._units and self._units[0].at_s < self._now_s() - MEMORY_S:
+            self._units.popleft()
+        return self._units
 
     def expect(self, unit_s_by_sessions: Mapping[int, float]) -> None:
         """Set the measurement made before the first session; see `UnitCosts.of`."""
@@ -52,7 +100,7 @@ class Capacity:
 
     def _in_time(self, ages_s: Sequence[float]) -> int:
         growth = self._growth(ages_s)
-        units = self.units.recent()
+        units = self.recent()
         if len(units) < UNITS_MIN:
             return max(1, self._proof(), growth)
         bounds = sorted(self._sessions_at(unit) for unit in units)
@@ -132,3 +180,82 @@ class UnitCosts:
     def sessions(self) -> int:
         """Expected capacity, at least 1."""
         return max(1, min(self.measured, int(self.available_s / self.each_s)))
+
+
+class MetricsObserver:
+    """Counts the events of one session in the worker's metrics, and reports its unit times."""
+
+    def __init__(
+        self, metrics: WorkerMetrics, capacity: Capacity, mode: str, session_id: str
+    ) -> None:
+        self._metrics = metrics
+        self._capacity = capacity
+        self._mode = mode
+        self._session_id = session_id
+        self._unit_ms = 0  # length of a duplex unit
+        self._began_s: float | None = None
+        self._now_s = 0.0
+        self._requested_s: float | None = None  # when the reply was requested; None once it began
+
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
+        self._now_s = event.at_s
+        metrics, mode = self._metrics, self._mode
+        match event:
+            case events.Opened():
+                self._began_s = event.at_s
+                metrics.sessions.labels(mode).inc()
+            case events.Received(message=message, size_bytes=size_bytes):
+                metrics.received.labels(mode).inc(size_bytes)
+                if isinstance(message, Prepare):
+                    self._unit_ms = message.config.chunk_ms
+            case events.FinalizeDone(finalize_ms=finalize_ms):
+                metrics.stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
+        for effect in made:
+            if isinstance(effect, effects.Generate):
+                self._requested_s = event.at_s
+            elif isinstance(effect, effects.Send):
+                self._count_message(effect)
+
+    async def close(self) -> None:
+        self._capacity.end(self._session_id)
+        if self._began_s is not None:
+            self._metrics.sessions.labels(self._mode).dec()
+            self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
+
+    def _count_message(self, effect: effects.Send) -> None:
+        metrics, mode = self._metrics, self._mode
+        match effect.message:
+            case WarningMessage(code=code):
+                metrics.problems.labels(mode, code.value, "false").inc()
+            case ErrorMessage(code=code):
+                metrics.problems.labels(mode, code.value, "true").inc()
+            case ResultPart(elapsed_ms=elapsed_ms):
+                metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
+            case Result() as result:
+                self._count_unit(result)
+            case Chunk() if self._requested_s is not None:
+                metrics.first_s.labels(mode).observe(self._now_s - self._requested_s)
+                self._requested_s = None
+            case Done() | TurnDone() as done:
+                metrics.turn_s.labels(mode).observe(done.elapsed_ms / MS_PER_S)
+                metrics.tokens.labels(mode).inc(done.token_stats.generated_tokens)
+
+    def _count_unit(self, result: Result) -> None:
+        metrics, mode = self._metrics, self._mode
+        stages_ms = {
+            "prefill": result.prefill_ms,
+            "llm": result.cost_llm_ms,
+            "tts_prep": result.cost_tts_prep_ms,
+            "tts": result.cost_tts_ms,
+            "token2wav": result.cost_token2wav_ms,
+            "all": result.cost_all_ms,
+            "wall": result.wall_clock_ms,
+        }
+        for stage, cost_ms in stages_ms.items():
+            if cost_ms is not None:
+                metrics.stage_s.labels(mode, stage).observe(cost_ms / MS_PER_S)
+        metrics.late.labels(mode).inc(result.wall_clock_ms > self._unit_ms)
+        metrics.tokens.labels(mode).inc(result.n_tokens)
+        metrics.kv.labels(mode).set(result.kv_cache_length)
+        share, has_picture = result.cost_all_ms / UNIT_MS, result.vision_slices > 0
+        self._capacity.note(self._session_id, share, has_picture=has_picture)

@@ -7,9 +7,10 @@ It carries out effects and knows no protocol's rules. However a session ends, it
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -21,45 +22,18 @@ from core.errors import (
     OmniError,
     describe_error,
 )
-from core.protocols.effects import (
-    Cancel,
-    Close,
-    Detect,
-    DetectorEffect,
-    Effect,
-    Interrupt,
-    Prefetch,
-    Release,
-    ResetDetector,
-    ScoreSpeech,
-    Send,
-    StartTimer,
-    StopTimer,
-    Transcribe,
-    WorkEffect,
-)
-from core.protocols.events import (
-    ClientAway,
-    Disconnected,
-    EngineFailed,
-    EngineWarning,
-    Event,
-    Opened,
-    ShuttingDown,
-    StopRequested,
-    TimerFired,
-    TimerName,
-)
-from core.schemas.queue import ErrorMessage
+from core.protocols import effects, events
+from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
 from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_task, loop_time_s
 
-EffectT = TypeVar("EffectT")
-
 # A machine requests the next work only after the last has ended, so this is never reached.
 QUEUED_MAX: Final = 16
+INBOX_EVENTS: Final = 64  # ours
+STALL_LIMIT_S: Final = 60.0  # ours: longest time without an event of the engine during work
+CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
 class Machine(Protocol):
@@ -72,149 +46,92 @@ class Machine(Protocol):
     @property
     def status(self) -> WorkerStatus: ...
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: events.Event) -> list[effects.Effect]:
         """Return the effects of an event."""
-
-
-@dataclass(frozen=True)
-class ServeLimits:
-    """Bounds of one connection. Ours.
-
-    Attributes:
-        inbox_events: capacity of the inbox; see `Inbox`.
-        stall_limit_s: longest time without an event of the engine during work.
-        close_wait_s: how long the socket stays open while the session is being released.
-    """
-
-    inbox_events: int = 64
-    stall_limit_s: float = 60.0
-    close_wait_s: float = 5.0
 
 
 class Timers:
     """The named timers of one machine."""
 
-    def __init__(self, post: Callable[[TimerFired], None]) -> None:
+    def __init__(self, post: Callable[[events.TimerFired], None]) -> None:
         self._post = post
-        self._running: dict[TimerName, asyncio.TimerHandle] = {}
-        self._fired: set[TimerName] = set()  # expired, not claimed yet
+        self._running: dict[events.TimerName, asyncio.TimerHandle] = {}
+        self._fired: set[events.TimerName] = set()  # expired, not claimed yet
 
-    def start(self, name: TimerName, delay_s: float) -> None:
-        """Start a timer, or restart it."""
+    def start(self, name: events.TimerName, delay_s: float) -> None:
         self.stop(name)
         loop = asyncio.get_running_loop()
         self._running[name] = loop.call_later(delay_s, self._fire, name)
 
-    def stop(self, name: TimerName) -> None:
+    def stop(self, name: events.TimerName) -> None:
         """Stop a timer, even if it has expired but was not claimed yet."""
         self._fired.discard(name)
         handle = self._running.pop(name, None)
         if handle is not None:
             handle.cancel()
 
-    def stop_all(self) -> None:
-        for name in TimerName:
-            self.stop(name)
-
-    def claim(self, event: TimerFired) -> bool:
+    def claim(self, event: events.TimerFired) -> bool:
         """Return whether an expiry is still valid; each is valid once."""
         if event.name not in self._fired:
             return False
         self._fired.discard(event.name)
         return True
 
-    def _fire(self, name: TimerName) -> None:
+    def _fire(self, name: events.TimerName) -> None:
         self._running.pop(name, None)
         self._fired.add(name)
-        self._post(TimerFired(name, at_s=loop_time_s()))
+        self._post(events.TimerFired(name))
 
 
-class _EffectQueues:
-    """Carries out the handler's effects on three queues, then its release."""
+SESSION_LOG: Final = "session"
 
-    def __init__(
-        self,
-        handler: SessionHandler[Any],
-        inbox: Inbox,
-        stall_limit_s: float,
-        log: structlog.stdlib.BoundLogger,
-    ) -> None:
-        self.handler = handler
+
+class LogObserver:
+    """Logs a session's beginning, problems and end."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
         self._log = log
-        self._shared = (inbox, stall_limit_s, log)
-        # One more than effects, for the None that ends a queue.
-        self.work: asyncio.Queue[WorkEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self.prefetching: asyncio.Queue[Prefetch | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self.detecting: asyncio.Queue[DetectorEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self.released = asyncio.Event()
-        self.is_ending = False
+        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
+        self._began_s = 0.0
+        self._events = 0
 
-    def end(self) -> None:
-        """Release once all requested effects are carried out."""
-        if not self.is_ending:
-            self.is_ending = True
-            for queue in (self.work, self.prefetching, self.detecting):
-                queue.put_nowait(None)
-
-    async def run(self) -> None:
-        try:
-            await asyncio.gather(
-                carry_out(self.work, self.handler.perform, *self._shared),
-                carry_out(self.prefetching, self.handler.prefetch, *self._shared),
-                carry_out(self.detecting, self.handler.detect, *self._shared),
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
+        self._events += 1
+        match event:
+            case events.Opened():
+                self._began_s = event.at_s
+                self._log.info("session_opened")
+            case events.Disconnected(reason=reason):
+                self._log.info("client_gone", reason=reason)
+            case events.EngineFailed(error=error):
+                self._log.error("engine_failed", code=error.code, message=error.message)
+            case events.Rejected(error=error):
+                self._log.warning("message_rejected", code=error.code, message=error.message)
+        for effect in made:
+            self._log_effect(event, effect)
+        if self._logs_events:
+            self._log.debug(
+                "event", kind=event.kind, effects=[effects.label(each) for each in made]
             )
-            await self.handler.release()
-        except Exception:
-            self._log.exception("release_failed")
-        finally:
-            self.released.set()
 
+    async def close(self) -> None:
+        self._log.info("session_released", events=self._events)
 
-async def carry_out(
-    effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type
-    perform: Callable[[Any, Emit], Awaitable[None]],
-    inbox: Inbox,
-    stall_limit_s: float,
-    log: structlog.stdlib.BoundLogger,
-) -> None:
-    """Carry out effects one at a time, in order, until a None.
-
-    An exception becomes an event, and so does a time of `stall_limit_s` without an event.
-    """
-    loop = asyncio.get_running_loop()
-    watch: asyncio.TimerHandle | None = None
-
-    def rewind() -> None:
-        nonlocal watch
-        if watch is not None:
-            watch.cancel()
-        watch = loop.call_later(stall_limit_s, stalled)
-
-    def stalled() -> None:
-        log.error("engine_stalled", limit_s=stall_limit_s)
-        error = GenerationFailedError("The engine does not answer.")
-        inbox.post(EngineFailed(error, at_s=loop.time()))
-
-    async def emit(event: Event) -> None:
-        if watch is not None:  # a background task may emit after the effect has ended
-            rewind()
-        await inbox.put(replace(event, at_s=loop.time()))
-
-    while (effect := await effects.get()) is not None:
-        rewind()
-        try:
-            await perform(effect, emit)
-        except WorkCancelledError:
-            log.info("engine_effect_cancelled", effect=type(effect).__name__)
-        except OmniError as error:
-            await emit(EngineFailed(error))
-        except Exception:
-            log.exception("engine_effect_failed", effect=type(effect).__name__)
-            await emit(EngineFailed(InternalError()))
-        finally:
-            assert watch is not None
-            watch.cancel()
-            watch = None
+    def _log_effect(self, event: events.Event, effect: effects.Effect) -> None:
+        match effect:
+            case effects.Send(WarningMessage(code=code, message=text)):
+                self._log.warning("client_warned", code=code.value, message=text)
+            case effects.Send(ErrorMessage(code=code, message=text)):
+                self._log.error("session_failed", code=code.value, message=text)
+            case effects.Close(code=close_code, reason=reason):
+                duration_s = round(event.at_s - self._began_s, 3)
+                self._log.info(
+                    "session_closed",
+                    close_code=int(close_code),
+                    reason=reason,
+                    cause=event.kind,
+                    duration_s=duration_s,
+                )
 
 
 @dataclass
@@ -228,37 +145,31 @@ class Connection:
     machine: Machine
     handler: SessionHandler[Any]
     observers: Sequence[Observer] = ()
-    limits: ServeLimits = field(default_factory=ServeLimits)
     log: structlog.stdlib.BoundLogger = field(default_factory=structlog.stdlib.get_logger)
 
     def __post_init__(self) -> None:
-        self._inbox = Inbox(self.limits.inbox_events, self.wire.endpoint.largest_bytes)
+        self._inbox = Inbox(INBOX_EVENTS, self.wire.endpoint.largest_bytes)
         self._timers = Timers(self._inbox.post)
-        self._queues = _EffectQueues(self.handler, self._inbox, self.limits.stall_limit_s, self.log)
+        # Any: each queue has effects of its own type. None ends a queue, hence the extra place.
+        self._work, self._prefetching, self._detecting = self._queues = [
+            asyncio.Queue[Any](QUEUED_MAX + 1) for _ in range(3)
+        ]
+        self._is_releasing = False
+        self.released = asyncio.Event()
         self._is_stop_posted = False
         self._watching = list(self.observers)
 
-    def request_stop(self) -> None:
-        """Request the machine to stop what is under way; harmless while another request waits."""
-        if not self._is_stop_posted:
+    def post(self, event: events.Event) -> None:
+        """Have the machine handle an event; a `StopRequested` is dropped while another waits."""
+        if isinstance(event, events.StopRequested):
+            if self._is_stop_posted:
+                return
             self._is_stop_posted = True
-            self._inbox.post(StopRequested(at_s=loop_time_s()))
-
-    def shut_down(self) -> None:
-        """End the session, because the program shuts down."""
-        self._inbox.post(ShuttingDown(at_s=loop_time_s()))
-
-    def notice(self, problem: OmniError) -> None:
-        """Warn the client of a problem that does not end the session."""
-        self._inbox.post(EngineWarning(problem, at_s=loop_time_s()))
-
-    def note_away(self, is_away: bool) -> None:
-        """Report that the client's socket was lost, or replaced by another one."""
-        self._inbox.post(ClientAway(is_away, at_s=loop_time_s()))
+        self._inbox.post(event)
 
     async def serve(self) -> None:
         """Run until the machine is closed, the session released and the socket closed."""
-        work = asyncio.create_task(self._queues.run())
+        work = asyncio.create_task(self._run_handler())
         reading = asyncio.create_task(self._read())
         try:
             # In its own task, so that an event does not wake the route and its middleware.
@@ -272,86 +183,157 @@ class Connection:
         try:
             await self._inbox.read(self.wire.socket, self.wire.endpoint)
         except SocketClosedError as error:
-            lost = self.wire.lose(str(error), is_closed=True)
+            reason = str(error)
+            self.wire.lose(is_closed=True)
         except Exception:
             self.log.exception("receive_failed")
-            lost = self.wire.lose("receiving failed")
-        self._inbox.post(lost)
+            reason = "receiving failed"
+            self.wire.lose()
+        self._inbox.post(events.Disconnected(reason))
 
     # --- the loop ---
 
     async def _run(self) -> None:
         try:
-            await self._handle(Opened(at_s=loop_time_s()))
+            await self._handle(events.Opened(at_s=loop_time_s()))
             while not self.machine.is_closed:
                 event = await self._inbox.get()
-                if not isinstance(event, TimerFired) or self._timers.claim(event):
+                if not isinstance(event, events.TimerFired) or self._timers.claim(event):
                     await self._handle(event)
         except Exception as error:
             self.log.exception("serve_loop_failed")
             if not self.machine.is_closed:
                 await self.wire.send(ErrorMessage.of(InternalError()))
-            await self.wire.close(Close(describe_error(error).close_code, "internal"))
+            await self.wire.close(effects.Close(describe_error(error).close_code, "internal"))
 
-    async def _handle(self, event: Event) -> None:
-        if isinstance(event, StopRequested):
+    async def _handle(self, event: events.Event) -> None:
+        if isinstance(event, events.StopRequested):
             self._is_stop_posted = False
         for effect in self._effects_of(event):
             match effect:
-                case Send(message):
+                case effects.Send(message):
                     await self.wire.send(message)
-                case Close():
+                case effects.Close():
                     await self._close(effect)
                 case _:
                     self._start(effect)
         if self.wire.is_lost and not self.machine.is_closed:
-            await self._handle(Disconnected("the client is gone", at_s=loop_time_s()))
+            await self._handle(events.Disconnected("the client is gone", at_s=loop_time_s()))
 
-    def _effects_of(self, event: Event) -> list[Effect]:
+    def _effects_of(self, event: events.Event) -> list[effects.Effect]:
         """Return an event's effects, after passing both to the observers."""
-        effects = self.machine.handle(event)
+        made = self.machine.handle(event)
         if self.machine.is_closed:
             self._inbox.close()  # else the queues could wait for a loop that waits for them
         for observer in tuple(self._watching):
             try:
-                observer.observe(event, effects)
+                observer.observe(event, made)
             except Exception:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
                 self._watching.remove(observer)
-        return effects
+        return made
 
-    def _start(self, effect: Effect) -> None:
-        """Carry out an effect without waiting."""
+    def _start(self, effect: effects.Effect) -> None:
         match effect:
-            case StartTimer(name, delay_s):
+            case effects.StartTimer(name, delay_s):
                 self._timers.start(name, delay_s)
-            case StopTimer(name):
+            case effects.StopTimer(name):
                 self._timers.stop(name)
-            case Interrupt():
+            case effects.Interrupt():
                 self.handler.interrupt()
-            case Cancel():
+            case effects.Cancel():
                 self.handler.cancel()
-            case Prefetch():
+            case effects.Prefetch():
                 self.handler.expect_prefetch(effect)
-                _enqueue(self._queues.prefetching, effect)
-            case Detect() | ResetDetector() | ScoreSpeech() | Transcribe():
-                _enqueue(self._queues.detecting, effect)
-            case Release():
-                self._queues.end()
-            case Send() | Close():
+                _enqueue(self._prefetching, effect)
+            case (
+                effects.Detect()
+                | effects.ResetDetector()
+                | effects.ScoreSpeech()
+                | effects.Transcribe()
+            ):
+                _enqueue(self._detecting, effect)
+            case effects.Release():
+                self._end_queues()
+            case effects.Send() | effects.Close():
                 raise AssertionError("these are awaited")
             case _:
                 self.handler.expect()
-                _enqueue(self._queues.work, effect)
+                _enqueue(self._work, effect)
 
-    async def _close(self, effect: Close) -> None:
+    async def _close(self, effect: effects.Close) -> None:
         """Close the socket once the session is released, or after a limit."""
         try:
-            async with asyncio.timeout(self.limits.close_wait_s):
-                await self._queues.released.wait()
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await self.released.wait()
         except TimeoutError:
-            self.log.warning("release_is_slow", limit_s=self.limits.close_wait_s)
+            self.log.warning("release_is_slow", limit_s=CLOSE_WAIT_S)
         await self.wire.close(effect)
+
+    # --- the handler's effects ---
+
+    async def _run_handler(self) -> None:
+        """Carry out the handler's effects on three queues, then its release."""
+        try:
+            await asyncio.gather(
+                self._carry_out(self._work, self.handler.perform),
+                self._carry_out(self._prefetching, self.handler.prefetch),
+                self._carry_out(self._detecting, self.handler.detect),
+            )
+            await self.handler.release()
+        except Exception:
+            self.log.exception("release_failed")
+        finally:
+            self.released.set()
+
+    async def _carry_out(
+        self, queue: asyncio.Queue[Any], perform: Callable[[Any, Emit], Awaitable[None]]
+    ) -> None:
+        """Carry out effects one at a time, in order, until a None.
+
+        An exception becomes an event, and so does a time of `STALL_LIMIT_S` without an event.
+        """
+        watch: asyncio.TimerHandle | None = None
+
+        def rewind() -> None:
+            nonlocal watch
+            if watch is not None:
+                watch.cancel()
+            watch = asyncio.get_running_loop().call_later(STALL_LIMIT_S, stalled)
+
+        def stalled() -> None:
+            self.log.error("engine_stalled", limit_s=STALL_LIMIT_S)
+            self._inbox.post(
+                events.EngineFailed(GenerationFailedError("The engine does not answer."))
+            )
+
+        async def emit(event: events.Event) -> None:
+            if watch is not None:  # a background task may emit after the effect has ended
+                rewind()
+            await self._inbox.put(replace(event, at_s=loop_time_s()))
+
+        while (effect := await queue.get()) is not None:
+            rewind()
+            try:
+                await perform(effect, emit)
+            except WorkCancelledError:
+                self.log.info("engine_effect_cancelled", effect=type(effect).__name__)
+            except OmniError as error:
+                await emit(events.EngineFailed(error))
+            except Exception:
+                self.log.exception("engine_effect_failed", effect=type(effect).__name__)
+                await emit(events.EngineFailed(InternalError()))
+            finally:
+                assert watch is not None
+                watch.cancel()
+                watch = None
+
+    def _end_queues(self) -> None:
+        """Release once all requested effects are carried out."""
+        if not self._is_releasing:
+            self._is_releasing = True
+            for queue in self._queues:
+                queue.put_nowait(None)
 
     # --- the end ---
 
@@ -359,24 +341,27 @@ class Connection:
         """Close the machine if the loop ended early."""
         try:
             if not self.machine.is_closed:
-                for effect in self._effects_of(Disconnected("cancelled", at_s=loop_time_s())):
+                for effect in self._effects_of(
+                    events.Disconnected("cancelled", at_s=loop_time_s())
+                ):
                     self._start(effect)
         except Exception:
             self.log.exception("machine_failed")
         try:
-            if not self._queues.is_ending:  # the machine has not cancelled the work
+            if not self._is_releasing:  # the machine has not cancelled the work
                 self.handler.cancel()
         except Exception:
             self.log.exception("cancel_failed")
-        self._timers.stop_all()
+        for name in events.TimerName:
+            self._timers.stop(name)
         self._inbox.close()
-        self._queues.end()
+        self._end_queues()
 
     async def _finish(self, reading: asyncio.Task[None], work: asyncio.Task[None]) -> None:
         """Wait for the release; close what is still open; let the observers finish."""
         await end_task(reading)
         try:
-            await self.wire.close(Close(CloseCode.SHUTDOWN))
+            await self.wire.close(effects.Close(CloseCode.SHUTDOWN))
         except Exception:
             self.log.exception("close_failed")
         await work
@@ -387,7 +372,7 @@ class Connection:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
 
 
-def _enqueue(queue: asyncio.Queue[EffectT | None], effect: EffectT) -> None:
+def _enqueue(queue: asyncio.Queue[Any], effect: effects.Effect) -> None:
     """Add an effect; raises `asyncio.QueueFull` if the machine requests far too much."""
     if queue.qsize() >= QUEUED_MAX:
         raise asyncio.QueueFull

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,32 +14,13 @@ from core.engine import WorkCancelledError
 from core.errors import NotPreparedError, OmniError, PictureError
 from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
 from core.modes import DuplexMode, EncodedPicture
-from core.protocols.effects import (
-    Detect,
-    DetectorEffect,
-    Finalize,
-    Frame,
-    Prefetch,
-    Prefill,
-    Step,
-    WorkEffect,
-)
-from core.protocols.events import (
-    MS_PER_S,
-    AudioReady,
-    Detected,
-    EngineWarning,
-    FinalizeDone,
-    Prefetched,
-    Segment,
-    SpeechEvent,
-    StepDone,
-)
+from core.protocols import effects, events
+from core.protocols.events import MS_PER_S
 from core.schemas import duplex, half_duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.openai_clients import ReplyWriter
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import DETECTION, WorkerRuntime
 from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
 
@@ -51,56 +31,53 @@ Encode = Callable[[str], Awaitable[EncodedPicture]]
 """Decodes and encodes one picture from Base64."""
 
 
-@dataclass(eq=False)
-class _Entry:
-    """A picture to be encoded ahead of its unit; `encoded` is None until encoding begins."""
-
-    data: str
-    encoded: asyncio.Future[Encoded | None] | None = None
-
-
 class PicturePrefetch:
     """Pictures encoded ahead of their units, oldest first."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}  # by the picture's number
+        # By the picture's number: those to encode, and the results of those whose encoding began.
+        self._waiting: dict[int, str] = {}
+        self._encoded: dict[int, asyncio.Future[Encoded | None]] = {}
 
-    def add(self, effect: Prefetch) -> None:
+    def add(self, effect: effects.Prefetch) -> None:
         """Add pictures to encode; drop those that no unit will need."""
         for frame in effect.dropped:
-            self._entries.pop(frame.number, None)
-        self._entries |= {frame.number: _Entry(frame.data) for frame in effect.frames}
+            self._waiting.pop(frame.number, None)
+            self._encoded.pop(frame.number, None)
+        self._waiting |= {frame.number: frame.data for frame in effect.frames}
 
     async def run(self, encode: Encode) -> None:
         """Encode all waiting pictures, one at a time.
 
         After a failure that is not the picture's fault, its unit encodes it.
         """
-        while entry := next((each for each in self._entries.values() if not each.encoded), None):
-            entry.encoded = asyncio.get_running_loop().create_future()
+        while self._waiting:
+            number = next(iter(self._waiting))
+            data = self._waiting.pop(number)
+            encoded = self._encoded[number] = asyncio.get_running_loop().create_future()
             found: Encoded | None = None
             try:
-                found = await encode(entry.data)
+                found = await encode(data)
             except PictureError as problem:
                 found = problem
             except (OmniError, WorkCancelledError):
                 continue
             finally:
-                entry.encoded.set_result(found)
+                encoded.set_result(found)
 
-    async def take(self, frames: Sequence[Frame]) -> list[Encoded | None]:
+    async def take(self, frames: Sequence[effects.Frame]) -> list[Encoded | None]:
         """Return the result for each of a unit's pictures, awaiting those under way.
 
         None for a picture that the unit has to encode itself: it will not be encoded here.
         """
-        entries = [self._entries.pop(frame.number, None) for frame in frames]
-        return [
-            await asyncio.shield(entry.encoded) if entry and entry.encoded else None
-            for entry in entries
-        ]
+        for frame in frames:
+            self._waiting.pop(frame.number, None)
+        encoded = [self._encoded.pop(frame.number, None) for frame in frames]
+        return [await asyncio.shield(each) if each else None for each in encoded]
 
     def clear(self) -> None:
-        self._entries.clear()
+        self._waiting.clear()
+        self._encoded.clear()
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):
@@ -121,13 +98,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         self._unit_slices: int | None = None  # the last unit's limit, which the next one will share
         self._writer: ReplyWriter | None = None  # for the model's turn
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(duplex.Prepare() as message):
+            case effects.Prefill(duplex.Prepare() as message):
                 await self._prepare(message, emit)
-            case Step():
+            case effects.Step():
                 await self._unit(effect, emit)
-            case Finalize():
+            case effects.Finalize():
                 await self._finalize(emit)
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
@@ -171,12 +148,14 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             early_audio=message.early_audio,
         )
 
-    async def _unit(self, effect: Step, emit: Emit) -> None:
+    async def _unit(self, effect: effects.Step, emit: Emit) -> None:
         self._unit_slices = effect.chunk.max_slice_nums
         encoded = await self._prefetch.take(effect.frames)
         await emit(await self._call(self._run_unit(effect, encoded, emit)))
 
-    async def _run_unit(self, effect: Step, encoded: list[Encoded | None], emit: Emit) -> StepDone:
+    async def _run_unit(
+        self, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
+    ) -> events.StepDone:
         view = self._view
         assert view is not None, "the session is prepared"
         samples = check_pcm(effect.chunk.audio)
@@ -187,7 +166,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
         async def emit_audio(sound: FloatArray) -> None:
             written = b"" if writer is None else writer.write(sound)
-            await emit(AudioReady(to_pcm(sound), written))
+            await emit(events.AudioReady(to_pcm(sound), written))
 
         made = await view.unit(
             samples,
@@ -199,10 +178,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             on_sound=emit_audio,
         )
         if made is None:
-            return StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)
+            return events.StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)
         written = self._rest_of_unit(made)
         counts = (made.kv_cache_length, made.vision_slices, made.vision_tokens)
-        return StepDone(made, made.prefill_ms, *counts, client_audio=written)
+        return events.StepDone(made, made.prefill_ms, *counts, client_audio=written)
 
     def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
         """Return the unit's audio in the client's format, at a turn's end all that is left."""
@@ -220,14 +199,14 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         began_s = time.perf_counter()
         await self._call(view.finish_unit())
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
-        await emit(FinalizeDone(finalize_ms, view.kv_cache_length))
+        await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
 
     # --- pictures ---
 
-    def expect_prefetch(self, effect: Prefetch) -> None:
+    def expect_prefetch(self, effect: effects.Prefetch) -> None:
         self._prefetch.add(effect)
 
-    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
+    async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
         if not self._is_cancelled:
@@ -238,10 +217,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
                 return await view.encode_ahead(picture, limit)
 
             await self._prefetch.run(lambda data: self._call(encode(data)))
-        await emit(Prefetched())
+        await emit(events.Prefetched())
 
     async def _pictures(
-        self, view: DuplexMode, effect: Step, encoded: list[Encoded | None], emit: Emit
+        self, view: DuplexMode, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> list[Any]:  # Any: decoded, or of the model's own type
         """Return the model's input for each picture; emit the problems of those left out."""
         limit = self._slice_limit(view, effect.chunk.max_slice_nums)
@@ -253,7 +232,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
                 except PictureError as error:
                     found = error
             if isinstance(found, PictureError):
-                await emit(EngineWarning(found))
+                await emit(events.EngineWarning(found))
             else:
                 pictures.append(found)
         return pictures
@@ -267,16 +246,16 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     # --- detection ---
 
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        assert isinstance(effect, Detect)
+    async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
+        assert isinstance(effect, effects.Detect)
         pcm, detectors = effect.samples, (self._detector, self._turns)
 
-        def detect() -> list[tuple[SpeechEvent, ...]]:
+        def detect() -> list[tuple[events.SpeechEvent, ...]]:
             samples = check_pcm(pcm)
             return [() if each is None else each.detect(samples) for each in detectors]
 
-        barge_ins, segments = await self._threads.detect(detect)
+        barge_ins, segments = await self._threads.run(detect, DETECTION)
         for segment in segments:
-            if isinstance(segment, Segment):
+            if isinstance(segment, events.Segment):
                 self._in_background(self._transcribe(segment, emit))
-        await emit(Detected(barge_ins))
+        await emit(events.Detected(barge_ins))

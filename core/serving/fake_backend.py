@@ -19,7 +19,7 @@ import numpy as np
 
 from core.audio import FloatArray, to_pcm
 from core.engine.engine import Engine
-from core.modes import Chunks, OnSound, Report, Threads
+from core.modes import Backend, Chunks, OnSound, Report, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -44,8 +44,6 @@ TONE_S: Final = 1.0  # as long as a duplex unit
 
 
 class FakeTranscriber:
-    """Transcribes speech as its duration."""
-
     kind: ClassVar[TranscriberKind] = "whisper"
 
     async def transcribe(
@@ -62,8 +60,6 @@ class FakeTranscriber:
 
 @dataclass(frozen=True)
 class FakeEncodedPicture:
-    """An encoded picture of one slice."""
-
     TOKENS: ClassVar[int] = 64
 
     max_slices: int
@@ -98,8 +94,6 @@ TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 @dataclass(frozen=True)
 class FakeTimes:
-    """Delays of the fake backend."""
-
     load_ms: float = 0.0
     prefill_ms: float = 2.0  # of a prompt or segment
     unit_ms: float = 20.0  # of a duplex unit
@@ -108,17 +102,15 @@ class FakeTimes:
     piece_ms: float = 10.0  # of each chunk of a reply
 
 
-class FakeBackend:
-    """Conversations without a model."""
-
+class FakeBackend(Backend):
     context_tokens: ClassVar[int | None] = None
     media: ClassVar[None] = None
     own_transcriber: ClassVar[None] = None
+    unit_s_by_sessions: dict[int, float] = {}  # nothing is measured
     count_tokens = staticmethod(count_words)
 
     def __init__(self, times: FakeTimes | None = None) -> None:
         self.times = times or FakeTimes()
-        self.unit_s_by_sessions: dict[int, float] = {}
 
     def load(self, engine: Engine, report: Report) -> None:
         for step in range(LOAD_STEPS):
@@ -136,18 +128,6 @@ class FakeBackend:
 
     def open_chat(self, threads: Threads) -> FakeChatView:
         return FakeChatView(self.times, threads)
-
-    def tidy(self) -> None:
-        """Nothing to release."""
-
-    def check(self) -> None:
-        """There is no device."""
-
-    def close(self) -> None:
-        """No process runs."""
-
-    def memory_mb(self) -> tuple[float, float] | None:
-        return None
 
     def facts(self) -> ModelFacts:
         return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
@@ -200,17 +180,14 @@ class FakeView(LinesMode[str]):
         yield StreamingChunk(chunk_index=len(words), is_final=True)
 
     def _digest(self) -> str:
-        """Return a short digest of the whole conversation."""
         return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:DIGEST_CHARS]
 
 
 class FakeStreamingView(FakeView):
-    """Turn-based chat."""
-
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._feed_lines(*map(line_of, request.messages))
 
-    def reply(self, session_id: str, wanted: streaming.Generate) -> Chunks:
+    def reply(self, wanted: streaming.Generate) -> Chunks:
         self._speaks = wanted.generate_audio
         text = f"This is a fixed reply, number {self._digest()}, and nothing more."
         begun = f"{wanted.reply_start} " if isinstance(wanted, ReplyRequest) else ""
@@ -218,8 +195,6 @@ class FakeStreamingView(FakeView):
 
 
 class FakeHalfDuplexView(FakeView):
-    """Voice chat by turns."""
-
     _max_words = 0
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
@@ -229,9 +204,8 @@ class FakeHalfDuplexView(FakeView):
         self,
         system_content: str | list[str],
         *,
-        voice: FloatArray | None,
         config: half_duplex.HalfDuplexConfig,
-        session_id: str,
+        **unused: object,
     ) -> str:
         self._speaks = config.tts.enabled
         self._max_words = config.generation.max_new_tokens
@@ -265,11 +239,9 @@ class FakeDuplexView(FakeView):
         self,
         system_prompt: str | None = None,
         *,
-        ref_audio: FloatArray | None = None,
-        tts_audio: FloatArray | None = None,
-        suffix_text: str | None = None,
         config: DuplexConfig,
         early_audio: bool = False,
+        **unused: object,
     ) -> str:
         self._speaks = config.generate_audio
         self._has_early_sound = early_audio
@@ -289,8 +261,8 @@ class FakeDuplexView(FakeView):
         *,
         force_listen: bool,
         force_speak: bool,
-        due_s: float | None,
         on_sound: OnSound,
+        **unused: object,
     ) -> DuplexGenerateResult | None:
         not_encoded = sum(not isinstance(frame, FakeEncodedPicture) for frame in frames)
         await self._wait(self.times.unit_ms + not_encoded * self.times.look_ms)
@@ -347,13 +319,13 @@ class FakeChatView(FakeView):
 
     _max_words, _start = 0, ""
 
-    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+    async def feed_request(self, request: ChatRequest) -> str:
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
         self._start = request.reply_start
         return await self._feed_lines(*map(line_of, request.messages))
 
-    def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
+    def reply(self, *, in_pieces: bool) -> Chunks:
         sentence = f"{self._start} This is a fixed answer, number {self._digest()}."
         pieces = self._say(sentence, max(self._max_words, len(self._start.split())))
         return pieces if in_pieces else self._whole(pieces)

@@ -47,7 +47,7 @@ class LinesMode(Generic[LineT]):
         notices, self._notices = self._notices, []
         return notices
 
-    async def mark(self, session_id: str) -> None:
+    async def mark(self) -> None:
         self._marked = list(self._lines)
 
     def can_rollback(self) -> bool:
@@ -63,9 +63,9 @@ class LinesMode(Generic[LineT]):
 async def answer_at_once(view: ChatMode, request: ChatRequest) -> ChatResponse:
     """Feed a request and return its whole reply; raises as the view."""
     began_s = time.perf_counter()
-    prompt = await view.feed_request("", request)
+    prompt = await view.feed_request(request)
     fed = view.kv_cache_length
-    [whole] = [chunk async for chunk in view.reply("", in_pieces=False)]
+    [whole] = [chunk async for chunk in view.reply(in_pieces=False)]
     end, audio = view.reply_end or ReplyEnd(), whole.audio_data
     return ChatResponse(
         text=end.text,

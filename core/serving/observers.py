@@ -1,4 +1,4 @@
-"""Observers of a session: its log, metrics, unit times and trace spans.
+"""Observers of a session: their interface, and its trace spans.
 
 An observer is given each event with its effects before these are carried out. `observe` must not
 block; an observer that raises is removed, and the session continues.
@@ -6,33 +6,18 @@ block; an observer that raises is removed, and the session continues.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
-from core.metrics import WorkerMetrics
-from core.protocols.effects import Close, Effect, Generate, Send, Step, label
-from core.protocols.events import (
-    MS_PER_S,
-    Disconnected,
-    EngineFailed,
-    Event,
-    FinalizeDone,
-    Opened,
-    Received,
-    Rejected,
-)
+from core.protocols import effects, events
+from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.realtime import RealtimeMachine
-from core.schemas.duplex import Prepare, Result, ResultPart
+from core.schemas.duplex import Result
 from core.schemas.half_duplex import TurnDone
-from core.schemas.limits import UNIT_MS
-from core.schemas.queue import ErrorMessage, WarningMessage
-from core.schemas.streaming import Chunk, Done
+from core.schemas.queue import ErrorMessage
+from core.schemas.streaming import Done
 from core.telemetry import CallTrace
 
 if TYPE_CHECKING:
@@ -42,158 +27,36 @@ if TYPE_CHECKING:
 class Observer(Protocol):
     """Observes one session."""
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         """Record an event and its effects; runs on the event loop, without blocking."""
 
     async def close(self) -> None:
         """Finish; called once, after the session is released."""
 
 
-SESSION_LOG: Final = "session"
-
-
-class LogObserver:
-    """Logs a session's beginning, problems and end."""
-
-    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
-        self._log = log
-        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
-        self._began_s = 0.0
-        self._events = 0
-
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        self._events += 1
-        match event:
-            case Opened():
-                self._began_s = event.at_s
-                self._log.info("session_opened")
-            case Disconnected(reason=reason):
-                self._log.info("client_gone", reason=reason)
-            case EngineFailed(error=error):
-                self._log.error("engine_failed", code=error.code, message=error.message)
-            case Rejected(error=error):
-                self._log.warning("message_rejected", code=error.code, message=error.message)
-        for effect in effects:
-            self._log_effect(event, effect)
-        if self._logs_events:
-            self._log.debug("event", kind=event.kind, effects=[label(each) for each in effects])
-
-    async def close(self) -> None:
-        self._log.info("session_released", events=self._events)
-
-    def _log_effect(self, event: Event, effect: Effect) -> None:
-        match effect:
-            case Send(WarningMessage(code=code, message=text)):
-                self._log.warning("client_warned", code=code.value, message=text)
-            case Send(ErrorMessage(code=code, message=text)):
-                self._log.error("session_failed", code=code.value, message=text)
-            case Close(code=close_code, reason=reason):
-                duration_s = round(event.at_s - self._began_s, 3)
-                self._log.info(
-                    "session_closed",
-                    close_code=int(close_code),
-                    reason=reason,
-                    cause=event.kind,
-                    duration_s=duration_s,
-                )
-
-
+@dataclass
 class InnerObserver:
-    """Passes an observer the events of the duplex machine inside another protocol's machine."""
+    """Passes an observer the events of the duplex machine inside another protocol's machine.
 
-    def __init__(
-        self,
-        machine: GptLiveMachine | RealtimeMachine,
-        observer: Observer,
-        is_shown: Callable[[Event], bool] = lambda event: True,
-        *,
-        closes: bool = True,
-    ) -> None:
-        self._machine = machine
-        self._observer = observer
-        self._is_shown = is_shown
-        self._closes = closes
+    Attributes:
+        is_shown: selects these events.
+        shows_outer: the events of the other protocol are passed too.
+    """
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        for inner, made in self._machine.seen:
-            if self._is_shown(inner):
-                self._observer.observe(inner, made)
+    machine: GptLiveMachine | RealtimeMachine
+    observer: Observer
+    is_shown: Callable[[events.Event], bool] = lambda event: True
+    shows_outer: bool = False
 
-    async def close(self) -> None:
-        if self._closes:
-            await self._observer.close()
-
-
-class MetricsObserver:
-    """Counts the events of one session in the worker's metrics."""
-
-    def __init__(self, metrics: WorkerMetrics, mode: str) -> None:
-        self._metrics = metrics
-        self._mode = mode
-        self._unit_ms = 0  # length of a duplex unit
-        self._began_s: float | None = None
-        self._now_s = 0.0
-        self._requested_s: float | None = None  # when the reply was requested; None once it began
-
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        self._now_s = event.at_s
-        metrics, mode = self._metrics, self._mode
-        match event:
-            case Opened():
-                self._began_s = event.at_s
-                metrics.sessions.labels(mode).inc()
-            case Received(message=message, size_bytes=size_bytes):
-                metrics.received.labels(mode).inc(size_bytes)
-                if isinstance(message, Prepare):
-                    self._unit_ms = message.config.chunk_ms
-            case FinalizeDone(finalize_ms=finalize_ms):
-                metrics.stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
-        for effect in effects:
-            if isinstance(effect, Generate):
-                self._requested_s = event.at_s
-            elif isinstance(effect, Send):
-                self._count_message(effect)
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
+        if self.shows_outer:
+            self.observer.observe(event, made)
+        for inner, inner_made in self.machine.seen:
+            if self.is_shown(inner):
+                self.observer.observe(inner, inner_made)
 
     async def close(self) -> None:
-        if self._began_s is not None:
-            self._metrics.sessions.labels(self._mode).dec()
-            self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
-
-    def _count_message(self, effect: Send) -> None:
-        metrics, mode = self._metrics, self._mode
-        match effect.message:
-            case WarningMessage(code=code):
-                metrics.problems.labels(mode, code.value, "false").inc()
-            case ErrorMessage(code=code):
-                metrics.problems.labels(mode, code.value, "true").inc()
-            case ResultPart(elapsed_ms=elapsed_ms):
-                metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
-            case Result() as result:
-                self._count_unit(result)
-            case Chunk() if self._requested_s is not None:
-                metrics.first_s.labels(mode).observe(self._now_s - self._requested_s)
-                self._requested_s = None
-            case Done() | TurnDone() as done:
-                metrics.turn_s.labels(mode).observe(done.elapsed_ms / MS_PER_S)
-                metrics.tokens.labels(mode).inc(done.token_stats.generated_tokens)
-
-    def _count_unit(self, result: Result) -> None:
-        metrics, mode = self._metrics, self._mode
-        stages_ms = {
-            "prefill": result.prefill_ms,
-            "llm": result.cost_llm_ms,
-            "tts_prep": result.cost_tts_prep_ms,
-            "tts": result.cost_tts_ms,
-            "token2wav": result.cost_token2wav_ms,
-            "all": result.cost_all_ms,
-            "wall": result.wall_clock_ms,
-        }
-        for stage, cost_ms in stages_ms.items():
-            if cost_ms is not None:
-                metrics.stage_s.labels(mode, stage).observe(cost_ms / MS_PER_S)
-        metrics.late.labels(mode).inc(result.wall_clock_ms > self._unit_ms)
-        metrics.tokens.labels(mode).inc(result.n_tokens)
-        metrics.kv.labels(mode).set(result.kv_cache_length)
+        await self.observer.close()
 
 
 class TraceObserver:
@@ -213,22 +76,22 @@ class TraceObserver:
         self._step_s = 0.0  # when the unit's step began
         self._error = ""
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s
         if self._session is None:
             root = self._is_root
             self._session = self._trace.begin("session", event.at_s, stands_for_call=root)
-        for effect in effects:
+        for effect in made:
             match effect:
-                case Send(Result() as result):
+                case effects.Send(Result() as result):
                     self._write_unit(result, self._session)
-                case Send(Done() | TurnDone() as done):
+                case effects.Send(Done() | TurnDone() as done):
                     began_s = event.at_s - done.elapsed_ms / MS_PER_S
                     tokens = {"tokens": done.token_stats.generated_tokens}
                     self._trace.write("turn", began_s, event.at_s, self._session, tokens)
-                case Send(ErrorMessage(code=code)):
+                case effects.Send(ErrorMessage(code=code)):
                     self._error = code.value
-                case Step():
+                case effects.Step():
                     self._step_s = event.at_s
 
     async def close(self) -> None:
@@ -260,70 +123,3 @@ class TraceObserver:
             self._trace.write(name, at_s, at_s + part_s, unit)
             at_s += part_s
         self._trace.write("send", at_s, ended_s, unit)
-
-
-MEMORY_S: Final = 30.0  # ours: older units do not count
-ACTIVE_S: Final = 3.0  # ours: a session without a unit for this long is not active
-UNITS_KEPT: Final = 4_096
-
-
-@dataclass(frozen=True)
-class UnitTime:
-    """The cost of one unit.
-
-    Attributes:
-        share: engine time as a share of the unit's length.
-        active: sessions that had units at that time.
-        has_picture: the unit had a picture, which makes it far more expensive.
-    """
-
-    at_s: float
-    share: float
-    active: int
-    has_picture: bool
-
-
-class UnitTimes:
-    """Recent unit times of all sessions; beyond `UNITS_KEPT` the oldest are dropped."""
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
-        self._last_s: dict[str, float] = {}  # by session: time of its last unit
-
-    def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
-        now_s = self._now_s()
-        self._last_s[session_id] = now_s
-        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
-        self._last_s = active
-        self._units.append(UnitTime(now_s, share, len(active), has_picture))
-
-    def end(self, session_id: str) -> None:
-        """Remove a session, so that it does not count as active beside its successor."""
-        self._last_s.pop(session_id, None)
-
-    def recent(self) -> Sequence[UnitTime]:
-        """Return the units of the last `MEMORY_S`."""
-        while self._units and self._units[0].at_s < self._now_s() - MEMORY_S:
-            self._units.popleft()
-        return self._units
-
-
-class CapacityObserver:
-    """Reports the unit times of one session."""
-
-    def __init__(self, units: UnitTimes, session_id: str) -> None:
-        self._units = units
-        self._session_id = session_id
-
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Result):
-                self._units.note(
-                    self._session_id,
-                    effect.message.cost_all_ms / UNIT_MS,
-                    has_picture=effect.message.vision_slices > 0,
-                )
-
-    async def close(self) -> None:
-        self._units.end(self._session_id)

@@ -17,13 +17,9 @@ from pybase64 import b64decode
 
 from core.audio import FloatArray, StreamResampler, resample, to_pcm
 from core.errors import AudioCorruptError, AudioError
-from core.protocols.duplex_context import CountTokens
-from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
-from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
-from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import AudioClip
 from core.schemas.gpt_live import (
     AudioReceived,
@@ -182,11 +178,3 @@ class GptLiveCodec:
 def live_names(session_id: str, model: str, *, transcribes: bool = False) -> LiveNames:
     prefix, now_s = secrets.token_hex(PREFIX_BYTES), int(time.time())
     return LiveNames(session_id, model, prefix, now_s, transcribes)
-
-
-def live_machine(
-    names: SessionIds, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
-) -> GptLiveMachine:
-    """Return the machine of a session that begins now."""
-    live = live_names(names.session_id, model, transcribes=transcribes)
-    return GptLiveMachine(names, limits, live, count)

@@ -18,26 +18,8 @@ from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
-from core.modes import StreamingMode
-from core.protocols.effects import (
-    DetectorEffect,
-    Finalize,
-    Generate,
-    Prefetch,
-    Prefill,
-    ScoreSpeech,
-    Step,
-    Transcribe,
-    WorkEffect,
-)
-from core.protocols.events import (
-    ChunkReady,
-    EngineWarning,
-    Event,
-    GenerateDone,
-    ItemTranscribed,
-    TurnFailed,
-)
+from core.modes import SESSION, StreamingMode
+from core.protocols import effects, events
 from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_items import AudioClip, Content
 from core.protocols.realtime_session import Key, Turn, TurnRequest
@@ -56,8 +38,8 @@ from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, Stre
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
-from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
+from core.serving.runtime import DETECTION, WorkerRuntime
+from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
@@ -77,7 +59,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         self,
         runtime: WorkerRuntime,
         owner: Owner,
-        lease: Lease,
+        lease: Lease | None,
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
         super().__init__(runtime, owner, lease)
@@ -86,25 +68,27 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         self._fed: list[Key] = []  # keys of the turns in the cache
         self._marked = 0  # number of those before the rollback point
 
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        if isinstance(effect, Transcribe):
+    async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
+        if isinstance(effect, effects.Transcribe):
             self._in_background(self._transcribe_item(effect, emit))
             return
-        assert isinstance(effect, ScoreSpeech), "no other detection belongs to this protocol"
+        assert isinstance(effect, effects.ScoreSpeech), (
+            "no other detection belongs to this protocol"
+        )
         if self._detector is None:
             self._detector = WindowDetector(self._runtime.detector)
         detector = self._detector
-        await emit(await self._threads.detect(lambda: detector.detect(effect)))
+        await emit(await self._threads.run(lambda: detector.detect(effect), DETECTION))
 
-    async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
+    async def _transcribe_item(self, effect: effects.Transcribe, emit: Emit) -> None:
         sound = AudioClip.of(effect.pcm, effect.format)
-        samples = await self._threads.detect(lambda: to_pcm(model_samples(sound)))
+        samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), DETECTION)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, options)
         if isinstance(found, OmniError):
-            await emit(ItemTranscribed(effect.item_id, problem=found))
+            await emit(events.ItemTranscribed(effect.item_id, problem=found))
         else:
-            await emit(ItemTranscribed(effect.item_id, found.text))
+            await emit(events.ItemTranscribed(effect.item_id, found.text))
 
     # --- the duplex engine ---
 
@@ -112,10 +96,10 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     def kv_tokens(self) -> int:
         return super().kv_tokens + self._units.kv_tokens
 
-    def expect_prefetch(self, effect: Prefetch) -> None:
+    def expect_prefetch(self, effect: effects.Prefetch) -> None:
         self._units.expect_prefetch(effect)
 
-    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
+    async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         await self._units.prefetch(effect, emit)
 
     def interrupt(self) -> None:
@@ -132,38 +116,38 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         finally:
             await super().release()
 
-    async def _unit(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _unit(self, effect: effects.WorkEffect, emit: Emit) -> None:
         if self._view is not None:
             await self._drop_cache()
         try:
             await self._units.perform(effect, emit)
         except OmniError as error:
-            if not isinstance(effect, Prefill):
+            if not isinstance(effect, effects.Prefill):
                 raise
-            await emit(TurnFailed(error))
+            await emit(events.TurnFailed(error))
 
     # --- the turn engine ---
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill() | Step() | Finalize():
+            case effects.Prefill() | effects.Step() | effects.Finalize():
                 await self._unit(effect, emit)
-            case Generate(TurnRequest() as request):
+            case effects.Generate(TurnRequest() as request):
                 await emit(await self._answer(request, emit))
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
-    async def _answer(self, request: TurnRequest, emit: Emit) -> Event:
+    async def _answer(self, request: TurnRequest, emit: Emit) -> events.Event:
         """Answer a request and return the event that ends it; a failure ends only the response."""
         answer = self._answer_outside if request.has_own_view else self._answer_in_conversation
         try:
             return await answer(request, emit)
         except WorkCancelledError:
-            return GenerateDone(stopped=True)
+            return events.GenerateDone(stopped=True)
         except OmniError as error:
-            return TurnFailed(error, can_rollback=True)
+            return events.TurnFailed(error, can_rollback=True)
 
-    async def _answer_in_conversation(self, request: TurnRequest, emit: Emit) -> Event:
+    async def _answer_in_conversation(self, request: TurnRequest, emit: Emit) -> events.Event:
         await self._units.free_view()
         try:
             if self._is_interrupted:
@@ -171,7 +155,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             view, missing = await self._continued(request)
             fed = await self._feed_turns(view, request, missing, emit)
             self._fed += [turn.key for turn in missing]
-            await self._call(view.mark(SESSION))
+            await self._call(view.mark())
             self._marked = len(self._fed)
             end = await self._say(view, request, emit)
         except (WorkCancelledError, OmniError):
@@ -181,7 +165,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             self._fed.append(request.reply_key)
         return turn_done(view, fed, end)
 
-    async def _answer_outside(self, request: TurnRequest, emit: Emit) -> Event:
+    async def _answer_outside(self, request: TurnRequest, emit: Emit) -> events.Event:
         """Answer in a separate conversation, which ends with the reply."""
         conversation = self._view
         try:
@@ -200,13 +184,13 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
         writer, output = ReplyWriter(request.output.format), request.output
 
-        async def emit_written(event: Event) -> None:
-            assert isinstance(event, ChunkReady)
+        async def emit_written(event: events.Event) -> None:
+            assert isinstance(event, events.ChunkReady)
             chunk = event.chunk
             sound = writer.write(from_pcm(chunk.audio_data)) if chunk.audio_data else b""
             if chunk.is_final and output.speaks:
                 sound += writer.finish()
-            await emit(ChunkReady(chunk, sound))
+            await emit(events.ChunkReady(chunk, sound))
 
         reply_request = ReplyRequest(
             generate_audio=output.speaks,
@@ -214,7 +198,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             reply_start=request.reply_start,
             **_drawn(request),
         )
-        return await self._reply(view, view.reply(SESSION, reply_request), emit_written)
+        return await self._reply(view, view.reply(reply_request), emit_written)
 
     # --- the cache ---
 
@@ -254,7 +238,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         )
         await self._call(view.feed_request(feed), feeds=True)
         for problem in view.take_notices():
-            await emit(EngineWarning(problem))
+            await emit(events.EngineWarning(problem))
         fed = max(0, view.kv_cache_length - before)
         return TokenStats(cached_tokens=before, input_tokens=fed)
 

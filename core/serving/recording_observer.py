@@ -5,46 +5,34 @@ A recording begins once the session is prepared, or with its first turn, and end
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
 
-from core.audio import to_pcm
+from core.audio import encode_wav
 from core.errors import ErrorCode
-from core.protocols.effects import Effect, Generate, Prefill, Send, Step
-from core.protocols.events import (
-    MS_PER_S,
-    AudioReady,
-    ChunkReady,
-    Disconnected,
-    EngineFailed,
-    Event,
-    GenerateDone,
-    ItemTranscribed,
-    Received,
-    Segment,
-    ShuttingDown,
-    StepDone,
-    TurnFailed,
-)
+from core.protocols import effects, events
+from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime import RealtimeMachine
+from core.protocols.realtime_items import AudioClip
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
-from core.serving.openai_clients import model_samples
+from core.serving.openai_clients import PCM, decoded
+from core.serving.recordings import OpenRecording, Recordings, Snapshot
+from core.serving.slots import Owner
+from recording.folder import wav_header
 from session_recorder import (
     DuplexSessionRecorder,
     EndReason,
     SessionRecorder,
     TurnBasedSessionRecorder,
     TurnTiming,
+    VoiceInput,
 )
 
 RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
-# Any: a snapshot of settings as plain JSON values, whose names belong to the protocol.
-Snapshot = Mapping[str, Any]
 OpenRecorder = Callable[[Snapshot], RecorderT]
 """Begins a recording with the session's settings."""
 
@@ -54,25 +42,28 @@ RECORDED_TYPES: Final = frozenset({"pause", "resume", "interrupt"})
 """Client messages that a duplex recording notes by their type."""
 
 
-class RecordingObserver(ABC, Generic[RecorderT]):
+class RecordingObserver(Generic[RecorderT]):
     """Base of the recording observers: the recording's beginning, end reason and transcripts."""
 
     def __init__(self, open_recorder: OpenRecorder[RecorderT]) -> None:
         self.recorder: RecorderT | None = None
         self._open = open_recorder
+        self._prepare: duplex.Prepare | half_duplex.Prepare | None = None
         self._end_reason = EndReason.STOPPED
 
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         match event:
-            case Disconnected():
+            case events.Received(duplex.Prepare() | half_duplex.Prepare() as message):
+                self._prepare = self._prepare or message
+            case events.Disconnected():
                 self._end_reason = EndReason.DISCONNECT
-            case EngineFailed():
+            case events.EngineFailed():
                 self._end_reason = EndReason.ERROR
-            case ShuttingDown():
+            case events.ShuttingDown():
                 self._end_reason = EndReason.STOPPED
         self._on_event(event)
-        for effect in effects:
-            if isinstance(effect, Send):
+        for effect in made:
+            if isinstance(effect, effects.Send):
                 self._on_message(effect)
             self._on_effect(effect)
 
@@ -80,12 +71,10 @@ class RecordingObserver(ABC, Generic[RecorderT]):
         if self.recorder is not None:
             self.recorder.finalize(self._end_reason)
 
-    @abstractmethod
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         """Record an event."""
 
-    @abstractmethod
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: effects.Effect) -> None:
         """Record an effect of the last event."""
 
     def _begin(self, snapshot: Snapshot) -> RecorderT:
@@ -93,8 +82,11 @@ class RecordingObserver(ABC, Generic[RecorderT]):
             self.recorder = self._open(snapshot)
         return self.recorder
 
-    def _on_message(self, effect: Send) -> None:
+    def _on_message(self, effect: effects.Send) -> None:
         match effect.message:
+            case duplex.Prepared() | half_duplex.Prepared():
+                assert self._prepare is not None
+                self._begin(snapshot_of(self._prepare))
             case half_duplex.Timeout() | duplex.Timeout():
                 self._end_reason = EndReason.TIMEOUT
             case ErrorMessage(code=ErrorCode.CONTEXT_FULL):
@@ -117,16 +109,15 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
 
     def __init__(self, open_recorder: OpenRecorder[DuplexSessionRecorder]) -> None:
         super().__init__(open_recorder)
-        self._prepare: duplex.Prepare | None = None
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
         self._early = b""  # audio of the present unit that was sent ahead of its result
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         recorder = self.recorder
+        if recorder is None:
+            return
         match event:
-            case Received(duplex.Prepare() as message):
-                self._prepare = self._prepare or message
-            case Received(duplex.AudioChunk() as chunk) if recorder is not None:
+            case events.Received(duplex.AudioChunk() as chunk):
                 self._arrivals_ms[id(chunk)] = recorder.elapsed_ms()
                 if len(self._arrivals_ms) > ARRIVALS_MAX:
                     self._arrivals_ms.pop(next(iter(self._arrivals_ms)))
@@ -134,26 +125,23 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                     recorder.record_event("force_listen")
                 if chunk.force_speak:
                     recorder.record_event("force_speak")
-            case Received(message) if recorder is not None and message.type in RECORDED_TYPES:
+            case events.Received(message) if message.type in RECORDED_TYPES:
                 recorder.record_event(message.type)
 
-    def _on_effect(self, effect: Effect) -> None:
-        if isinstance(effect, Send) and isinstance(effect.message, duplex.Prepared):
-            assert self._prepare is not None
-            self._begin(duplex_snapshot(self._prepare))
+    def _on_effect(self, effect: effects.Effect) -> None:
         recorder = self.recorder
         if recorder is None:
             return
         match effect:
-            case Step(chunk, frames, index):
+            case effects.Step(chunk, frames, index):
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
                 pictures = [frame.data for frame in frames]
                 recorder.record_input(index, chunk.audio, pictures, receive_ts_ms=arrived_ms)
-            case Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
+            case effects.Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
                 recorder.record_words(kind, text, start_ms)
-            case Send(duplex.ResultPart() as part):
+            case effects.Send(duplex.ResultPart() as part):
                 self._early += part.audio_data
-            case Send(duplex.Result() as result):
+            case effects.Send(duplex.Result() as result):
                 whole, self._early = self._early + result.audio_data, b""
                 recorder.record_result(result.step, result, whole)
 
@@ -163,37 +151,32 @@ class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
 
     def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
         super().__init__(open_recorder)
-        self._prepare: half_duplex.Prepare | None = None
         self._speech_ms: int | None = None
         self._began_s = self._now_s = 0.0  # when the request came, and now
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         self._now_s = event.at_s
-        match event:
-            case Received(half_duplex.Prepare() as message):
-                self._prepare = self._prepare or message
-            case Received(chat.ChatSocketRequest()):
-                self._began_s = event.at_s
+        if isinstance(event, events.Received) and isinstance(event.message, chat.ChatSocketRequest):
+            self._began_s = event.at_s
 
-    def _on_effect(self, effect: Effect) -> None:
-        match effect:
-            case Send(half_duplex.Prepared()):
-                assert self._prepare is not None
-                self._begin(half_duplex_snapshot(self._prepare))
-            case Generate(chat.ChatSocketRequest() as request):
-                self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
+    def _on_effect(self, effect: effects.Effect) -> None:
+        if isinstance(effect, effects.Generate) and isinstance(
+            effect.request, chat.ChatSocketRequest
+        ):
+            request = effect.request
+            self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
         if (recorder := self.recorder) is None:
             return
         match effect:
-            case Generate(Segment() as segment, turn_index):
+            case effects.Generate(events.Segment() as segment, turn_index):
                 self._speech_ms = segment.duration_ms
                 recorder.start_voice_turn(turn_index, segment.pcm)
-            case Send(streaming.Chunk() | chat.ChatChunk() as chunk):
+            case effects.Send(streaming.Chunk() | chat.ChatChunk() as chunk):
                 recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
-            case Send(half_duplex.TurnDone() as done):
+            case effects.Send(half_duplex.TurnDone() as done):
                 timing = turn_timing(done.elapsed_ms, done.token_stats, self._speech_ms)
                 recorder.end_turn(timing, interrupted=done.interrupted, text=done.text)
-            case Send(chat.ChatDone() as done):
+            case effects.Send(chat.ChatDone() as done):
                 recorder.add_streaming_chunk(None, done.audio_data)
                 stats = TokenStats(
                     input_tokens=done.input_tokens, generated_tokens=done.generated_tokens
@@ -212,33 +195,36 @@ class StreamingRecording(TurnRecording):
     def __init__(
         self,
         open_recorder: OpenRecorder[TurnBasedSessionRecorder],
-        suspend: Callable[[EndReason], None],
-        next_turn: Callable[[], int],
+        recordings: Recordings,
+        recording: OpenRecording,
+        owner: Owner,
     ) -> None:
-        """`suspend` is called when the socket has closed; the recording stays open."""
         super().__init__(open_recorder)
-        self._suspend = suspend
-        self._next_turn = next_turn
+        self._recordings, self._recording, self._owner = recordings, recording, owner
         self._messages: Sequence[Message] = ()  # of the last prefill
         self._turn: int | None = None  # number of the one under way
         self._transcripts: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
         if self.recorder is not None:
-            self._suspend(self._end_reason)
+            self._recordings.suspend(self._owner, self._recording, self._end_reason)
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _begin(self, snapshot: Snapshot) -> TurnBasedSessionRecorder:
+        self.recorder = self._recording.recorder = self._recording.recorder or self._open(snapshot)
+        return self.recorder
+
+    def _on_effect(self, effect: effects.Effect) -> None:
         super()._on_effect(effect)
         match effect:
-            case Prefill(streaming.WorkerPrefill() as message, is_first):
+            case effects.Prefill(streaming.WorkerPrefill() as message, is_first):
                 self._messages = message.messages
                 if is_first:
                     self._transcripts.clear()
-            case Generate(streaming.Generate()) if self._messages:
+            case effects.Generate(streaming.Generate()) if self._messages:
                 recorder = self._begin({"system_prompt": system_text(self._messages)})
-                self._turn = self._next_turn()
+                self._turn = self._recording.next_turn()
                 recorder.start_message_turn(self._turn, self._messages[-1])
-            case Send(streaming.Done() as done) if self.recorder is not None:
+            case effects.Send(streaming.Done() as done) if self.recorder is not None:
                 for transcript in self._transcripts:
                     super()._record_transcript(
                         transcript.model_copy(update={"turn_index": self._turn})
@@ -264,38 +250,38 @@ class RealtimeRecording(TurnRecording):
         self._turns = 0
         self._turn_of: dict[str, int] = {}  # of the newest items without a transcript
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         self._now_s = event.at_s
-        if isinstance(event, ItemTranscribed) and event.item_id in self._turn_of:
+        if isinstance(event, events.ItemTranscribed) and event.item_id in self._turn_of:
             self._record_text(event.text, self._turn_of.pop(event.item_id))
         self._piece = None
         match event:
-            case AudioReady(pcm):
+            case events.AudioReady(pcm):
                 self._piece = ("", pcm)
-            case StepDone(result) if not result.is_listen:
+            case events.StepDone(result) if not result.is_listen:
                 self._piece = (result.text, result.audio_data)
         if self._request is None or self.recorder is None:
             return
         self._record_piece()
         match event:
-            case ChunkReady(chunk):
+            case events.ChunkReady(chunk):
                 self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
-            case GenerateDone(text, stopped, stats):
+            case events.GenerateDone(text, stopped, stats):
                 self._end_turn(text, stats, is_whole=not stopped)
-            case TurnFailed():
+            case events.TurnFailed():
                 self._end_turn("", TokenStats(), is_whole=False)
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: effects.Effect) -> None:
         match effect:
-            case Generate(TurnRequest(is_outside=False) as request):
+            case effects.Generate(TurnRequest(is_outside=False) as request):
                 self._begin_turn(request)
-            case Send(RealtimeEvent(type="response.created")):
+            case effects.Send(RealtimeEvent(type="response.created")):
                 newest = self._machine.unit_request
                 if newest is not None and newest is not self._by_units:
                     self._by_units = newest
                     self._begin_turn(newest)
                     self._record_piece()
-            case Send(RealtimeEvent(type="response.done", fields={"response": done})):
+            case effects.Send(RealtimeEvent(type="response.done", fields={"response": done})):
                 if self._request is not None and self._request is self._by_units:
                     self._end_unit_turn(done)
 
@@ -316,7 +302,11 @@ class RealtimeRecording(TurnRecording):
         if not sounds or last is None:
             recorder.start_message_turn(turn_index, Message(role=Role.USER, content=text))
             return
-        recorder.start_voice_turn(turn_index, to_pcm(model_samples(sounds[0])))
+        sound = sounds[0]
+        name = recorder.save_user_audio(turn_index, wav_of(sound))
+        duration_ms = round(MS_PER_S * len(sound.pcm) / sound.format.bytes_per_s)
+        voice = VoiceInput(duration_ms=duration_ms, audio=name)
+        recorder.start_turn(turn_index, recorder.elapsed_ms(), voice)
         self._record_text(text, turn_index)
         self._turn_of[last.key[0]] = turn_index
         if len(self._turn_of) > LATE_MAX:
@@ -341,6 +331,14 @@ class RealtimeRecording(TurnRecording):
         self.recorder.end_turn(timing, interrupted=not is_whole, text=text)
 
 
+def wav_of(sound: AudioClip) -> bytes:
+    """Return a WAV file of the clip's rate, which the recorder's threads resample."""
+    kind, rate_hz = sound.format.type, sound.format.rate_hz
+    if kind == PCM:
+        return wav_header(rate_hz, 1, len(sound.pcm)) + sound.pcm
+    return encode_wav(decoded(sound.pcm, kind, rate_hz), rate_hz, subtype="FLOAT")
+
+
 def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = None) -> TurnTiming:
     return TurnTiming(
         elapsed_ms=elapsed_ms,
@@ -352,19 +350,17 @@ def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = No
     )
 
 
-def duplex_snapshot(message: duplex.Prepare) -> Snapshot:
-    """Return the settings of a duplex session; the recorder stores the audio as files."""
-    return {
-        "system_prompt": message.prefix_system_prompt,
-        "ref_audio": {"ref_audio_base64": message.ref_audio_base64 or ""},
-        "tts_ref_audio": {"ref_audio_base64": message.tts_ref_audio_base64 or ""},
-        "deferred_finalize": message.deferred_finalize,
-        **message.config.model_dump(mode="json"),
-        "max_slice_nums": message.slice_limit,
-    }
-
-
-def half_duplex_snapshot(message: half_duplex.Prepare) -> Snapshot:
+def snapshot_of(message: duplex.Prepare | half_duplex.Prepare) -> Snapshot:
+    """Return the settings of a session; the recorder stores the audio as files."""
+    if isinstance(message, duplex.Prepare):
+        return {
+            "system_prompt": message.prefix_system_prompt,
+            "ref_audio": {"ref_audio_base64": message.ref_audio_base64 or ""},
+            "tts_ref_audio": {"ref_audio_base64": message.tts_ref_audio_base64 or ""},
+            "deferred_finalize": message.deferred_finalize,
+            **message.config.model_dump(mode="json"),
+            "max_slice_nums": message.slice_limit,
+        }
     config = message.config
     return {
         "system_prompt": message.system_prompt,
@@ -385,7 +381,6 @@ def chat_snapshot(request: chat.ChatSocketRequest | chat.ChatRequest) -> Snapsho
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    """Return the text of the first system message."""
     for message in messages:
         if message.role is not Role.SYSTEM:
             continue

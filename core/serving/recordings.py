@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
-from core.serving.recording_observer import Snapshot
 from core.serving.slots import Owner
 from recording.listing import ListedRecording, list_folder
 from recording.names import recording_folders
@@ -34,6 +33,8 @@ OPEN_LIMIT_S: Final = 300.0  # ours: after that the next turn begins another rec
 PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
 """Prefixes of recording ids without a session id. Source: docs/specification/service.md#5.1."""
 
+# Any: a snapshot of settings as plain JSON values, whose names belong to the protocol.
+Snapshot = Mapping[str, Any]
 RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 _Key = tuple[str, str]
 """A session's id and the secret of its owner."""
@@ -58,7 +59,6 @@ class OpenRecording:
         self._turns = 0
 
     def next_turn(self) -> int:
-        """Return the number of the next turn, from 0."""
         self._turns += 1
         return self._turns - 1
 
@@ -99,7 +99,6 @@ class Recordings:
         on_stopped: OnStopped,
         snapshot: Snapshot,
     ) -> RecorderT:
-        """Begin a recording with a recorder of the given class."""
         loop = asyncio.get_running_loop()
 
         def report(error: RecordingStoppedError) -> None:
@@ -115,13 +114,14 @@ class Recordings:
         return recorder(recording_id, owner.kind, self._worker_id, snapshot, self.data_dir, options)
 
     def resume(self, owner: Owner) -> OpenRecording:
-        """Return the recording of a streaming session's next turn.
+        """Return a session's recording: a new one, or that of a streaming session's last turn.
 
         A session with the same id and another secret belongs to another client, and begins one.
         """
-        found = self._open.pop(_key(owner), None)
+        is_streaming = owner.kind is RequestType.STREAMING
+        found = self._open.pop(_key(owner), None) if is_streaming else None
         if found is None:
-            return OpenRecording(self.new_id(RequestType.STREAMING, owner.session_id))
+            return OpenRecording(self.new_id(owner.kind, owner.session_id))
         if found.expiry is not None:
             found.expiry.cancel()
         return found

@@ -8,9 +8,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -24,9 +25,7 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.capacity import Capacity
 from core.serving.slots import Conversation, Lease, SessionStore, Slots
-from core.serving.threads import ThreadPools
 from core.transcription import Transcriber
 from core.vad import SileroVad
 
@@ -39,24 +38,61 @@ CAPABILITIES: Final = (
     RequestType.OMNI_DUPLEX,
 )
 CLOSE_TRIES: Final = 2
+# Ours: for one call or pass of the engine; then the worker counts as broken.
+ENGINE_LIMIT_S: Final = 120.0
 BOOT_ID_BYTES: Final = 8
 FREE_CACHE_MIN: Final = 0.15  # ours: share of the cache memory reserved for running sessions
 
 
-@dataclass(frozen=True)
-class WorkLimits:
-    """Time limits of a worker's work. Ours, except `busy_wait_s`.
+CALLS: Final = "call"  # pool for blocking calls of sessions
+DETECTION: Final = "detect"  # pool for voice activity detection
+SPARE_THREADS: Final = 2  # beyond one per slot: one session may end while the next one begins
+DETECTION_THREADS: Final = 2  # a chunk of audio takes milliseconds
+HANGING_MAX: Final = 8  # ours: abandoned calls that still run; more keep their sessions
+
+
+class ThreadPools:
+    """A worker's thread pools; the number of sessions bounds the calls that wait for a thread.
+
+    Threads held by abandoned calls are not counted.
 
     Attributes:
-        busy_wait_s: wait for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
-        hang_limit_s: for a session's blocking call to end after `cancel`; then the session
-            ends without it.
-        engine_limit_s: for one call or pass of the engine; then the worker counts as broken.
+        failures: unexpected failures since the device was last checked.
+        pools: `CALLS` and `DETECTION`.
     """
 
-    busy_wait_s: float = 5.0
-    hang_limit_s: float = 60.0
-    engine_limit_s: float = 120.0
+    def __init__(self, slots: int) -> None:
+        self.failures = 0
+        self._sizes = {CALLS: slots + SPARE_THREADS, DETECTION: DETECTION_THREADS}
+        self.pools = {name: ThreadPoolExecutor(size, name) for name, size in self._sizes.items()}
+        self._abandoned: list[Future[Any]] = []  # their sessions have ended without them
+        self._log = structlog.stdlib.get_logger("thread_pools")
+
+    def abandon(self, pool: str, job: Future[Any]) -> bool:
+        """Abandon a call on one of the pools; one that has not begun is cancelled.
+
+        The pool gets new threads, and its old ones finish their queue. Overflow: beyond
+        `HANGING_MAX` this returns False, and the call keeps its session and slot until it ends.
+        """
+        if job.cancel():
+            return True
+        self._abandoned = [each for each in self._abandoned if not each.done()]
+        keeps_slot = len(self._abandoned) >= HANGING_MAX
+        if not keeps_slot:
+            self._abandoned.append(job)
+            self.pools[pool].shutdown(wait=False)
+            self.pools[pool] = ThreadPoolExecutor(self._sizes[pool], pool)
+        self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=keeps_slot)
+        return not keeps_slot
+
+    def failed(self) -> None:
+        self.failures += 1
+        self._log.exception("model_call_failed")
+
+    def close(self) -> None:
+        """End the threads after their current calls, without waiting for them."""
+        for pool in self.pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -90,8 +126,6 @@ class Progress:
 
 @dataclass
 class _Loaded:
-    """The loaded models."""
-
     backend: Backend
     detector: SileroVad
     transcriber: Transcriber | None = None
@@ -111,7 +145,6 @@ class WorkerRuntime:
         self,
         make_backend: Callable[[], Backend],
         slots: int,
-        limits: WorkLimits | None = None,
         identity: Identity | None = None,
         make_transcriber: Callable[[Backend], Transcriber | None] = lambda backend: None,
     ) -> None:
@@ -122,10 +155,8 @@ class WorkerRuntime:
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
-        now_s = time.monotonic
-        self.slots = Slots(slots, now_s, Capacity(now_s, self._has_memory))
+        self.slots = Slots(slots, time.monotonic, self._has_memory)
         self.store = SessionStore(slots)
-        self.limits = limits or WorkLimits()
         self.identity = identity or Identity()
         self.progress = Progress()
         self.is_draining = False
@@ -146,7 +177,6 @@ class WorkerRuntime:
 
     @property
     def transcriber(self) -> Transcriber | None:
-        """The transcriber; None without one, or before loading."""
         if self._loaded is None:
             return None
         return self._loaded.backend.own_transcriber or self._loaded.transcriber
@@ -158,7 +188,7 @@ class WorkerRuntime:
             return self.progress.error
         if self.slots.lost >= self.slots.count:
             return "The memory of ended sessions could not be freed."
-        return self.engine.problem(self.limits.engine_limit_s)
+        return self.engine.problem(ENGINE_LIMIT_S)
 
     async def load(self) -> None:
         """Load all models; a failure is reported by the worker's health, and it keeps running."""
@@ -170,8 +200,7 @@ class WorkerRuntime:
             is_known = isinstance(error, OmniError)
             self.progress.error = str(error) if is_known else f"{type(error).__name__}: {error}"
         else:
-            if self.slots.measured is not None:
-                self.slots.measured.expect(self.backend.unit_s_by_sessions)
+            self.slots.measured.expect(self.backend.unit_s_by_sessions)
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 
@@ -291,7 +320,6 @@ class WorkerRuntime:
         return self._loaded
 
     def _has_memory(self) -> bool:
-        """Whether there is memory for the cache of another session."""
         return self.engine.gauge.value >= FREE_CACHE_MIN
 
     def _load(self) -> None:

@@ -8,52 +8,37 @@ it, begun or not.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, InternalError, OmniError
+from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
+from core.media import FACTS, Media, MediaContent, from_bytes, read_media
+from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
-from core.protocols.effects import (
-    DetectorEffect,
-    Finalize,
-    Generate,
-    Prefetch,
-    Prefill,
-    Step,
-    WorkEffect,
-)
-from core.protocols.events import (
-    ChunkReady,
-    EngineWarning,
-    Event,
-    FinalizeDone,
-    GenerateDone,
-    PrefillDone,
-    Segment,
-    StepDone,
-    Transcribed,
-    TurnFailed,
-)
+from core.protocols import effects, events
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from core.serving.runtime import WorkerRuntime
+from core.serving.runtime import CALLS, ThreadPools, WorkerRuntime
 from core.serving.slots import Lease, Owner
-from core.serving.threads import SessionThreads
 from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound=Mode)
 
-Emit = Callable[[Event], Awaitable[None]]
+Emit = Callable[[events.Event], Awaitable[None]]
 """Puts an event into the inbox, waiting while it is full."""
 
-SESSION: Final = "session"  # id of the view's only session
-NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
+# Ours: for a blocking call to end after `cancel`; then the session ends without it.
+HANG_LIMIT_S: Final = 60.0
+NOT_FED: Final = events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
@@ -63,6 +48,102 @@ class _Work:
     requested: int = 0
     ended: int = 0
     interrupted: int = 0
+
+
+def decode_media(
+    processes: MediaProcesses, items: Sequence[MediaContent], is_cancelled: Callable[[], bool]
+) -> list[Media]:
+    """Decode the pictures and videos of one request in another process; blocks.
+
+    Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `is_cancelled`.
+    """
+
+    def check() -> None:
+        if is_cancelled():
+            raise WorkCancelledError
+
+    facts, blobs = processes.run(
+        "media",
+        [item.model_dump(exclude={"data"}) for item in items],
+        [item.data.encode() for item in items],
+        problem=PictureError,
+        check=check,
+    )
+    try:
+        return from_bytes(FACTS.validate_python(facts), blobs)
+    except ValueError as error:
+        raise PictureError("It could not be decoded.") from error
+
+
+class SessionThreads:
+    """The `Threads` of one session's view.
+
+    An unexpected failure becomes a project error. A call that hangs is abandoned when its session
+    has ended: it keeps its thread and nothing else.
+
+    Attributes:
+        cancelled: set to cancel the work under way, which polls it.
+    """
+
+    def __init__(self, pools: ThreadPools, media: MediaProcesses | None) -> None:
+        """Without `media`, pictures are decoded on the calling thread."""
+        self.cancelled = threading.Event()
+        self._pools = pools
+        self._media = media
+        self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
+        """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
+
+        Raises:
+            OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
+            WorkCancelledError: it was abandoned.
+        """
+        if self._abandoning.done():
+            raise WorkCancelledError
+        job = self._pools.pools[pool].submit(contextvars.copy_context().run, work)
+        done = asyncio.wrap_future(job)
+        was_cancelled = await self._wait(pool, job, done)
+        try:
+            result = done.result()
+        except (OmniError, WorkCancelledError):
+            if not was_cancelled:
+                raise
+        except Exception as error:
+            self._pools.failed()
+            if not was_cancelled:
+                raise GenerationFailedError() from error
+        else:
+            if not was_cancelled:
+                return result
+        raise asyncio.CancelledError
+
+    def abandon(self) -> None:
+        """Stop waiting for the call under way, which hangs."""
+        if not self._abandoning.done():
+            self._abandoning.set_result(None)
+
+    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
+        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
+        if self._media is None:
+            return read_media(items)
+        return decode_media(self._media, items, self.cancelled.is_set)
+
+    async def _wait(self, pool: str, job: Future[T], done: asyncio.Future[T]) -> bool:
+        """Wait until a job is done or abandoned; return whether the caller was cancelled."""
+        was_cancelled = False
+        waiting: set[asyncio.Future[Any]] = {done, self._abandoning}
+        while not done.done():
+            if self._abandoning.done() and self._abandoning in waiting:
+                if self._pools.abandon(pool, job):
+                    done.cancel()
+                    raise asyncio.CancelledError if was_cancelled else WorkCancelledError
+                waiting = {done}  # too many calls were abandoned
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                was_cancelled = True
+        return was_cancelled
 
 
 class SessionHandler(ABC, Generic[ViewT]):
@@ -75,7 +156,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         turn_effects: effects whose failure ends only the turn.
     """
 
-    turn_effects: ClassVar[tuple[type[WorkEffect], ...]] = ()
+    turn_effects: ClassVar[tuple[type[effects.WorkEffect], ...]] = ()
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
         self._runtime = runtime
@@ -101,7 +182,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         """Count a requested effect, which `perform` is given later."""
         self._work.requested += 1
 
-    async def perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         """Carry out one effect and emit the events that its docstring names."""
         try:
             if self._is_cancelled:
@@ -114,20 +195,18 @@ class SessionHandler(ABC, Generic[ViewT]):
             if not isinstance(effect, self.turn_effects):
                 raise
             can_rollback = self._view is not None and self._view.can_rollback()
-            await emit(TurnFailed(error, can_rollback))
+            await emit(events.TurnFailed(error, can_rollback))
         finally:
             self._work.ended += 1
 
-    def expect_prefetch(self, effect: Prefetch) -> None:
+    def expect_prefetch(self, effect: effects.Prefetch) -> None:
         """Register a `Prefetch` when it is requested; a `Step` may overtake `prefetch`."""
         raise InternalError  # only duplex sessions prefetch
 
-    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
-        """Encode the pictures registered by `expect_prefetch`."""
+    async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         raise InternalError
 
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Run voice activity detection on a thread."""
+    async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
         raise InternalError  # the session has no detector
 
     def interrupt(self) -> None:
@@ -153,8 +232,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._view.stop()
         self._cancel_calls()
         if self._hang_watch is None:
-            limit_s = self._runtime.limits.hang_limit_s
-            self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._abandon)
+            self._hang_watch = asyncio.get_running_loop().call_later(HANG_LIMIT_S, self._abandon)
 
     async def release(self) -> None:
         """Free the conversation, then the slot; the last call, when no work runs."""
@@ -175,20 +253,19 @@ class SessionHandler(ABC, Generic[ViewT]):
     # --- for subclasses ---
 
     @abstractmethod
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         """Carry out one effect; `WorkCancelledError` ends it as `_cancelled` says."""
 
-    def _cancelled(self, effect: WorkEffect) -> Event | None:
-        """Return the event that ends a cancelled effect."""
+    def _cancelled(self, effect: effects.WorkEffect) -> events.Event | None:
         match effect:
-            case Prefill():
-                return PrefillDone()
-            case Step():
+            case effects.Prefill():
+                return events.PrefillDone()
+            case effects.Step():
                 return NOT_FED
-            case Finalize():
-                return FinalizeDone(0.0, self.kv_tokens)
-            case Generate():
-                return GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
+            case effects.Finalize():
+                return events.FinalizeDone(0.0, self.kv_tokens)
+            case effects.Generate():
+                return events.GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
         return None
 
     @property
@@ -231,13 +308,15 @@ class SessionHandler(ABC, Generic[ViewT]):
         task.add_done_callback(self._transcripts.discard)
 
     async def _transcribe(
-        self, segment: Segment, emit: Emit, turn_index: int | None = None
+        self, segment: events.Segment, emit: Emit, turn_index: int | None = None
     ) -> None:
         found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
         if isinstance(found, OmniError):
-            await emit(Transcribed(segment, problem=found, turn_index=turn_index))
+            await emit(events.Transcribed(segment, problem=found, turn_index=turn_index))
         else:
-            await emit(Transcribed(segment, found.text, found.language, turn_index=turn_index))
+            await emit(
+                events.Transcribed(segment, found.text, found.language, turn_index=turn_index)
+            )
 
     async def _feed(
         self,
@@ -256,9 +335,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         before = view.kv_cache_length
         prompt = await self._call(call, feeds=is_undone)
         after = view.kv_cache_length
-        await emit(PrefillDone(before, max(0, after - before), count, len(prompt), after))
+        await emit(events.PrefillDone(before, max(0, after - before), count, len(prompt), after))
         for problem in view.take_notices():
-            await emit(EngineWarning(problem))
+            await emit(events.EngineWarning(problem))
 
     async def _reply(
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
@@ -270,7 +349,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         async def emit_chunks() -> None:
             async with aclosing(reply):
                 async for chunk in reply:
-                    await emit(ChunkReady(chunk))
+                    await emit(events.ChunkReady(chunk))
 
         await self._call(emit_chunks())
         assert view.reply_end is not None, "the reply has ended"
@@ -282,10 +361,9 @@ class SessionHandler(ABC, Generic[ViewT]):
             return
         if self._is_interrupted:
             raise WorkCancelledError
-        runtime = self._runtime
         try:
             async with asyncio.timeout(None) as self._slot_wait:
-                self._lease = await runtime.slots.take(self._owner, runtime.limits.busy_wait_s)
+                self._lease = await self._runtime.slots.take(self._owner)
         except TimeoutError as error:
             raise WorkCancelledError from error
         finally:
@@ -305,7 +383,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._slot_wait.reschedule(asyncio.get_running_loop().time())
 
 
-def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> GenerateDone:
+def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> events.GenerateDone:
     total = view.kv_cache_length
     counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}
-    return GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)
+    return events.GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)

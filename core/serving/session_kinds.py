@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -13,17 +12,11 @@ import structlog
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
+from core.protocols import events
 from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.events import (
-    MS_PER_S,
-    AudioReady,
-    ClientMessage,
-    Event,
-    Received,
-    StepDone,
-)
+from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
@@ -35,23 +28,19 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
-from core.serving.connection import Connection, Machine
+from core.serving.capacity import MetricsObserver
+from core.serving.connection import SESSION_LOG, Connection, LogObserver, Machine
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.observers import (
-    SESSION_LOG,
-    CapacityObserver,
     InnerObserver,
-    LogObserver,
-    MetricsObserver,
     Observer,
     TraceObserver,
 )
-from core.serving.openai_clients import GptLiveCodec, live_machine
+from core.serving.openai_clients import GptLiveCodec, live_names
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.recording_observer import (
     DuplexRecording,
     RealtimeRecording,
-    Snapshot,
     StreamingRecording,
     TurnRecording,
     chat_snapshot,
@@ -88,17 +77,18 @@ class SocketKind(StrEnum):
 
     def request_type(self, session_id: str, variant: str | None) -> RequestType:
         """Return the request type; for duplex by the gateway's variant, else by the session id."""
-        match self:
-            case SocketKind.STREAMING:
-                return RequestType.STREAMING
-            case SocketKind.CHAT:
-                return RequestType.CHAT
-            case SocketKind.HALF_DUPLEX | SocketKind.REALTIME:
-                return RequestType.HALF_DUPLEX_AUDIO
-            case SocketKind.DUPLEX:
-                return VARIANTS.get(variant or "") or duplex_request_type(session_id)
-            case SocketKind.LIVE:
-                return RequestType.AUDIO_DUPLEX
+        if self is SocketKind.DUPLEX:
+            return VARIANTS.get(variant or "") or duplex_request_type(session_id)
+        return REQUEST_TYPES[self]
+
+
+REQUEST_TYPES: Final = {
+    SocketKind.STREAMING: RequestType.STREAMING,
+    SocketKind.CHAT: RequestType.CHAT,
+    SocketKind.HALF_DUPLEX: RequestType.HALF_DUPLEX_AUDIO,
+    SocketKind.REALTIME: RequestType.HALF_DUPLEX_AUDIO,
+    SocketKind.LIVE: RequestType.AUDIO_DUPLEX,
+}
 
 
 @dataclass(frozen=True)
@@ -120,22 +110,20 @@ class SessionRules:
         return replace(FRAME_LIMITS, max_bytes=max_bytes, max_side_px=max_side_px)
 
     def endpoint(self, kind: SocketKind) -> Endpoint:
-        chat_bytes = self.limits.chat_message_bytes
-        live_bytes = (self.limits.prepare_bytes, self.limits.live_message_bytes)
+        sizes = (self.limits.prepare_bytes, self.limits.live_message_bytes)
         match kind:
-            case SocketKind.STREAMING:
-                return Endpoint(wire.STREAMING.parse, chat_bytes, chat_bytes, self.audio)
-            case SocketKind.CHAT:
-                return Endpoint(wire.CHAT.parse, chat_bytes, chat_bytes, self.audio)
-            case SocketKind.HALF_DUPLEX:
-                parse = _with_defaults(wire.HALF_DUPLEX.parse, self.half_duplex)
-                return Endpoint(parse, *live_bytes, self.audio)
-            case SocketKind.DUPLEX:
-                return Endpoint(wire.DUPLEX.parse, *live_bytes, self.audio)
             case SocketKind.LIVE:
                 return GptLiveCodec().endpoint()
             case SocketKind.REALTIME:
                 return wire.REALTIME
+            case SocketKind.DUPLEX:
+                parse = wire.DUPLEX.parse
+            case SocketKind.HALF_DUPLEX:
+                parse = partial(_parse_half_duplex, self.half_duplex)
+            case SocketKind.STREAMING | SocketKind.CHAT:
+                parse = (wire.CHAT if kind is SocketKind.CHAT else wire.STREAMING).parse
+                sizes = (self.limits.chat_message_bytes, self.limits.chat_message_bytes)
+        return Endpoint(parse, *sizes, self.audio)
 
     def max_kv_tokens(self, context_tokens: int | None) -> int:
         """Return the longest conversation of a model with a context of so many tokens."""
@@ -154,24 +142,18 @@ class SessionRules:
         )
 
 
-def _with_defaults(
-    parse: Callable[[str], ClientMessage], defaults: HalfDuplexSettings
-) -> Callable[[str], ClientMessage]:
-    """Fill the fields that a `prepare` leaves out from the configuration."""
-
-    def parse_with_defaults(text: str) -> ClientMessage:
-        message = parse(text)
-        if not isinstance(message, half_duplex.Prepare):
-            return message
-        config = message.config
-        vad = defaults.vad.model_copy(update=config.vad.model_dump(exclude_unset=True))
-        session = config.session
-        if "timeout_s" not in session.model_fields_set:
-            session = half_duplex.SessionConfig(timeout_s=defaults.timeout_s)
-        config = config.model_copy(update={"vad": vad, "session": session})
-        return message.model_copy(update={"config": config})
-
-    return parse_with_defaults
+def _parse_half_duplex(defaults: HalfDuplexSettings, text: str) -> events.ClientMessage:
+    """Parse a message, and fill the fields that a `prepare` leaves out."""
+    message = wire.HALF_DUPLEX.parse(text)
+    if not isinstance(message, half_duplex.Prepare):
+        return message
+    config = message.config
+    vad = defaults.vad.model_copy(update=config.vad.model_dump(exclude_unset=True))
+    session = config.session
+    if "timeout_s" not in session.model_fields_set:
+        session = half_duplex.SessionConfig(timeout_s=defaults.timeout_s)
+    config = config.model_copy(update={"vad": vad, "session": session})
+    return message.model_copy(update={"config": config})
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,23 +173,25 @@ class SessionBuilder:
 
         `socket` is accepted; a live session has a `lease`.
         """
-        open_recording = self._open_recording(kind, owner)
-        recording_id = open_recording.recording_id if open_recording else None
+        recording: OpenRecording | None = None
+        if self.recordings is not None and owner.is_recorded:
+            recording = self.recordings.resume(owner)
+        recording_id = recording.recording_id if recording else None
         names = SessionIds(owner.session_id, recording_id, owner.secret or None)
         machine, handler = self._machine_and_handler(kind, names, owner, lease)
+        observers = self._observers(machine, owner)
+        if recording is not None:
 
-        def warn(problem: OmniError) -> None:
-            connection.notice(problem)
+            def warn(problem: OmniError) -> None:
+                connection.post(events.EngineWarning(problem))
 
-        recording: list[Observer] = []
-        if open_recording is not None:
-            recording = [self._recording(kind, owner, open_recording, machine, warn)]
+            observers.append(self._recording(machine, owner, recording, warn))
         log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
         connection = Connection(
             Wire(socket, self.rules.endpoint(kind)),
             machine,
             handler,
-            [LogObserver(log), *self._observers(machine, owner, recording)],
+            [LogObserver(log), *observers],
             log=log,
         )
         owner.machine_status = lambda: machine.status
@@ -235,18 +219,16 @@ class SessionBuilder:
         self, kind: SocketKind, names: SessionIds, owner: Owner, lease: Lease | None
     ) -> tuple[Machine, SessionHandler[Any]]:
         runtime, rules = self.runtime, self.rules
-        count = runtime.backend.count_tokens
+        count, transcribes = runtime.backend.count_tokens, runtime.transcriber is not None
         kv_tokens = rules.max_kv_tokens(runtime.backend.context_tokens)
-        transcribes = runtime.transcriber is not None
+        max_session_s = rules.half_duplex.max_session_s
+        machine: Machine
         match kind:
             case SocketKind.STREAMING:
-                limits = StreamingLimits(max_kv_tokens=kv_tokens)
-                return StreamingMachine(names, limits), StreamingHandler(runtime, owner)
+                machine = StreamingMachine(names, StreamingLimits(max_kv_tokens=kv_tokens))
+                return machine, StreamingHandler(runtime, owner)
             case SocketKind.CHAT:
                 return ChatMachine(names, ChatLimits()), ChatHandler(runtime, owner)
-        assert lease is not None, "a live session holds a slot"
-        max_session_s = rules.half_duplex.max_session_s
-        match kind:
             case SocketKind.HALF_DUPLEX:
                 by_turns = HalfDuplexLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
                 return HalfDuplexMachine(names, by_turns), HalfDuplexHandler(runtime, owner, lease)
@@ -255,79 +237,54 @@ class SessionBuilder:
                     owner.model, is_beta=owner.is_beta, can_transcribe=transcribes
                 )
                 realtime = RealtimeLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
-                machine: Machine = RealtimeMachine(names, start, realtime, count)
+                machine = RealtimeMachine(names, start, realtime, count)
                 return machine, RealtimeHandler(runtime, owner, lease, rules.frames)
             case SocketKind.LIVE:
-                machine = live_machine(
-                    names,
-                    rules.duplex_limits(kv_tokens),
-                    owner.model,
-                    count,
-                    transcribes=transcribes,
-                )
-            case _:
+                live = live_names(owner.session_id, owner.model, transcribes=transcribes)
+                machine = GptLiveMachine(names, rules.duplex_limits(kv_tokens), live, count)
+            case SocketKind.DUPLEX:
                 machine = DuplexMachine(names, rules.duplex_limits(kv_tokens), count)
         return machine, DuplexHandler(runtime, owner, lease, rules.frames)
 
     # --- observers ---
 
-    def _observers(
-        self, machine: Machine, owner: Owner, recording: list[Observer]
-    ) -> list[Observer]:
-        """Return the observers of a session; most observe the duplex machine inside GPT-Live's."""
-        measuring: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
-        if (measured := self.runtime.slots.measured) is not None:
-            measuring.append(CapacityObserver(measured.units, owner.session_id))
+    def _observers(self, machine: Machine, owner: Owner) -> list[Observer]:
+        """Return the observers that measure; in GPT-Live they observe the duplex machine inside."""
+        metrics: Observer = MetricsObserver(
+            self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
+        )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            measuring += [
-                InnerObserver(machine, each, _is_of_unit, closes=False) for each in measuring
-            ]
+            metrics = InnerObserver(machine, metrics, _is_of_unit, shows_outer=True)
+        measuring = [metrics]
         if self.tracing is not None:
             trace = self.tracing.call(owner.session_id, owner.secret)
             measuring.append(TraceObserver(trace, owner.kind.value, is_root=not owner.secret))
-        if not isinstance(machine, GptLiveMachine):
-            return [*measuring, *recording]
-        measuring = [InnerObserver(machine, each) for each in measuring]
-        recording = [
-            InnerObserver(machine, each, lambda _: machine.may_record) for each in recording
-        ]
-        return [*measuring, *recording]
-
-    def _open_recording(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
-        if self.recordings is None:
-            return None
-        if kind is SocketKind.STREAMING:
-            return self.recordings.resume(owner)
-        return OpenRecording(self.recordings.new_id(owner.kind, owner.session_id))
+        if isinstance(machine, GptLiveMachine):
+            return [InnerObserver(machine, each) for each in measuring]
+        return measuring
 
     def _recording(
         self,
-        kind: SocketKind,
+        machine: Machine,
         owner: Owner,
         recording: OpenRecording,
-        machine: Machine,
         on_stopped: OnStopped,
     ) -> Observer:
         assert self.recordings is not None
         place = (recording.recording_id, owner, on_stopped)
         turns = partial(self.recordings.open, TurnBasedSessionRecorder, *place)
-        match kind:
-            case SocketKind.CHAT | SocketKind.HALF_DUPLEX:
-                return TurnRecording(turns)
-            case SocketKind.REALTIME:
-                assert isinstance(machine, RealtimeMachine)
+        units = partial(self.recordings.open, DuplexSessionRecorder, *place)
+        match machine:
+            case RealtimeMachine():
                 return RealtimeRecording(turns, machine)
-            case SocketKind.DUPLEX | SocketKind.LIVE:
-                return DuplexRecording(partial(self.recordings.open, DuplexSessionRecorder, *place))
-
-        def resumed(snapshot: Snapshot) -> TurnBasedSessionRecorder:
-            if recording.recorder is None:
-                recording.recorder = turns(snapshot)
-            return recording.recorder
-
-        suspend = partial(self.recordings.suspend, owner, recording)
-        return StreamingRecording(resumed, suspend, recording.next_turn)
+            case GptLiveMachine():
+                return InnerObserver(machine, DuplexRecording(units), lambda _: machine.may_record)
+            case DuplexMachine():
+                return DuplexRecording(units)
+            case StreamingMachine():
+                return StreamingRecording(turns, self.recordings, recording, owner)
+        return TurnRecording(turns)
 
 
-def _is_of_unit(event: Event) -> bool:
-    return isinstance(event, Received | AudioReady | StepDone)
+def _is_of_unit(event: events.Event) -> bool:
+    return isinstance(event, events.Received | events.AudioReady | events.StepDone)

@@ -13,20 +13,16 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket
 
-from core.errors import (
-    NotSupervisedError,
-    NoWorkerError,
-    OmniError,
-    SessionExpiredError,
-    SessionInUseError,
-    ShuttingDownError,
-)
+from core import errors
+from core.errors import OmniError
 from core.logging_setup import log_context
+from core.protocols.events import ClientAway, ShuttingDown, StopRequested
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     LAST_SEQ,
     RESUMABLE,
     SESSION_SECRET_HEADER,
+    UNRECORDED,
     ErrorMessage,
     RequestType,
     check_session_id,
@@ -56,10 +52,12 @@ END_LIMIT_S: Final = 10.0  # ours: for sessions to end after they were shut down
 
 @dataclass(eq=False)
 class _Live:
-    """A socket that is being served.
+    """A socket or an HTTP request that is being served.
 
     Attributes:
         gone: set when it is no longer served.
+        connection: of a socket, once it is served.
+        chat: answers an HTTP request.
         resumable: lets another socket of its owner continue, if the client requested that.
     """
 
@@ -67,6 +65,7 @@ class _Live:
     owner: Owner
     gone: asyncio.Event
     connection: Connection | None = None
+    chat: ChatHandler | None = None
     resumable: ResumableSocket | None = None
 
 
@@ -88,7 +87,6 @@ class SessionServer:
         self._builder = builder
         self._rules = builder.rules
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
-        self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
@@ -108,7 +106,7 @@ class SessionServer:
     def restart(self) -> None:
         """Begin a restart; raises `NotSupervisedError` if nothing would start the worker again."""
         if self.begin_restart is None or not self.runtime.identity.is_supervised:
-            raise NotSupervisedError()
+            raise errors.NotSupervisedError()
         self.begin_restart()
 
     async def drain(self, limit_s: float) -> None:
@@ -118,9 +116,9 @@ class SessionServer:
         await self._wait_until_empty(limit_s)
         for live in self._live.values():
             if live.connection is not None:
-                live.connection.shut_down()
-        for handler in self._chats:
-            handler.cancel()
+                live.connection.post(ShuttingDown())
+            if live.chat is not None:
+                live.chat.cancel()
         await self._wait_until_empty(END_LIMIT_S)
 
     async def close(self) -> None:
@@ -162,11 +160,11 @@ class SessionServer:
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
+                owner.is_recorded = UNRECORDED not in query
                 async with self._claimed(kind, owner) as live:
                     lease: Lease | None = None
                     if kind.is_live:  # the others take a slot for each turn
-                        busy_wait_s = self.runtime.limits.busy_wait_s
-                        lease = await self.runtime.slots.take(owner, busy_wait_s)
+                        lease = await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
                         live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
                     await self._converse(live.resumable or socket, live, lease)
@@ -190,15 +188,14 @@ class SessionServer:
         self._check_open()
         self._rules.audio.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
-        handler = ChatHandler(self.runtime, owner)
-        owner.kv_tokens = lambda: handler.kv_tokens
-        leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
-        self._chats.add(handler)
-        try:
-            response = await handler.respond(request)
-        finally:
-            await await_end(asyncio.create_task(_end_chat(leaving, handler)))
-            self._chats.discard(handler)
+        async with self._claimed(SocketKind.CHAT, owner) as live:
+            live.chat = handler = ChatHandler(self.runtime, owner)
+            owner.kv_tokens = lambda: handler.kv_tokens
+            leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
+            try:
+                response = await handler.respond(request)
+            finally:
+                await await_end(asyncio.create_task(_end_chat(leaving, handler)))
         recorded = self._builder.record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
@@ -210,7 +207,7 @@ class SessionServer:
             if kind in kinds and session_id in (None, name) and live.connection is not None
         ]
         for connection in found:
-            connection.request_stop()
+            connection.post(StopRequested())
         if not found and session_id is not None:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"{len(found)} asked to stop.")
@@ -219,7 +216,7 @@ class SessionServer:
         """Return whether a session can be resumed over another socket of its client."""
         try:
             self._resumable(session.kind, session.session_id, session.session_secret)
-        except SessionExpiredError:
+        except errors.SessionExpiredError:
             return False
         return True
 
@@ -229,9 +226,9 @@ class SessionServer:
         """Return the session's socket; raises `SessionExpiredError`, also for a wrong secret."""
         live = self._live.get((kind, session_id))
         if live is None or live.resumable is None:
-            raise SessionExpiredError()
+            raise errors.SessionExpiredError()
         if not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
-            raise SessionExpiredError()
+            raise errors.SessionExpiredError()
         return live.resumable
 
     async def _wait_until_empty(self, limit_s: float) -> None:
@@ -239,10 +236,10 @@ class SessionServer:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
         notified: set[_Live] = set()
-        while (self._live or self._chats) and loop.time() < deadline_s:
+        while self._live and loop.time() < deadline_s:
             for live in set(self._live.values()) - notified:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
-                    live.connection.shut_down()
+                    live.connection.post(ShuttingDown())
                     notified.add(live)
             self._session_ended.clear()
             with suppress(TimeoutError):
@@ -251,9 +248,9 @@ class SessionServer:
 
     def _check_open(self) -> None:
         if self.runtime.is_draining:
-            raise ShuttingDownError()
+            raise errors.ShuttingDownError()
         if self.runtime.status in (WorkerStatus.LOADING, WorkerStatus.ERROR):
-            raise NoWorkerError(self.runtime.error or NOT_READY_TEXT)
+            raise errors.NoWorkerError(self.runtime.error or NOT_READY_TEXT)
 
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
@@ -265,7 +262,7 @@ class SessionServer:
                 async with asyncio.timeout_at(deadline_s):
                     await other.gone.wait()
             except TimeoutError:
-                raise SessionInUseError() from None
+                raise errors.SessionInUseError() from None
         live = self._live[key] = _Live(kind, owner, asyncio.Event())
         try:
             yield live
@@ -276,10 +273,11 @@ class SessionServer:
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
-            live.connection = self._builder.build(socket, live.kind, live.owner, lease)
+            connection = self._builder.build(socket, live.kind, live.owner, lease)
+            live.connection = connection
             if live.resumable is not None:
-                live.resumable.watch(live.connection.note_away)
-            await live.connection.serve()
+                live.resumable.watch(lambda is_away: connection.post(ClientAway(is_away)))
+            await connection.serve()
         finally:
             if live.resumable is not None:
                 live.resumable.end()
@@ -290,7 +288,6 @@ class SessionServer:
 async def refuse(
     socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
 ) -> None:
-    """Send the error, then close the socket."""
     try:
         await socket.send(write(ErrorMessage.of(error)))
     except SocketClosedError:

@@ -20,6 +20,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from core.serving.capacity import SETTLE_S, Capacity
 
+BUSY_WAIT_S: Final = 5.0  # source: docs/specification/service.md#2.3.4 and #2.5.6
 WAITING_MAX: Final = 64  # ours: sessions waiting for a slot; one more is refused at once
 POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
 START_SPACING_S: Final = 0.1  # ours: between two starts, which cost 20 ms each, under load
@@ -42,6 +43,7 @@ class Owner:
         secret: authenticates the session's client; "" without a gateway.
         model: model name requested by the client; "" if none.
         is_beta: the client uses the beta of its protocol.
+        is_recorded: there may be a recording of it.
     """
 
     session_id: str
@@ -51,6 +53,7 @@ class Owner:
     secret: str = ""
     model: str = ""
     is_beta: bool = False
+    is_recorded: bool = True
 
     @property
     def status(self) -> WorkerStatus:
@@ -59,24 +62,18 @@ class Owner:
         return status if status.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
 
 
+@dataclass(eq=False)
 class Lease:
-    """A slot held by a session; released exactly once."""
+    """A slot held by a session, once it is granted; released exactly once."""
 
-    def __init__(self, slots: Slots, owner: Owner, since_s: float) -> None:
-        self.owner = owner
-        self.since_s = since_s
-        self._slots = slots
+    slots: Slots
+    owner: Owner
+    granted: asyncio.Future[None]
+    since_s: float = 0.0
 
     def give_back(self) -> None:
         """Free the slot; idempotent."""
-        self._slots.take_back(self)
-
-
-@dataclass(eq=False)
-class _Waiting:
-    owner: Owner
-    lease: asyncio.Future[Lease]
-    is_served: bool = False
+        self.slots.take_back(self)
 
 
 class Slots:
@@ -86,7 +83,7 @@ class Slots:
 
     Attributes:
         count: number of slots.
-        measured: limits the sessions to what is served in time; None for all slots.
+        measured: limits the sessions to what is served in time.
         total_leases: leases since the start.
         total_ms: total duration of the released leases.
         lost: slots whose memory could not be freed and which are not used any more.
@@ -96,16 +93,16 @@ class Slots:
         self,
         count: int,
         now_s: Callable[[], float],
-        measured: Capacity | None = None,
+        has_memory: Callable[[], bool] = lambda: True,
     ) -> None:
         self.count = count
-        self.measured = measured
+        self.measured = Capacity(now_s, has_memory)
         self.total_leases = 0
         self.total_ms = 0.0
         self.lost = 0
         self._now_s = now_s
         self._leases: list[Lease] = []
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[Lease] = deque()
 
     @property
     def owners(self) -> list[Owner]:
@@ -114,19 +111,15 @@ class Slots:
     @property
     def capacity(self) -> int:
         """Sessions that may run now: at least one, at most the usable slots."""
-        usable = self.count - self.lost
-        if self.measured is None:
-            return usable
         now_s = self._now_s()
         ages_s = [now_s - lease.since_s for lease in self._leases]
-        return min(usable, self.measured.sessions(ages_s))
+        return min(self.count - self.lost, self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
         """Whether a session may start now; starts of live ones beside running ones are spaced."""
         if len(self._leases) >= self.capacity:
             return False
-        is_spaced = self.measured is not None and self.measured.is_calibrated
-        if not is_spaced or not self._leases or owner.kind in BUSY_STATUS:
+        if not (self.measured.is_calibrated and self._leases) or owner.kind in BUSY_STATUS:
             return True
         now_s = self._now_s()
         is_settled = now_s - self._leases[0].since_s >= SETTLE_S
@@ -141,29 +134,32 @@ class Slots:
         ended = self.total_leases - len(self._leases)
         return self.total_ms / ended if ended else 0.0
 
-    async def take(self, owner: Owner, wait_s: float) -> Lease:
+    async def take(self, owner: Owner, wait_s: float | None = None) -> Lease:
         """Take a slot, in order of arrival.
 
         Raises:
-            WorkerBusyError: None became free within `wait_s`, or too many are waiting.
+            WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
+                are waiting.
         """
-        if not self._queue and self._may_start(owner):
-            return self._lease_to(owner)
+        lease, is_served = Lease(self, owner, asyncio.get_running_loop().create_future()), False
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
-        waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
+        self._queue.append(lease)
+        self._serve_queue()
         try:
-            async with asyncio.timeout(wait_s):
-                while not waiting.lease.done():
-                    await asyncio.wait([waiting.lease], timeout=POLL_S)
+            async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
+                while not lease.granted.done():
+                    await asyncio.wait([lease.granted], timeout=POLL_S)
                     self._serve_queue()
-                waiting.is_served = True
-                return waiting.lease.result()
+            is_served = True
+            return lease
         except TimeoutError:
             raise WorkerBusyError() from None
         finally:
-            self._leave_queue(waiting)
+            if lease in self._queue:
+                self._queue.remove(lease)
+            elif not is_served:  # a slot granted meanwhile goes to the next owner
+                lease.give_back()
 
     def take_back(self, lease: Lease) -> None:
         """Free a slot and assign it to the next waiting owner."""
@@ -175,21 +171,11 @@ class Slots:
 
     def _serve_queue(self) -> None:
         while self._queue and self._may_start(self._queue[0].owner):
-            waiting = self._queue.popleft()
-            waiting.lease.set_result(self._lease_to(waiting.owner))
-
-    def _lease_to(self, owner: Owner) -> Lease:
-        lease = Lease(self, owner, self._now_s())
-        self._leases.append(lease)
-        self.total_leases += 1
-        return lease
-
-    def _leave_queue(self, waiting: _Waiting) -> None:
-        """Leave the queue; a slot assigned meanwhile goes to the next owner."""
-        if waiting in self._queue:
-            self._queue.remove(waiting)
-        elif not waiting.is_served:
-            waiting.lease.result().give_back()
+            lease = self._queue.popleft()
+            lease.since_s = self._now_s()
+            self._leases.append(lease)
+            self.total_leases += 1
+            lease.granted.set_result(None)
 
 
 @dataclass(eq=False)

@@ -13,15 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
+from core import errors
 from core.audio import FloatArray, encode_wire_audio, from_pcm
 from core.endpointing import EndpointOptions
-from core.errors import (
-    ModelError,
-    NotAvailableError,
-    OmniError,
-    TranscriberBusyError,
-    TranscriptionFailedError,
-)
+from core.errors import OmniError
 from core.media import Media, MediaContent, read_media
 from core.modes import Backend, ChatMode
 from core.schemas.chat import ChatRequest
@@ -87,7 +82,7 @@ class Waiting:
         length_s = duration_s(samples)
         is_too_long = self._count > 0 and self._sound_s + length_s > self._most_s
         if self._count >= self._most or is_too_long:
-            raise TranscriberBusyError()
+            raise errors.TranscriberBusyError()
         self._count += 1
         self._sound_s += length_s
         try:
@@ -115,7 +110,7 @@ class WhisperTranscriber:
             try:
                 job = self._thread.submit(self._process.transcribe, samples, options)
             except RuntimeError as error:  # closed
-                raise TranscriptionFailedError("The server is shutting down.") from error
+                raise errors.TranscriptionFailedError("The server is shutting down.") from error
             return await asyncio.wrap_future(job)
 
     def close(self) -> None:
@@ -143,7 +138,7 @@ class ModelTranscriber:
                 sound = await asyncio.to_thread(encode_wire_audio, samples)
                 reply = await self._open_view().respond(_question(sound, length_s, options))
         if not reply.success:
-            raise TranscriptionFailedError(reply.error or "")
+            raise errors.TranscriptionFailedError(reply.error or "")
         text = reply.text.strip()
         passages = (Passage(0.0, length_s, text),) if text else ()
         return Transcript(text, options.language or "", length_s, passages)
@@ -183,12 +178,12 @@ async def transcribe_or_error(
     result is an error.
     """
     if transcriber is None:
-        return NotAvailableError("This server has no transcriber (transcription.by).")
+        return errors.NotAvailableError("This server has no transcriber (transcription.by).")
     try:
         async with asyncio.timeout(limit_s):
             return await transcriber.transcribe(from_pcm(pcm), options)
     except TimeoutError:
-        return TranscriptionFailedError("The transcription took too long.")
+        return errors.TranscriptionFailedError("The transcription took too long.")
     except OmniError as error:
         return error
 
@@ -202,7 +197,7 @@ def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Tra
         return None if by == "none" else FakeTranscriber()
     is_there = (folder / MODEL_FILE).is_file()
     if by == "whisper" and not is_there:
-        raise ModelError(
+        raise errors.ModelError(
             f'transcription.by is "whisper", and {folder} has no {MODEL_FILE}. '
             "Make it: python -m core.whisper_assets FOLDER"
         )

@@ -8,25 +8,16 @@ from typing import Any, Final
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
 from core.errors import NoWorkerError, ShuttingDownError
-from core.modes import ChatMode, HalfDuplexMode, StreamingMode
-from core.protocols.effects import (
-    Detect,
-    DetectorEffect,
-    Generate,
-    Prefill,
-    Retain,
-    Rollback,
-    WorkEffect,
-)
-from core.protocols.events import CacheMissed, Detected, GenerateDone, Segment, SpeechEvent
+from core.modes import SESSION, ChatMode, HalfDuplexMode, StreamingMode
+from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
 from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
-from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
+from core.serving.runtime import DETECTION, WorkerRuntime
+from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Conversation, Lease, Owner
 
 # Defaults of a half-duplex `prepare`. Source: the published example of one.
@@ -37,7 +28,7 @@ DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
 class ChatHandler(SessionHandler[ChatMode]):
     """Carries out the effects of `/ws/chat`, and `POST /chat`."""
 
-    turn_effects = (Prefill, Generate)
+    turn_effects = (effects.Prefill, effects.Generate)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in one call; `release` must follow."""
@@ -50,11 +41,11 @@ class ChatHandler(SessionHandler[ChatMode]):
         finally:
             self._work.ended += 1
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(ChatSocketRequest() as request):
+            case effects.Prefill(ChatSocketRequest() as request):
                 await self._prefill(request, emit)
-            case Generate(ChatSocketRequest() as request):
+            case effects.Generate(ChatSocketRequest() as request):
                 await self._generate(request, emit)
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
@@ -72,15 +63,15 @@ class ChatHandler(SessionHandler[ChatMode]):
 
     async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
         view = await self._open()
-        work = view.feed_request(SESSION, without_paths(request.to_request()))
+        work = view.feed_request(without_paths(request.to_request()))
         await self._feed(view, work, len(request.messages), emit)
 
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the request was fed"
-        end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
+        end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
         stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
 
 def without_paths(request: ChatRequest) -> ChatRequest:
@@ -97,22 +88,22 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     It holds a slot only during a turn; each turn looks up the conversation that it continues.
     """
 
-    turn_effects = (Prefill, Generate)
+    turn_effects = (effects.Prefill, effects.Generate)
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         super().__init__(runtime, owner)
         self._conversation: Conversation | None = None  # during a turn
         self._latest: Conversation | None = None  # of this socket; retained, or evicted since
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(streaming.WorkerPrefill() as message, is_first):
+            case effects.Prefill(streaming.WorkerPrefill() as message, is_first):
                 await self._prefill(message, is_first, emit)
-            case Generate(streaming.Generate() as request):
+            case effects.Generate(streaming.Generate() as request):
                 await self._generate(request, emit)
-            case Rollback():
+            case effects.Rollback():
                 await self._roll_back()
-            case Retain():
+            case effects.Retain():
                 await self._retain()
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
@@ -120,7 +111,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
         conversation = await self._find(message, is_first)
         if conversation is None:
-            await emit(CacheMissed())
+            await emit(events.CacheMissed())
             return
         work = self._feed_messages(conversation, message)  # if cancelled, the machine rolls it back
         await self._feed(conversation.view, work, len(message.messages), emit)
@@ -136,7 +127,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     async def _transcribe_speech(self, speech: list[str], emit: Emit) -> None:
         # It was fed, so it is valid Base64.
         pcm = await self._threads.run(lambda: b"".join(map(b64decode, speech)))
-        segment = Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
+        segment = events.Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
         await self._transcribe(segment, emit)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
@@ -153,7 +144,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         conversation = self._conversation
         if conversation is not None and is_first:
             conversation.mark()
-            await self._call(conversation.view.mark(SESSION))
+            await self._call(conversation.view.mark())
         return conversation
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
@@ -176,7 +167,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         assert conversation is not None, "nothing was prefilled"
         view = conversation.view
         try:
-            end = await self._reply(view, view.reply(SESSION, request), emit)
+            end = await self._reply(view, view.reply(request), emit)
         except WorkCancelledError:
             end = ReplyEnd(stopped=True, is_begun=False)
         if end.is_begun:
@@ -184,7 +175,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         else:
             await self._roll_back()  # without a reply the turn is not part of the history
         stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
     async def _roll_back(self) -> None:
         conversation = self._conversation
@@ -242,38 +233,38 @@ def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
 class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
     """Carries out the effects of `/ws/half_duplex`."""
 
-    turn_effects = (Generate,)
+    turn_effects = (effects.Generate,)
 
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None) -> None:
         super().__init__(runtime, owner, lease)
         self._detector: TurnDetector | None = None
         self._transcribes = False
 
-    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+    async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case Prefill(half_duplex.Prepare() as message):
+            case effects.Prefill(half_duplex.Prepare() as message):
                 await self._prepare(message, emit)
-            case Generate(Segment() as segment, turn_index):
+            case effects.Generate(events.Segment() as segment, turn_index):
                 if self._transcribes:
                     self._in_background(self._transcribe(segment, emit, turn_index))
                 await self._answer(segment, emit)
-            case Rollback():
+            case effects.Rollback():
                 await self._roll_back()
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+    async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
-        if isinstance(effect, Detect):
+        if isinstance(effect, effects.Detect):
             samples = effect.samples
 
-            def detect() -> tuple[SpeechEvent, ...]:
+            def detect() -> tuple[events.SpeechEvent, ...]:
                 return detector.detect(check_pcm(samples))
 
-            await emit(Detected(await self._threads.detect(detect)))
+            await emit(events.Detected(await self._threads.run(detect, DETECTION)))
         else:
-            await self._threads.detect(detector.reset)
+            await self._threads.run(detector.reset, DETECTION)
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
         if self._is_interrupted:
@@ -294,12 +285,12 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
             return view.decode_items(items), voice
 
         content, voice = await self._threads.run(decode)
-        return await view.begin(content, voice=voice, config=message.config, session_id=SESSION)
+        return await view.begin(content, voice=voice, config=message.config)
 
-    async def _answer(self, segment: Segment, emit: Emit) -> None:
+    async def _answer(self, segment: events.Segment, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
-        await self._call(view.mark(SESSION))
+        await self._call(view.mark())
         before = view.kv_cache_length
         await self._call(view.feed_segment(from_pcm(segment.pcm)))
         added = max(0, view.kv_cache_length - before)

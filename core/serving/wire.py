@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from typing import Any, Final, Protocol
@@ -21,20 +21,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import VANISHED, AudioTooLongError, BinaryMessageError, OmniError, TooBigError
 from core.protocols.effects import Close, ServerMessage
-from core.protocols.events import ClientMessage, Disconnected, Event, Received, Rejected
-from core.schemas import chat, duplex, half_duplex, streaming
+from core.protocols.events import ClientMessage, Event, Received, Rejected
+from core.schemas import chat, duplex, half_duplex, limits, streaming
 from core.schemas.common import AudioContent, WireModel, parse_message
-from core.schemas.limits import (
-    CHAT_AUDIO_MAX_S,
-    CHAT_SOCKET_LIMIT_BYTES,
-    CHUNK_MAX_S,
-    EVENT_LIMIT_BYTES,
-    LIVE_SOCKET_LIMIT_BYTES,
-    PREPARE_LIMIT_BYTES,
-    REFERENCE_MAX_S,
-    audio_bytes,
-    audio_chars,
-)
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.realtime import parse_event
@@ -111,16 +100,20 @@ VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audi
 class AudioLimits:
     """The longest audio of each kind, in seconds."""
 
-    chunk_s: float = CHUNK_MAX_S  # of a live call
-    voice_s: float = REFERENCE_MAX_S
-    item_s: float = CHAT_AUDIO_MAX_S  # of a message
+    chunk_s: float = limits.CHUNK_MAX_S  # of a live call
+    voice_s: float = limits.REFERENCE_MAX_S
+    item_s: float = limits.CHAT_AUDIO_MAX_S  # of a message
 
     def check(self, message: object) -> None:
         """Raise `AudioTooLongError`, naming field and limit, if any audio is too long."""
         if self == AudioLimits():
             return  # the message models check the default limits
         for name, audio, limit_s in self._audio_of(message):
-            most = audio_bytes(limit_s) if isinstance(audio, bytes) else audio_chars(limit_s)
+            most = (
+                limits.audio_bytes(limit_s)
+                if isinstance(audio, bytes)
+                else limits.audio_chars(limit_s)
+            )
             if len(audio) > most:
                 raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
 
@@ -201,8 +194,8 @@ def _endpoint(messages: Any, prepare_bytes: int, message_bytes: int) -> Endpoint
     return Endpoint(parse, prepare_bytes, message_bytes)
 
 
-CHAT_BYTES: Final = (CHAT_SOCKET_LIMIT_BYTES, CHAT_SOCKET_LIMIT_BYTES)
-LIVE_BYTES: Final = (PREPARE_LIMIT_BYTES, LIVE_SOCKET_LIMIT_BYTES)
+CHAT_BYTES: Final = (limits.CHAT_SOCKET_LIMIT_BYTES, limits.CHAT_SOCKET_LIMIT_BYTES)
+LIVE_BYTES: Final = (limits.PREPARE_LIMIT_BYTES, limits.LIVE_SOCKET_LIMIT_BYTES)
 STREAMING: Final = _endpoint(streaming.WorkerClientMessage, *CHAT_BYTES)
 CHAT: Final = _endpoint(chat.ClientMessage, *CHAT_BYTES)
 HALF_DUPLEX: Final = _endpoint(half_duplex.ClientMessage, *LIVE_BYTES)
@@ -217,7 +210,7 @@ def spelled_as_event(message: ServerMessage) -> str:
 
 
 REALTIME: Final = Endpoint(
-    parse_event, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=spelled_as_event
+    parse_event, limits.EVENT_LIMIT_BYTES, limits.EVENT_LIMIT_BYTES, write=spelled_as_event
 )
 
 
@@ -239,7 +232,6 @@ class Inbox:
         self._left = asyncio.Event()
 
     def __len__(self) -> int:
-        """Number of waiting events."""
         return len(self._entries)
 
     async def read(self, socket: Socket, endpoint: Endpoint) -> None:
@@ -261,8 +253,8 @@ class Inbox:
             self._add(event, size_bytes)
 
     def post(self, event: Event) -> None:
-        """Add an event at once, even beyond the limits."""
-        self._add(event, 0)
+        """Add an event at once and date it, even beyond the limits."""
+        self._add(replace(event, at_s=loop_time_s()), 0)
 
     async def get(self) -> Event:
         while not self._entries:
@@ -322,8 +314,8 @@ class Wire:
                     await self.socket.send(self.endpoint.write(message))
                 finally:
                     self._sending = None
-        except (SocketClosedError, TimeoutError) as error:
-            self.lose(str(error) or "the client does not read")
+        except (SocketClosedError, TimeoutError):
+            self.lose()
 
     async def close(self, effect: Close) -> None:
         """Close the socket if it is open, waiting `SEND_LIMIT_S` at most for the peer."""
@@ -336,13 +328,12 @@ class Wire:
                 await self.socket.close(int(effect.code), reason)
         self._is_closed = True
 
-    def lose(self, reason: str, *, is_closed: bool = False) -> Disconnected:
-        """Stop sending, abort a send under way, and return the `Disconnected` event."""
+    def lose(self, *, is_closed: bool = False) -> None:
+        """Stop sending, and abort a send under way."""
         self.is_lost = True
         self._is_closed = self._is_closed or is_closed
         if self._sending is not None and not self._sending.expired():
             self._sending.reschedule(loop_time_s())
-        return Disconnected(reason, at_s=loop_time_s())
 
 
 def loop_time_s() -> float:
@@ -351,7 +342,6 @@ def loop_time_s() -> float:
 
 
 async def end_task(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -28,8 +28,6 @@ UNUSABLE_INPUT = 2  # exit code
 
 
 class Mode(StrEnum):
-    """Mode of the conversation."""
-
     DUPLEX = "duplex"
     HALF_DUPLEX = "half_duplex"
     STREAMING = "streaming"
@@ -66,9 +64,14 @@ def talk(
         given = read_inputs(audio, video, frames, voice, max_duration_s=max_minutes * 60)
         _check_writable(out, json_path)
         processor = UnifiedProcessor(checkpoint, pt_path=overlay, device=device, seed=seed)
-        _choose_threads(processor, threads)
+        if threads is not None or processor.model.model.config.model_variant:
+            torch.set_num_threads(threads or 1)  # a second one slows toy models down
         conversation = Conversation(processor, given, system, speaks=not text_only)
-        rows = _hold(conversation, mode)
+        rows: list[Row] = []
+        with Console(stderr=True).status("listening") as status:
+            for row in conversation.hold(mode.value):
+                rows.append(row)
+                status.update(f"{row.at_s:.0f} of {given.duration_s:.0f} s")
         conversation.timeline.write(out)
     except OmniError as error:
         _refuse(error.message)
@@ -87,23 +90,6 @@ def talk(
             "rows": [asdict(row) for row in rows],
         }
         json_path.write_text(json.dumps(report, ensure_ascii=False, indent=2), encoding="utf8")
-
-
-def _choose_threads(processor: UnifiedProcessor, threads: int | None) -> None:
-    """Use one thread for toy models, which a second thread only slows down."""
-    is_toy = bool(processor.model.model.config.model_variant)
-    if threads is not None or is_toy:
-        torch.set_num_threads(threads or 1)
-
-
-def _hold(conversation: Conversation, mode: Mode) -> list[Row]:
-    rows: list[Row] = []
-    length = conversation.given.duration_s
-    with Console(stderr=True).status("listening") as status:
-        for row in conversation.hold(mode.value):
-            rows.append(row)
-            status.update(f"{row.at_s:.0f} of {length:.0f} s")
-    return rows
 
 
 def _print_summary(console: Console, summary: dict[str, Any], out: Path, duration_s: float) -> None:

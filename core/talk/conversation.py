@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -100,22 +100,18 @@ def make_table(rows: Sequence[Row], *, noun: str, width: int) -> Table:
     for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*_cells(row, shown), style=None if row.action == "speak" else "dim")
+        values, is_spoken = asdict(row), row.action == "speak"
+        table.add_row(
+            str(row.index),
+            f"{row.at_s:.1f} s",
+            row.action,
+            row.text.replace("\n", " ") + (" (end of turn)" if row.end_of_turn else ""),
+            str(row.n_tokens) if is_spoken else "",
+            f"{row.speech_s:.2f} s" if is_spoken else "",
+            *(f"{values[name]:.0f}" for name in shown.values()),
+            style=None if is_spoken else "dim",
+        )
     return table
-
-
-def _cells(row: Row, shown: Mapping[str, str]) -> list[str]:
-    values = asdict(row)
-    is_spoken = row.action == "speak"
-    return [
-        str(row.index),
-        f"{row.at_s:.1f} s",
-        row.action,
-        row.text.replace("\n", " ") + (" (end of turn)" if row.end_of_turn else ""),
-        str(row.n_tokens) if is_spoken else "",
-        f"{row.speech_s:.2f} s" if is_spoken else "",
-        *(f"{values[name]:.0f}" for name in shown.values()),
-    ]
 
 
 def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
@@ -133,8 +129,6 @@ def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
 
 
 class Timeline:
-    """Places speech on the input's timeline."""
-
     def __init__(self, user: FloatArray) -> None:
         self._user = resample(user, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ)
         self._spoken: list[tuple[int, FloatArray]] = []
@@ -243,8 +237,10 @@ def _read_folder(folder: Path) -> tuple[Image.Image, ...]:
 
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send
-SESSION: Final = "talk"
 
+
+Turn = tuple[FloatArray, tuple[Image.Image, ...], float]
+"""Sound and pictures of the user's turn, and the second at which it ended."""
 
 REST_S: Final = 15  # seconds of silence that are fed at the end while the model still speaks
 
@@ -268,16 +264,19 @@ class Conversation:
 
     def hold(self, mode: str) -> Iterator[Row]:
         """Hold the conversation in a mode; raises `OmniError` if the model or the input refuses."""
-        return {
-            "duplex": self._duplex,
-            "half_duplex": self._half_duplex,
-            "streaming": self._streaming,
-        }[mode]()
+        given = self.given
+        match mode:
+            case "duplex":
+                return self._duplex()
+            case "half_duplex":
+                return self._by_turns(self._segments())
+            case _:
+                return self._by_turns([(given.sound, given.frames, given.duration_s)])
 
     def _duplex(self) -> Iterator[Row]:
         view = self.processor.set_duplex_mode()
         config = DuplexConfig(force_listen_count=0, generate_audio=self.speaks)
-        view.prepare(self.system, ref_audio=self.given.voice, config=config, session_id=SESSION)
+        view.prepare(self.system, ref_audio=self.given.voice, config=config)
         heard = -(-len(self.given.sound) // INPUT_SAMPLE_RATE_HZ)
         for index in range(heard + REST_S):
             if index >= heard and view.session.turn.has_ended:
@@ -319,26 +318,17 @@ class Conversation:
             kv_tokens=view.kv_cache_length,
         )
 
-    def _half_duplex(self) -> Iterator[Row]:
-        view = self._prepared_half_duplex()
-        for index, (segment, ended_at_s) in enumerate(self._segments()):
-            yield self._turn(view, index, segment, self._frame_at(ended_at_s), ended_at_s)
-        view.cleanup()
-
-    def _streaming(self) -> Iterator[Row]:
-        view, given = self._prepared_half_duplex(), self.given
-        yield self._turn(view, 0, given.sound, given.frames, given.duration_s)
-        view.cleanup()
-
-    def _prepared_half_duplex(self) -> HalfDuplexView:
+    def _by_turns(self, turns: Iterable[Turn]) -> Iterator[Row]:
         view = self.processor.set_half_duplex_mode()
         voice = self.given.voice
         sample = view.context.default_voice if voice is None else voice
         prompt = system_prompt(DEFAULT_PROMPT_MODE.value, has_voice=sample is not None)
         content = prompt.parts(sample) if self.system is None else self.system
         config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.speaks))
-        run_inline(view.begin(content, voice=voice, config=config, session_id=SESSION))
-        return view
+        run_inline(view.begin(content, voice=voice, config=config))
+        for index, turn in enumerate(turns):
+            yield self._turn(view, index, *turn)
+        view.cleanup()
 
     def _turn(
         self,
@@ -375,8 +365,8 @@ class Conversation:
             kv_tokens=view.kv_cache_length,
         )
 
-    def _segments(self) -> Iterator[tuple[FloatArray, float]]:
-        """Split the audio into segments of speech, each with the second at which it ended."""
+    def _segments(self) -> Iterator[Turn]:
+        """Split the audio into segments of speech, each with the picture shown at its end."""
         detector = StreamingVAD(STREAMING_OPTIONS)
         sound = self.given.sound
         tail = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)  # ends the last segment
@@ -384,9 +374,6 @@ class Conversation:
         for start in range(0, len(padded), VAD_CHUNK_SAMPLES):
             segment = detector.feed(padded[start : start + VAD_CHUNK_SAMPLES])
             if segment is not None:
-                yield segment.samples, (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
-
-    def _frame_at(self, ended_at_s: float) -> tuple[Image.Image, ...]:
-        """Return the picture that was shown when a segment ended."""
-        shown = min(int(ended_at_s), len(self.given.frames))
-        return self.given.frames[max(shown - 1, 0) : shown]
+                ended_at_s = (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
+                shown = min(int(ended_at_s), len(self.given.frames))
+                yield segment.samples, self.given.frames[max(shown - 1, 0) : shown], ended_at_s

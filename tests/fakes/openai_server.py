@@ -52,11 +52,9 @@ class CallingView(FakeStreamingView):
         self._calls = self._offers and "<tool_response>" not in fed
         return await super().feed_request(request)
 
-    def reply(
-        self, session_id: str, wanted: streaming.Generate
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
         if not self._calls:
-            return super().reply(session_id, wanted)
+            return super().reply(wanted)
         self._speaks = False
         return self._say(CALL, wanted.max_new_tokens)
 

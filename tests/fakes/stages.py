@@ -13,13 +13,14 @@ from core.protocols.events import (
     Detected,
     Event,
     Segment,
+    ShuttingDown,
 )
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.streaming import StreamingMachine
 from core.schemas.worker import WorkerStatus
 from core.serving import wire
-from core.serving.connection import Connection, ServeLimits
+from core.serving.connection import Connection
 from core.serving.wire import Endpoint, Wire
 from tests.fakes.awaits import Awaits
 from tests.fakes.clock import settle, timers_left
@@ -51,9 +52,7 @@ class Watcher:
 class Stage:
     """A connection with fakes around it."""
 
-    def __init__(
-        self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX, limits: Any = None
-    ) -> None:
+    def __init__(self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX) -> None:
         self.socket, self.handler = FakeSocket(), FakeHandler()
         self.watcher = Watcher()
         self.machine = machine or DuplexMachine(NAMES)
@@ -62,7 +61,6 @@ class Stage:
             self.machine,
             cast(Any, self.handler),
             [self.watcher],
-            limits or ServeLimits(),
             QUIET,
         )
         self.task: asyncio.Task[None] | None = None
@@ -95,7 +93,7 @@ class Stage:
         assert self.handler.releases == 1
         assert self.machine.is_closed
         assert self.machine.status is WorkerStatus.IDLE
-        assert self.connection._queues.released.is_set()
+        assert self.connection.released.is_set()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert timers_left() == 0, "a timer is left"
         assert self.socket.is_ended
@@ -209,7 +207,7 @@ ACCIDENTS: dict[str, Callable[[Stage], None]] = {
     "disconnect": lambda stage: stage.socket.drop(),
     "half open": half_open,
     "cancel": cancel,
-    "shutdown": lambda stage: stage.connection.shut_down(),
+    "shutdown": lambda stage: stage.connection.post(ShuttingDown()),
     "bad message": lambda stage: stage.socket.say_raw("{"),
 }
 

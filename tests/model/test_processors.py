@@ -224,8 +224,8 @@ def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple
     view = processor.chat
 
     async def reply() -> list[StreamingChunk]:
-        await view.feed_request("x", request)
-        return [chunk async for chunk in view.reply("x")]
+        await view.feed_request(request)
+        return [chunk async for chunk in view.reply()]
 
     chunks = run_inline(reply())
     return (
@@ -256,39 +256,39 @@ def test_chat_errors_are_in_the_response(processor: UnifiedProcessor) -> None:
         assert reply.text == ""
 
 
-def whole_reply(view: ChatView, session_id: str) -> list[StreamingChunk]:
-    return list(iterate_inline(view.reply(session_id, in_pieces=False)))
+def whole_reply(view: ChatView) -> list[StreamingChunk]:
+    return list(iterate_inline(view.reply(in_pieces=False)))
 
 
 def test_a_history_that_was_fed_can_be_answered_in_three_ways(processor: UnifiedProcessor) -> None:
     chat, short = processor.chat, GenerationConfig(max_new_tokens=5)
     request = ChatRequest(messages=[user("hello")], generation=short)
-    prompt = run_inline(chat.feed_request("s", request))
+    prompt = run_inline(chat.feed_request(request))
     assert prompt == "<|im_start|>user\nhello<|im_end|>\n"
     assert chat.kv_cache_length > 0
-    [whole] = whole_reply(chat, "s")
+    [whole] = whole_reply(chat)
     assert whole.text_delta and whole.audio_data is None
     speaking = TTSConfig(enabled=True, sampling=TTSSamplingParams())
-    run_inline(chat.feed_request("s", request.model_copy(update={"tts": speaking})))
-    [spoken] = whole_reply(chat, "s")
+    run_inline(chat.feed_request(request.model_copy(update={"tts": speaking})))
+    [spoken] = whole_reply(chat)
     assert spoken.text_delta and spoken.audio_data
-    run_inline(chat.feed_request("s", request))
-    chunks = list(iterate_inline(chat.reply("s")))
+    run_inline(chat.feed_request(request))
+    chunks = list(iterate_inline(chat.reply()))
     assert chat.reply_end is not None
     assert "".join(chunk.text_delta or "" for chunk in chunks) == chat.reply_end.text
     assert chunks[-1].is_final
     with pytest.raises(OutOfOrderError):
-        whole_reply(chat, "other")
+        whole_reply(ChatView(chat.context))
     long = ChatRequest(messages=[user("a " * 50)], generation=GenerationConfig(max_inp_length=20))
     with pytest.raises(ContextFullError):
-        run_inline(chat.feed_request("s", long))
+        run_inline(chat.feed_request(long))
 
 
 def test_speech_needs_no_parameters(checkpoint: Path) -> None:
     processor = load(checkpoint)
     tts, short = TTSConfig(enabled=True), GenerationConfig(max_new_tokens=5)
     request = ChatRequest(messages=[user("hello")], tts=tts, generation=short)
-    run_inline(processor.chat.feed_request("s", request))
-    [reply] = whole_reply(processor.chat, "s")
+    run_inline(processor.chat.feed_request(request))
+    [reply] = whole_reply(processor.chat)
     assert reply.audio_data
     processor.release()

@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.threads import DETECTION_THREADS, SPARE_THREADS
+from core.serving.runtime import DETECTION_THREADS, SPARE_THREADS
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
     SECOND,

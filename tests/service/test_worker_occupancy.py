@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core.serving import slots
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.runtime import WorkLimits
 from tests.service.workers import (
     SECOND,
     SILENCE,
@@ -28,18 +28,18 @@ USER = {"role": "user", "content": "Hello"}
 QUICK = FakeTimes(prefill_ms=1, unit_ms=1, finalize_ms=1, piece_ms=1)
 SLOW_PIECES = FakeTimes(prefill_ms=1, piece_ms=60_000)
 EAGER = {"force_listen_count": 0}
-IMPATIENT = WorkLimits(busy_wait_s=0.15)
 KINDS = ("streaming", "half_duplex", "duplex", "chat")
 
 
 @contextmanager
 def fake_worker(
-    folder: Path, times: FakeTimes = QUICK, *, slots: int = 1, limits: WorkLimits = IMPATIENT
+    folder: Path, times: FakeTimes = QUICK, *, count: int = 1, busy_wait_s: float = 0.15
 ) -> Iterator[RunningWorker]:
-    service = {"worker_slots": slots}
-    settings = settings_for(folder, recording={"enabled": False}, service=service)
-    with running_worker(settings, lambda: FakeBackend(times), limits) as running:
-        yield running
+    settings = settings_for(folder, recording={"enabled": False}, service={"worker_slots": count})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slots, "BUSY_WAIT_S", busy_wait_s)
+        with running_worker(settings, lambda: FakeBackend(times)) as running:
+            yield running
 
 
 async def begin(talk: Talk, kind: str) -> None:
@@ -86,7 +86,7 @@ def test_a_waiting_session_is_served_when_a_slot_is_free(tmp_path: Path, kind: s
             await first.hear_all()
             assert (await second.hear())["type"] in ("prefill_done", "prepared")
 
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
+    with fake_worker(tmp_path, busy_wait_s=600) as worker:
         asyncio.run(scenario(worker.port))
 
 
@@ -97,7 +97,7 @@ def test_a_client_that_leaves_while_waiting_leaks_nothing(
     tmp_path: Path, kind: str, notices: bool
 ) -> None:
     """A live session's socket is read once it has its lease, which then ends at once."""
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
+    with fake_worker(tmp_path, busy_wait_s=600) as worker:
         slots = worker.runtime.slots
 
         async def has_waiting(count: int) -> bool:
@@ -134,7 +134,7 @@ def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:
             await first.hear_all()
         await client.idle()
 
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
+    with fake_worker(tmp_path, busy_wait_s=600) as worker:
         asyncio.run(scenario(worker.port))
 
 
@@ -153,7 +153,7 @@ def test_slots_bound_the_concurrent_sessions(tmp_path: Path) -> None:
                 await talk.hear_all()
         await client.idle()
 
-    with fake_worker(tmp_path, slots=2) as worker:
+    with fake_worker(tmp_path, count=2) as worker:
         asyncio.run(scenario(worker.port))
 
 

@@ -29,7 +29,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from config import Settings
 from core.modes import Backend
-from core.serving.runtime import WorkerRuntime, WorkLimits
+from core.serving.runtime import WorkerRuntime
 from core.serving.server import DrainingServer, make_server
 from core.serving.session_server import SessionServer
 from tests.source_tree import ROOT
@@ -127,7 +127,6 @@ class RunningWorker:
 def running_worker(
     settings: Settings,
     make_backend: Callable[[], Backend],
-    limits: WorkLimits | None = None,
     *,
     waits: bool = True,
 ) -> Iterator[RunningWorker]:
@@ -140,9 +139,7 @@ def running_worker(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
     )
-    server = make_server(
-        create_app(settings, make_backend, limits=limits), settings, "127.0.0.1", 0
-    )
+    server = make_server(create_app(settings, make_backend), settings, "127.0.0.1", 0)
     worker = RunningWorker(server)
     try:
         if waits:

@@ -6,18 +6,19 @@ import asyncio
 import threading
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from core.engine.engine import Engine
 from core.errors import WorkerBusyError
+from core.metrics import WorkerMetrics
 from core.modes import Report
 from core.protocols.effects import Effect, Send
 from core.protocols.events import Opened
 from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
-from core.serving import capacity, observers, slots
-from core.serving.capacity import Capacity, UnitCosts
+from core.serving import capacity, slots
+from core.serving.capacity import Capacity, MetricsObserver, UnitCosts
 from core.serving.fake_backend import FakeBackend
-from core.serving.observers import CapacityObserver
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner, Slots
 
@@ -55,7 +56,12 @@ def talk(
     for _ in range(seconds):
         clock.now_s += 1.0
         for index in range(sessions):
-            made.units.note(f"s{index}", share, has_picture=has_picture)
+            made.note(f"s{index}", share, has_picture=has_picture)
+
+
+def observer_of(made: Capacity, session_id: str) -> MetricsObserver:
+    metrics = WorkerMetrics(CollectorRegistry(), "worker_0")
+    return MetricsObserver(metrics, made, "audio_duplex", session_id)
 
 
 def allowed(made: Capacity, sessions: int) -> int:
@@ -115,7 +121,7 @@ def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() 
     assert made.sessions([]) == 16, "all who come at once find their place"
     talk(made, clock, 16, share=0.9, seconds=40)
     assert allowed(made, 16) == 15, "they are fewer than was expected"
-    clock.now_s += 2 * observers.MEMORY_S
+    clock.now_s += 2 * capacity.MEMORY_S
     assert made.sessions([]) == 15, "what was late is remembered"
     talk(made, clock, 15, share=0.15, seconds=40)
     assert made.sessions([5.0] * 15) == 15, "their costs are not known yet"
@@ -129,7 +135,7 @@ def test_voice_calls_prove_nothing_for_video_calls() -> None:
     made.expect({1: 0.0625, 33: 1.0625})
     talk(made, clock, 40, share=0.15, seconds=40, has_picture=False)
     assert allowed(made, 40) == 53, "a third more at a time"
-    clock.now_s += 2 * observers.MEMORY_S
+    clock.now_s += 2 * capacity.MEMORY_S
     assert made.sessions([]) == 16, "whoever comes next may send pictures"
 
 
@@ -137,11 +143,11 @@ def test_sessions_that_follow_others_are_not_counted_with_them() -> None:
     made, clock = worker()
     talk(made, clock, 20, share=0.3)
     for index in range(20):
-        asyncio.run(CapacityObserver(made.units, f"s{index}").close())
+        made.end(f"s{index}")
     clock.now_s += 1.0
     for index in range(20):
-        made.units.note(f"next {index}", 0.3, has_picture=True)
-    assert max(unit.active for unit in made.units.recent()) == 20
+        made.note(f"next {index}", 0.3, has_picture=True)
+    assert max(unit.active for unit in made.recent()) == 20
 
 
 def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
@@ -195,7 +201,7 @@ def test_a_single_slow_unit_decides_nothing() -> None:
     made, clock = worker()
     talk(made, clock, 4, share=0.1)
     before = allowed(made, 4)
-    made.units.note("s0", 5.0, has_picture=True)
+    made.note("s0", 5.0, has_picture=True)
     assert allowed(made, 4) == before
 
 
@@ -224,22 +230,22 @@ def test_sessions_that_no_longer_talk_do_not_count() -> None:
 
 def test_units_are_learnt_from_their_results() -> None:
     made, clock = worker()
-    observer = CapacityObserver(made.units, "s")
+    observer = observer_of(made, "s")
     effects: list[Effect] = [Send(Result(is_listen=True, cost_all_ms=400.0))]
     for _ in range(capacity.UNITS_MIN):
         clock.now_s += 1.0
         observer.observe(Opened(at_s=0.0), effects)
     assert allowed(made, 1) == 2
-    assert not any(unit.has_picture for unit in made.units.recent())
+    assert not any(unit.has_picture for unit in made.recent())
     observer.observe(Opened(at_s=0.0), [Send(Result(is_listen=True, vision_slices=1))])
-    assert made.units.recent()[-1].has_picture
+    assert made.recent()[-1].has_picture
 
 
 def test_a_client_s_own_backlog_changes_nothing() -> None:
     def learnt(wall_clock_ms: float) -> int:
         made, clock = worker()
         talk(made, clock, 40, share=0.3)
-        observer = CapacityObserver(made.units, "hasty")
+        observer = observer_of(made, "hasty")
         result = Result(is_listen=True, cost_all_ms=300.0, wall_clock_ms=wall_clock_ms)
         for _ in range(30 * 15):
             clock.now_s += 1 / 15
@@ -299,7 +305,7 @@ def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatc
 
     async def scenario() -> None:
         memory: list[str] = []
-        slots = Slots(4, lambda: 0.0, Capacity(lambda: 0.0, lambda: bool(memory)))
+        slots = Slots(4, lambda: 0.0, lambda: bool(memory))
         owner = Owner("s", RequestType.AUDIO_DUPLEX)
         await slots.take(owner, 1.0)
         waiting = asyncio.create_task(slots.take(owner, 60.0))
@@ -318,9 +324,8 @@ def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPat
     clock = Clock()
 
     async def scenario() -> None:
-        measured = Capacity(lambda: clock.now_s)
-        measured.expect({1: 0.0625, 33: 1.0625})
-        made = Slots(64, lambda: clock.now_s, measured)
+        made = Slots(64, lambda: clock.now_s)
+        made.measured.expect({1: 0.0625, 33: 1.0625})
         owner = Owner("s", RequestType.AUDIO_DUPLEX)
         for _ in range(8):
             await made.take(owner, 1.0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from core.audio import encode_wire_audio
-from core.cascade.chat import CascadeChatView
-from core.cascade.parts import Line, Parts
+from core.cascade.language import Line
+from core.cascade.parts import Parts
 from core.cascade.prompts import (
     CONTEXT_TOKENS,
     EXAMPLES,
@@ -24,6 +24,7 @@ from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
     NOT_HEARD,
     SPOKEN_TOKENS_MAX,
+    CascadeChatView,
     CascadeHalfDuplexView,
     CascadeStreamingView,
 )
@@ -64,7 +65,7 @@ def language_of(parts: Parts) -> ScriptedLanguageModel:
 
 async def voice_chat(parts: Parts) -> CascadeHalfDuplexView:
     view = CascadeHalfDuplexView(parts, LoopThreads())
-    await view.begin("Be kind.", voice=None, config=HalfDuplexConfig(), session_id="s")
+    await view.begin("Be kind.", voice=None, config=HalfDuplexConfig())
     return view
 
 
@@ -144,7 +145,7 @@ def test_a_rolled_back_turn_was_never_said() -> None:
     async def scenario() -> None:
         view = await voice_chat(parts)
         before = view.kv_cache_length
-        await view.mark("s")
+        await view.mark()
         await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
         assert view.kv_cache_length > before and view.can_rollback()
@@ -182,11 +183,10 @@ def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
 
 
 def test_eyes_tell_what_is_on_a_picture() -> None:
-    class Describer:
-        async def describe(self, picture: Any, question: str, threads: Any) -> str:
-            return f"{picture.size} for {question!r}"
+    async def describe(picture: Any, question: str, threads: Any) -> str:
+        return f"{picture.size} for {question!r}"
 
-    parts = scripted("A circle.", vision=Describer())
+    parts = scripted("A circle.", describe=describe)
     content = [ImageContent(data=jpeg(64, 32)), TextContent(text="What shape is it?")]
     request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
 
@@ -209,8 +209,8 @@ def test_a_chat_reply_begins_as_it_was_told_to(in_pieces: bool) -> None:
 
     async def scenario() -> None:
         view = CascadeChatView(parts, LoopThreads())
-        await view.feed_request("s", request)
-        chunks = await all_of(view.reply("s", in_pieces=in_pieces))
+        await view.feed_request(request)
+        chunks = await all_of(view.reply(in_pieces=in_pieces))
         assert "".join(chunk.text_delta or "" for chunk in chunks) == "First, and so on."
         assert any(chunk.audio_data for chunk in chunks)
         assert language_of(parts).asked[0][-1] == Line("assistant", "First,")
@@ -224,7 +224,7 @@ def test_a_reply_of_one_token_is_what_it_begins_with() -> None:
         messages = [Message(role=Role.USER, content="Go.")]
         await view.feed_request(StreamingRequest(session_id="s", messages=messages))
         wanted = ReplyRequest(max_new_tokens=1, reply_start="Done.", generate_audio=False)
-        await all_of(view.reply("s", wanted))
+        await all_of(view.reply(wanted))
         assert view.reply_end is not None and view.reply_end.text == "Done."
 
     run(scenario())
@@ -238,7 +238,7 @@ def test_streaming_hands_out_words_and_goes_on_from_what_was_said() -> None:
         for text in ("Hi.", "And?"):
             messages = [Message(role=Role.USER, content=text)]
             await view.feed_request(StreamingRequest(session_id="s", messages=messages))
-            chunks = await all_of(view.reply("s", streaming.Generate(generate_audio=False)))
+            chunks = await all_of(view.reply(streaming.Generate(generate_audio=False)))
             assert all(chunk.audio_data is None for chunk in chunks)
         assert [line.content for line in language_of(parts).asked[1][-3:]] == [
             "Hi.",
@@ -255,7 +255,7 @@ def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:
     async def scenario() -> None:
         view = CascadeHalfDuplexView(scripted(default_voice=own), LoopThreads())
         for voice, notices in ((own, 0), (-own, 1)):
-            await view.begin("", voice=voice, config=HalfDuplexConfig(), session_id="s")
+            await view.begin("", voice=voice, config=HalfDuplexConfig())
             assert [type(each) for each in view.take_notices()] == [OneVoiceError] * notices
 
     run(scenario())

@@ -12,6 +12,7 @@ from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import (
     Opened,
     Received,
+    StopRequested,
 )
 from core.schemas.worker import WorkerStatus
 from tests.fakes.clock import settle
@@ -153,8 +154,8 @@ def test_a_requested_stop() -> None:
         stage = Stage()
         await stage.prepare()
         assert stage.connection.machine.status is WorkerStatus.DUPLEX_ACTIVE
-        stage.connection.request_stop()
-        stage.connection.request_stop()
+        stage.connection.post(StopRequested())
+        stage.connection.post(StopRequested())
         await stage.end()
         assert stage.socket.types == ["prepared", "stopped"]
 

@@ -77,7 +77,7 @@ def test_a_machine_that_fails_at_its_end_is_released() -> None:
         stage = Stage(Hopeless(NAMES))
         await stage.prepare()
         stage.handler.pause()
-        stage.connection._queues.work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
+        stage.connection._work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await stage.say("heartbeat")
         await settle()
         assert stage.task is not None
@@ -137,7 +137,7 @@ def test_the_counting_hook_sees_every_task() -> None:
     async def test() -> None:
         _, awaits = await converse("duplex")
         places = Counter(name.rpartition(".")[2] for name in awaits.places)
-        assert {"serve", "_read", "run", "_finish"} <= set(places)
+        assert {"serve", "_read", "_run_handler", "_finish"} <= set(places)
 
     run(test)
 

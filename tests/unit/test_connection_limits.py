@@ -15,10 +15,11 @@ from core.protocols.effects import Step, WorkEffect
 from core.protocols.events import (
     EngineWarning,
     Event,
+    ShuttingDown,
 )
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
-from core.serving.connection import ServeLimits
+from core.serving import connection
 from tests.fakes.clock import settle
 from tests.fakes.serving import usual_answers
 from tests.fakes.stages import (
@@ -74,9 +75,11 @@ def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> None:
 # --- slow clients and engines ---
 
 
-def test_a_full_inbox_applies_backpressure() -> None:
+def test_a_full_inbox_applies_backpressure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "INBOX_EVENTS", 8)
+
     async def test() -> None:
-        stage = Stage(limits=ServeLimits(inbox_events=8))
+        stage = Stage()
         await stage.prepare()
         stage.socket.stop_reading()
         await stage.say("interrupt")  # its answer blocks the loop
@@ -151,10 +154,14 @@ def talkative(count: int) -> Callable[[WorkEffect], Sequence[Event]]:
 
 
 @pytest.mark.parametrize("ending", ["shutdown", "mistake"])
-def test_an_engine_that_waits_for_a_full_inbox_is_released(ending: str) -> None:
+def test_an_engine_that_waits_for_a_full_inbox_is_released(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "INBOX_EVENTS", 2)
+
     async def test() -> None:
         machine = Hopeless(NAMES) if ending == "mistake" else DuplexMachine(NAMES)
-        stage = Stage(machine, limits=ServeLimits(inbox_events=2))
+        stage = Stage(machine)
         stage.handler.answers = talkative(20)
         stage.start()
         await stage.say("prepare")
@@ -163,11 +170,9 @@ def test_an_engine_that_waits_for_a_full_inbox_is_released(ending: str) -> None:
             await stage.say("interrupt")
             await stage.say("audio_chunk", audio=SOUND)
             stage.socket.read_again()
-            stage.connection.shut_down()
+            stage.connection.post(ShuttingDown())
         else:
-            stage.connection._queues.work.put_nowait(
-                Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0)
-            )
+            stage.connection._work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await settle()
         stage.socket.read_again()
         await settle()
@@ -207,7 +212,7 @@ def test_an_engine_that_never_answers_ends_the_session() -> None:
         assert stage.socket.closes == [], "the release is waited for"
         await asyncio.sleep(5.0)
         assert stage.socket.closes == [(1011, "generation_failed")], "but not for long"
-        assert not stage.connection._queues.released.is_set(), "the worker is not free"
+        assert not stage.connection.released.is_set(), "the worker is not free"
         stage.handler.go_on()
         await stage.end()
 

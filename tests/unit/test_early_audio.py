@@ -15,9 +15,9 @@ from core.protocols.events import AudioReady, Event, Received, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
+from core.serving.capacity import Capacity, MetricsObserver
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone
-from core.serving.observers import MetricsObserver
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner
@@ -129,7 +129,9 @@ def test_a_recording_holds_early_audio_and_the_rest() -> None:
 
 def test_early_audio_is_timed_but_not_counted_as_a_unit() -> None:
     registry = new_registry()
-    observer = MetricsObserver(WorkerMetrics(registry), "audio_duplex")
+    observer = MetricsObserver(
+        WorkerMetrics(registry), Capacity(lambda: 0.0), "audio_duplex", "id_1"
+    )
     observer.observe(Received(Prepare()), [Send(ResultPart(audio_data=b"", elapsed_ms=40.0))])
     lines = exposition(registry).decode().splitlines()
     assert 'omni_worker_first_chunk_seconds_count{mode="audio_duplex"} 1.0' in lines

@@ -32,8 +32,6 @@ LONG_FILES: dict[str, str] = {
     "gateway_modules/queue/worker_pool.py": "a ticket from its draw to the slot it gives back",
     "gateway_modules/relay/relay.py": "a client's socket and its worker's, from queue to release",
     "minicpmo_live/events.py": "generated: a class for each message",
-    "MiniCPMO45/kernels/attention.py": "layout, launches and plain version are one",
-    "MiniCPMO45/kernels/convolutions.py": "activations are computed inside the convolutions",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
@@ -46,7 +44,6 @@ CATCH_ALL: dict[str, str] = {
     "webrtc/calls.py": "one call's failure is logged and ends that call, not others",
     "core/engine/passes.py": "becomes one conversation's outcome, or is raised inside its steps",
     "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",
-    "core/serving/threads.py": "a thread's edge: logged, and becomes the project's error",
     "core/serving/runtime.py": "loading may fail in any way: logged, and told by /health",
     "benchmarks/launched.py": "kills what it has started, and raises again",
     "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",

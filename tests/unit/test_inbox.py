@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from core.protocols.events import Disconnected
 from core.serving.wire import Inbox
 from tests.fakes.clock import settle
@@ -40,6 +42,8 @@ def test_post_never_waits_and_keeps_the_order() -> None:
         await settle()
         inbox.post(numbered(1))
         assert [await read(inbox) for _ in range(3)] == [0, 1, 2]
+        inbox.post(numbered(3))
+        assert (await inbox.get()).at_s == pytest.approx(asyncio.get_running_loop().time(), abs=1)
         await late
 
     asyncio.run(test())

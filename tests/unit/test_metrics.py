@@ -22,7 +22,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex import Prepare, Result
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
-from core.serving.observers import MetricsObserver
+from core.serving.capacity import Capacity, MetricsObserver
 
 MODE = {"mode": "omni_duplex"}
 
@@ -124,7 +124,9 @@ def test_gateway(registry: CollectorRegistry) -> None:
 
 
 def test_a_unit_is_counted_by_stage(registry: CollectorRegistry) -> None:
-    observer = MetricsObserver(WorkerMetrics(registry), "omni_duplex")
+    observer = MetricsObserver(
+        WorkerMetrics(registry), Capacity(lambda: 0.0), "omni_duplex", "id_1"
+    )
     first = result(
         cost_llm_ms=250, wall_clock_ms=400, prefill_ms=90, n_tokens=4, kv_cache_length=700
     )
@@ -141,7 +143,7 @@ def test_a_unit_is_counted_by_stage(registry: CollectorRegistry) -> None:
 
 
 def test_worker_sessions_turns_and_problems(registry: CollectorRegistry) -> None:
-    observer = MetricsObserver(WorkerMetrics(registry), "streaming")
+    observer = MetricsObserver(WorkerMetrics(registry), Capacity(lambda: 0.0), "streaming", "id_1")
     observer.observe(Opened(at_s=1.0), [])
     request = Generate(streaming.Generate())
     observer.observe(Received(streaming.Generate(), at_s=2.0, size_bytes=500), [request])

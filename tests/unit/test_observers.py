@@ -31,7 +31,9 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from core.serving.observers import LogObserver, MetricsObserver, Observer
+from core.serving.capacity import Capacity, MetricsObserver
+from core.serving.connection import LogObserver
+from core.serving.observers import Observer
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 
 NAMES = SessionIds("id_1")
@@ -105,7 +107,7 @@ def test_duplex_units_are_counted() -> None:
     metrics = Metrics("omni_duplex")
     watch(
         Scene(DuplexMachine(NAMES), TABLE, DUPLEX),
-        MetricsObserver(metrics, "omni_duplex"),
+        MetricsObserver(metrics, Capacity(lambda: 0.0), "omni_duplex", "id_1"),
         (Opened(), 0.0),
         (Received(CHUNK, size_bytes=9), 0.0),
         (Received(Prepare(), size_bytes=20), 0.0),
@@ -133,7 +135,7 @@ def test_turns_are_counted() -> None:
     history = {"type": "prefill", "messages": [{"role": "user", "content": "Hello"}]}
     watch(
         Scene(StreamingMachine(NAMES), STREAMING_TABLE, STREAMING),
-        MetricsObserver(metrics, "streaming"),
+        MetricsObserver(metrics, Capacity(lambda: 0.0), "streaming", "id_1"),
         (Opened(), 0.0),
         (Received(STREAMING.validate_python(history)), 0.0),
         (PrefillDone(), 0.5),

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from core.audio import to_pcm
+from core.protocols.realtime_items import AudioClip
 from core.schemas.common import Message
-from core.serving.recording_observer import RealtimeRecording
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.realtime_session import AudioFormat
+from core.serving.openai_clients import encoded, model_samples
+from core.serving.recording_observer import RealtimeRecording, wav_of
+from recording.media import encode_pcm16
+from recording.records import VoiceInput
 from tests.fakes.realtime_scene import RealtimeScene
 
 
@@ -13,8 +23,15 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def start_voice_turn(self, index: int, sound: bytes) -> None:
-        self.calls.append(("voice", index, len(sound) > 0))
+    def elapsed_ms(self) -> float:
+        return 0.0
+
+    def save_user_audio(self, index: int, sound: bytes) -> str:
+        return f"{index}, {encode_pcm16(sound, INPUT_SAMPLE_RATE_HZ) != b''}"
+
+    def start_turn(self, index: int, request_ts_ms: float, given: VoiceInput) -> None:
+        assert given.duration_ms > 0
+        self.calls.append(("voice", index, given.audio == f"{index}, True"))
 
     def start_message_turn(self, index: int, message: Message) -> None:
         self.calls.append(("message", index, message.content))
@@ -24,6 +41,15 @@ class Recorder:
 
     def end_turn(self, timing: object, *, interrupted: bool, text: str) -> None:
         self.calls.append(("end", text, interrupted))
+
+
+@pytest.mark.parametrize("kind", ["audio/pcm", "audio/pcmu", "audio/pcma"])
+def test_speech_is_resampled_when_it_is_written(kind: str) -> None:
+    written = AudioFormat(type=kind)  # type: ignore[arg-type]
+    noise = np.random.default_rng(0).uniform(-0.9, 0.9, 30_001).astype(np.float32)
+    sound = AudioClip.of(encoded(noise, kind, written.rate_hz), written)
+    expected = encode_pcm16(to_pcm(model_samples(sound)), INPUT_SAMPLE_RATE_HZ)
+    assert encode_pcm16(wav_of(sound), INPUT_SAMPLE_RATE_HZ) == expected
 
 
 def test_both_engines_responses_are_recorded_as_turns() -> None:

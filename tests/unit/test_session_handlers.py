@@ -11,24 +11,17 @@ import pytest
 
 from core.errors import GenerationFailedError, ModelError, OmniError, OneVoiceError, WorkerBusyError
 from core.modes import Threads
+from core.protocols import events
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
-from core.protocols.events import (
-    ChunkReady,
-    EngineWarning,
-    Event,
-    GenerateDone,
-    PrefillDone,
-    TurnFailed,
-)
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk, StreamingRequest
-from core.serving import threads
+from core.serving import runtime, session_handler, slots
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
-from core.serving.runtime import WorkerRuntime, WorkLimits
+from core.serving.runtime import WorkerRuntime
+from core.serving.session_handler import SessionThreads
 from core.serving.slots import Owner
-from core.serving.threads import SessionThreads
 from core.serving.turn_handlers import StreamingHandler
 
 LOOKS, LOOK_S = 2_000, 0.002
@@ -55,9 +48,9 @@ class Bench:
         self.runtime = runtime
         self.owner = Owner("s", RequestType.STREAMING)
         self.handler = StreamingHandler(runtime, self.owner)
-        self.emitted: list[Event] = []
+        self.emitted: list[events.Event] = []
 
-    async def emit(self, event: Event) -> None:
+    async def emit(self, event: events.Event) -> None:
         self.emitted.append(event)
 
     def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
@@ -70,7 +63,7 @@ class Bench:
         for effect in effects:
             await self.handler.perform(effect, self.emit)
 
-    async def do(self, *effects: WorkEffect) -> Event | None:
+    async def do(self, *effects: WorkEffect) -> events.Event | None:
         """Carry out effects; return the last event."""
         for effect in effects:
             await self.ask(effect)
@@ -78,9 +71,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
+async def bench(backend: FakeBackend, slots: int = 1) -> AsyncIterator[Bench]:
     """Yield a handler; its slot is free at the end."""
-    runtime = WorkerRuntime(lambda: backend, slots, WorkLimits(**limits))
+    runtime = WorkerRuntime(lambda: backend, slots)
     await runtime.load()
     made = Bench(runtime)
     try:
@@ -99,7 +92,7 @@ def test_an_interruption_before_the_work_begins_cancels_it() -> None:
             made.handler.interrupt()
             await work
             done = made.emitted[-1]
-            assert isinstance(done, GenerateDone) and done.stopped and done.text == ""
+            assert isinstance(done, events.GenerateDone) and done.stopped and done.text == ""
 
     asyncio.run(scenario())
 
@@ -110,7 +103,7 @@ def test_an_interruption_after_the_work_has_ended_has_no_effect() -> None:
             await made.do(FEED)
             made.handler.interrupt()
             done = await made.do(ANSWER)
-            assert isinstance(done, GenerateDone) and not done.stopped and done.text
+            assert isinstance(done, events.GenerateDone) and not done.stopped and done.text
 
     asyncio.run(scenario())
 
@@ -129,7 +122,10 @@ def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
     async def scenario() -> None:
         async with bench(Backend(QUICK)) as made:
             await made.do(FEED)
-            assert [type(event) for event in made.emitted] == [PrefillDone, EngineWarning]
+            assert [type(event) for event in made.emitted] == [
+                events.PrefillDone,
+                events.EngineWarning,
+            ]
 
     asyncio.run(scenario())
 
@@ -144,7 +140,7 @@ def test_an_interruption_applies_to_the_last_requested_work() -> None:
             made.handler.interrupt()
             await work
             assert len(made.runtime.store) == 1, "the turn before is kept"
-            assert made.emitted[-1] == PrefillDone(), "nothing was fed"
+            assert made.emitted[-1] == events.PrefillDone(), "nothing was fed"
 
     asyncio.run(scenario())
 
@@ -154,11 +150,11 @@ def test_an_interrupted_reply_keeps_what_was_said() -> None:
         async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
             await made.do(FEED)
             work = made.ask(ANSWER)
-            await soon(lambda: any(isinstance(event, ChunkReady) for event in made.emitted))
+            await soon(lambda: any(isinstance(event, events.ChunkReady) for event in made.emitted))
             made.handler.interrupt()
             await work
             done = made.emitted[-1]
-            assert isinstance(done, GenerateDone) and done.stopped and done.text
+            assert isinstance(done, events.GenerateDone) and done.stopped and done.text
             await made.do(Retain())
             kept = made.runtime.store.newest
             assert kept and kept.history[-1] == {
@@ -193,10 +189,8 @@ class Broken(FakeStreamingView):
             raise RuntimeError("secret of the machine")
         return await super().feed_request(request)
 
-    async def reply(
-        self, session_id: str, wanted: streaming.Generate
-    ) -> AsyncGenerator[StreamingChunk, None]:
-        async with aclosing(super().reply(session_id, wanted)) as pieces:
+    async def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
+        async with aclosing(super().reply(wanted)) as pieces:
             yield await anext(pieces)
         raise RuntimeError("secret of the machine")
 
@@ -226,7 +220,7 @@ def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> 
         backend.fails_at = place
         async with bench(backend) as made:
             failed = await made.do(*((FEED,) if place == "prefill" else (FEED, ANSWER)))
-            assert isinstance(failed, TurnFailed) and failed.can_rollback
+            assert isinstance(failed, events.TurnFailed) and failed.can_rollback
             assert isinstance(failed.error, GenerationFailedError)
             assert "secret" not in failed.error.message
             await made.do(Rollback(), Retain())
@@ -285,10 +279,14 @@ async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
     return work
 
 
-def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
+def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.01)
+
     async def scenario() -> None:
         backend = StubbornBackend()
-        async with bench(backend, hang_limit_s=0.01) as made:
+        async with bench(backend) as made:
             await (await hang(made, backend))
             await made.handler.release()
             runtime, slots = made.runtime, made.runtime.slots
@@ -304,11 +302,12 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
 def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "HANGING_MAX", 0)
+    monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.0)
+    monkeypatch.setattr(runtime, "HANGING_MAX", 0)
 
     async def scenario() -> None:
         backend = StubbornBackend()
-        async with bench(backend, hang_limit_s=0.0) as made:
+        async with bench(backend) as made:
             work = await hang(made, backend)
             for _ in range(10):
                 await asyncio.sleep(0)
@@ -348,10 +347,12 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
     asyncio.run(scenario())
 
 
-def test_a_broken_device_stays_broken() -> None:
+def test_a_broken_device_stays_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.01)
+
     async def scenario() -> None:
         backend = StubbornBackend()
-        async with bench(backend, hang_limit_s=0.01) as made:
+        async with bench(backend) as made:
             work = await hang(made, backend)
             made.runtime.progress.error = "The device does not work any more."
             backend.go_on.set()
@@ -362,10 +363,14 @@ def test_a_broken_device_stays_broken() -> None:
     asyncio.run(scenario())
 
 
-def test_an_unresponsive_engine_fails_the_worker_until_it_answers() -> None:
+def test_an_unresponsive_engine_fails_the_worker_until_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "ENGINE_LIMIT_S", 0.0)
+
     async def scenario() -> None:
         go_on, begun = threading.Event(), threading.Event()
-        async with bench(FakeBackend(QUICK), engine_limit_s=0.0) as made:
+        async with bench(FakeBackend(QUICK)) as made:
             await soon(lambda: made.runtime.error is None)
             made.runtime.engine.submit(begun.set)
             held = made.runtime.engine.submit(lambda: go_on.wait(LIMIT_S))
@@ -378,12 +383,16 @@ def test_an_unresponsive_engine_fails_the_worker_until_it_answers() -> None:
     asyncio.run(scenario())
 
 
-def test_a_turn_without_a_slot_in_time_is_refused() -> None:
+def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "BUSY_WAIT_S", 0.01)
+
     async def scenario() -> None:
-        async with bench(FakeBackend(QUICK), busy_wait_s=0.01) as made:
+        async with bench(FakeBackend(QUICK)) as made:
             lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)
             failed = await made.do(FEED)
-            assert isinstance(failed, TurnFailed) and isinstance(failed.error, WorkerBusyError)
+            assert isinstance(failed, events.TurnFailed) and isinstance(
+                failed.error, WorkerBusyError
+            )
             assert not failed.can_rollback
             lease.give_back()
 

@@ -8,8 +8,8 @@ from core.history import CacheOptions, compute_history_hash, next_history_hash
 from core.schemas.common import Message, Role
 from core.schemas.streaming import WorkerPrefill
 from core.serving.fake_backend import FakeStreamingView, FakeTimes
+from core.serving.session_handler import SessionThreads
 from core.serving.slots import Conversation, SessionStore
-from core.serving.threads import SessionThreads
 
 
 def message(text: str, role: Role = Role.USER) -> Message:

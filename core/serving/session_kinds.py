@@ -30,7 +30,7 @@ from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
 from core.serving.capacity import MetricsObserver
-from core.serving.connection import SESSION_LOG, Connection, LogObserver, Machine
+from core.serving.connection import SESSION_LOG, Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.observers import (
     InnerObserver,
@@ -192,7 +192,7 @@ class SessionBuilder:
             Wire(socket, self.rules.endpoint(kind)),
             machine,
             handler,
-            [LogObserver(log), *observers],
+            observers,
             log=log,
         )
         owner.machine_status = lambda: machine.status

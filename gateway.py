@@ -36,7 +36,7 @@ from gateway_modules.openai import sessions as openai_sessions
 from gateway_modules.queue.desk_link import shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import DoorsOnly, Forwarding, HttpEdge
-from gateway_modules.service import Gateway, Role, Timing, behind_doors, build_gateway
+from gateway_modules.service import Gateway, Role, Timing, build_gateway
 from gateway_modules.web.certificates import certificate_names, ensure_certificate
 from gateway_modules.web.responses import (
     OPENAI_PREFIX,
@@ -58,7 +58,6 @@ DESCRIPTION: Final = (
     "conversation's own socket received in `queue_done`, or the administrator's token."
 )
 API_VERSION: Final = "0.1.0"
-SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
 THREADS: Final = 32  # for files, long messages, and waiting for decoders
 BAD_START: Final = 2  # exit status when the flags or the configuration cannot be used
 
@@ -75,8 +74,6 @@ def create_app(
     `worker_addresses` are as in `service.workers`; None takes those of the configuration.
     `host_names` are further names of this server. Raises as `build_gateway` does.
     """
-    if role is Role.DESK:
-        settings = behind_doors(settings)
     if worker_addresses is None:
         worker_addresses = settings.service.workers or settings.worker_addresses(
             max(1, settings.service.num_workers)
@@ -125,7 +122,12 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     for router in (queue.pool_router, admin.admin_router, pages.assets):
         app.include_router(router)
     if not is_desk:
-        _add_client_routes(app, gateway)
+        app.include_router(pages.make_documents())
+        for router in (openai_routes.router, openai_sessions.calls):
+            app.include_router(router, prefix=OPENAI_PREFIX.rstrip("/"))
+            app.include_router(router, include_in_schema=False)
+        app.include_router(openai_sessions.sockets)
+        app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
@@ -149,15 +151,6 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
 
 
-def _add_client_routes(app: FastAPI, gateway: Gateway) -> None:
-    app.include_router(pages.make_documents())
-    for router in (openai_routes.router, openai_sessions.calls):
-        app.include_router(router, prefix=OPENAI_PREFIX.rstrip("/"))
-        app.include_router(router, include_in_schema=False)
-    app.include_router(openai_sessions.sockets)
-    app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
-
-
 # Any: an OpenAPI document as JSON has it.
 def describe(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with `ChatRequest`, which no route declares."""
@@ -169,7 +162,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
             tags=app.openapi_tags,
         )
-        schema = ChatRequest.model_json_schema(ref_template=SCHEMA_REFERENCE)
+        schema = ChatRequest.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas |= schema.pop("$defs", {}) | {"ChatRequest": schema} | schemas
         app.openapi_schema = document
@@ -226,15 +219,17 @@ def main(
     except SettingsError as error:
         _refuse(error)
     logging = settings.logging
+    addresses = None if workers is None else [*filter(None, map(str.strip, workers.split(",")))]
     with closing(setup_logging(logging.level, json_lines=logging.json_lines, program="gateway")):
-        _serve(settings, _listed(workers), role)
+        _serve(settings, addresses, role)
 
 
 def _serve(settings: Settings, addresses: list[str] | None, role: Role) -> None:
     try:
         certfile, keyfile = (None, None) if role is Role.DESK else certificate(settings)
         tls = server_context(settings) if role is Role.DESK else None
-        app = create_app(settings, addresses, host_names=served_names(certfile), role=role)
+        names = [socket.gethostname()] if certfile is None else certificate_names(certfile)
+        app = create_app(settings, addresses, host_names=names, role=role)
     except (SettingsError, ValueError, OSError) as error:
         _refuse(error)
     run(app, settings, certfile, keyfile, tls)
@@ -245,23 +240,15 @@ def _refuse(error: Exception) -> NoReturn:
     raise typer.Exit(BAD_START) from None
 
 
-def _listed(workers: str | None) -> list[str] | None:
-    if workers is None:
-        return None
-    return [part.strip() for part in workers.split(",") if part.strip()]
-
-
 def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
     """Return certificate and key: configured or self-signed; (None, None) without TLS."""
     service = settings.service
-    if not service.https or service.ssl_certfile is not None:
-        return (service.ssl_certfile, service.ssl_keyfile) if service.https else (None, None)
+    if not service.https:
+        return None, None
+    if service.ssl_certfile is not None:
+        return service.ssl_certfile, service.ssl_keyfile
     made = ensure_certificate(service.data_dir / "certs")
     return made.certfile, made.keyfile
-
-
-def served_names(certfile: Path | None) -> list[str]:
-    return certificate_names(certfile) if certfile is not None else [socket.gethostname()]
 
 
 def run(

@@ -39,7 +39,7 @@ from core.telemetry import open_tracing
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
 from recording.jobs import ReplayProcess
-from recording.uploads import HOUR_S, Uploader, UploadRules
+from recording.uploads import Uploader
 from session_recorder import RecorderThreads
 from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
@@ -146,9 +146,8 @@ def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
     chosen = settings.recording
     if not chosen.store:
         return None
-    rules = UploadRules(chosen.keep_local_h * HOUR_S, chosen.checkpoint_upload_s, worker_id)
     bucket = Bucket(open_store(chosen.store), chosen.store)
-    return Uploader(bucket, settings.service.data_dir, rules)
+    return Uploader(bucket, settings.service.data_dir, chosen, worker_id)
 
 
 def bundled_whisper(settings: Settings) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from transformers import (
     LlamaConfig,
@@ -194,3 +194,6 @@ class SpeechTiming:
     def samples_per_code(self) -> int:
         """Waveform samples per speech code (960)."""
         return self.mel_frames_per_code * self.samples_per_mel_frame
+
+
+TIMING: Final = SpeechTiming()

@@ -14,8 +14,6 @@ from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.prompt_input import MessageInput
-from MiniCPMO45.modes.speech import ReplySpeech
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.settings import DuplexSettings, LoadOptions
@@ -44,11 +42,7 @@ class UnifiedModel:
         self.duplex = DuplexCapability(
             config, processor.tokenizer, UnitPolicy(tokens, device), defaults=duplex_defaults
         )
-        self.streaming = StreamingCapability(
-            MessageInput(config, processor),
-            ReplyPolicy(tokens, device),
-            ReplySpeech(config.tts_config),
-        )
+        self.streaming = StreamingCapability(config, processor, ReplyPolicy(tokens, device))
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +24,8 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from benchmarks.cluster_machines import Machine, Machines, machines, wait_for
+from benchmarks.cluster_machines import Machine, Machines, machines
+from benchmarks.launched import ASK_S, wait_until
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError
 from minicpmo_live.events import QueueDone, Result
@@ -137,7 +138,7 @@ class Cluster:
         def are_there() -> bool:
             return sum(name.startswith("seat_") for name in self.workers()) == count
 
-        return wait_for(f"{count} seats", are_there, LIMIT_S)
+        return wait_until(f"{count} seats", are_there, LIMIT_S, ASK_S)
 
     def seat_processes(self) -> dict[int, Machine]:
         """Return the processes of all seats with their machines."""
@@ -148,36 +149,19 @@ class Cluster:
     def machine_with_seat(self) -> Machine:
         return next(iter(self.seat_processes().values()))
 
-    def kill_seat(self) -> float:
-        """Kill one seat; return the seconds until a new process serves in its place."""
-        with self._recovery() as recovered:
-            os.kill(next(iter(self.seat_processes())), signal.SIGKILL)
-        return recovered[0]
+    def kill_seat(self) -> None:
+        os.kill(next(iter(self.seat_processes())), signal.SIGKILL)
 
-    def kill_machine(self, machine: Machine) -> float:
-        """Kill a machine; return the seconds until its seat serves elsewhere."""
-        with self._recovery() as recovered:
-            machine.kill()
-        return recovered[0]
-
-    def disconnect(self, machine: Machine) -> float:
-        """Take a machine off the network; return the seconds until its seat serves elsewhere."""
-        with self._recovery() as recovered:
-            machine.disconnect()
-        return recovered[0]
-
-    @contextmanager
-    def _recovery(self) -> Iterator[list[float]]:
-        """Measure from the block's end until all seats serve again, one from another process."""
+    def recovery_s(self, fail: Callable[[], None]) -> float:
+        """Make a part fail; return the seconds until all seats serve, one from another process."""
         before = {name: one["port"] for name, one in self.workers().items()}
 
         def is_renewed() -> bool:
             now = {name: one["port"] for name, one in self.workers().items() if one["free_slots"]}
             return now.keys() >= before.keys() and any(now[name] != before[name] for name in before)
 
-        recovered: list[float] = []
-        yield recovered
-        recovered.append(wait_for("the seat serves again", is_renewed, LIMIT_S))
+        fail()
+        return wait_until("the seat serves again", is_renewed, LIMIT_S, ASK_S)
 
 
 async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
@@ -231,12 +215,12 @@ def measure_failures(made: Machines) -> None:
     first = made.add(gpus=1)
     made.add(gpus=1)
     cluster.scale(2)
-    print(f"killed seat serves again after {cluster.kill_seat():.1f} s")
+    print(f"killed seat serves again after {cluster.recovery_s(cluster.kill_seat):.1f} s")
     made.add(gpus=1)
-    print(f"killed machine's seat serves again after {cluster.kill_machine(first):.1f} s")
+    print(f"killed machine's seat serves again after {cluster.recovery_s(first.kill):.1f} s")
     if made.bridge:
         made.add(gpus=1)
-        recovery_s = cluster.disconnect(cluster.machine_with_seat())
+        recovery_s = cluster.recovery_s(cluster.machine_with_seat().disconnect)
         print(f"disconnected machine's seat serves again after {recovery_s:.1f} s")
     cluster.launch("--stop", "--now")
 
@@ -271,7 +255,7 @@ def running(url: str, count: int) -> Iterator[list[LoadSession]]:
         serving = thread.submit(loop.run_forever)
         tasks = [asyncio.run_coroutine_threadsafe(one.run(url), loop) for one in sessions]
         try:
-            wait_for(
+            wait_until(
                 "all sessions are served",
                 lambda: all(len(session.latencies_s) > 1 for session in sessions),
                 LIMIT_S,
@@ -280,7 +264,9 @@ def running(url: str, count: int) -> Iterator[list[LoadSession]]:
         finally:
             for task in tasks:
                 task.cancel()
-            wait_for("all sessions have ended", lambda: not asyncio.all_tasks(loop), LIMIT_S)
+            wait_until(
+                "all sessions have ended", lambda: not asyncio.all_tasks(loop), LIMIT_S, ASK_S
+            )
             loop.call_soon_threadsafe(loop.stop)
             serving.result()
 

@@ -12,21 +12,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks import processes
+from benchmarks.launched import ASK_S, wait_until
 from launcher.ray_variables import machine_variables
 
 RAY = (sys.executable, "-P", "-m", "ray.scripts.scripts")
 LAUNCHER = (sys.executable, "-P", "-m", "launcher")
 HEAD_PORT = 26_379
 START_LIMIT_S = 120.0
-POLL_S = 0.1
 LOCAL = "127.0.0.1"
-STAT_PARENT = 1  # of the fields of /proc/pid/stat behind the name
 
 
 @dataclass
@@ -51,14 +50,8 @@ class Machine:
 
     def pids(self, word: str = "") -> list[int]:
         """Return the processes below the raylet's command whose command line contains `word`."""
-        if self.ray is None:
-            return []
-        found, parents = [], {self.ray.pid}
-        table = list(_parents())
-        while parents:
-            found += sorted(parents)
-            parents = {pid for pid, parent in table if parent in parents}
-        return [pid for pid in found if word in _command(pid)]
+        family = [] if self.ray is None else processes.family(self.ray.pid)
+        return [pid for pid in family if word in _command(pid)]
 
     def kill(self) -> None:
         """Kill all its processes at once, as a power failure does."""
@@ -136,7 +129,7 @@ class Machines:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_for("a raylet", lambda: self._has_started(machine), START_LIMIT_S)
+        wait_until("a raylet", lambda: self._has_started(machine), START_LIMIT_S, ASK_S)
 
     def launch(self, *flags: str) -> str:
         """Run `start_all.sh --ray` on the gateway's machine; return its output."""
@@ -164,20 +157,6 @@ class Machines:
 
     def _log_file(self, machine: Machine) -> Path:
         return self.folder / f"{machine.name}.log"
-
-
-def wait_for(what: str, is_true: Callable[[], object], limit_s: float) -> float:
-    """Poll until `is_true`; return the seconds it took.
-
-    Raises:
-        RuntimeError: It took more than `limit_s`.
-    """
-    begin_s = time.monotonic()
-    while not is_true():
-        if time.monotonic() - begin_s > limit_s:
-            raise RuntimeError(f"not reached in {limit_s:g} s: {what}")
-        time.sleep(POLL_S)
-    return time.monotonic() - begin_s
 
 
 def may_have_namespaces() -> bool:
@@ -236,13 +215,6 @@ def _subnet() -> str:
 
 def _ip(*arguments: str) -> None:
     subprocess.run(("ip", *arguments), check=True, capture_output=True)
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (path / "stat").read_text(encoding="utf8").rpartition(")")[2].split()
-            yield int(path.name), int(fields[STAT_PARENT])
 
 
 def _command(pid: int) -> str:

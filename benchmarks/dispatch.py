@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.summary import MS_PER_S
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
@@ -21,7 +22,6 @@ WORKERS: Final = (64, 800)
 OCCUPIED: Final = (0.0, 0.9, 1.0)
 WAITING: Final = 500  # requests when every slot is occupied
 ROUNDS: Final = 50
-MS: Final = 1_000
 
 
 def filled(workers: int, occupied: float) -> WorkerPool:
@@ -41,7 +41,7 @@ def mean_ms(act: Callable[[], object]) -> float:
     began_s = time.process_time()
     for _ in range(ROUNDS):
         act()
-    return (time.process_time() - began_s) / ROUNDS * MS
+    return (time.process_time() - began_s) / ROUNDS * MS_PER_S
 
 
 def main() -> None:

@@ -6,11 +6,10 @@ fixed number of text tokens and one second of speech.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -18,27 +17,33 @@ from typing import Annotated
 import torch
 import typer
 
-from benchmarks.conversation import Plan
-from benchmarks.crowd import Crowd, CrowdPlan, CrowdResult, Speaking, crowd_table
-from benchmarks.machine import describe, waiter
-from benchmarks.preparing import Preparing
-from benchmarks.rig import Rig, RigOptions, checkpoint_rig, random_full_rig
-from benchmarks.scripted import MAX_TEXT_TOKENS, parse_pattern
-from benchmarks.summary import Run, Verdict, judge, memory_table, spread_table, stage_table
-from benchmarks.talker import BenchmarkError, Script
-from benchmarks.talks import Talks
+from benchmarks.capacity import DeviceLoad, Speaking, measure_load
+from benchmarks.conversation import measure_preparation, measure_scenario
+from benchmarks.floors import measure_rates
+from benchmarks.machine import describe
+from benchmarks.rig import RigOptions, checkpoint_rig, random_full_rig
+from benchmarks.scripted import MAX_TEXT_TOKENS, BenchmarkError, Plan, Script, parse_pattern
+from benchmarks.summary import (
+    EXIT_REFUSED,
+    Run,
+    Verdict,
+    exit_unless_met,
+    judge,
+    memory_table,
+    print_verdicts,
+    spread_table,
+    stage_table,
+    write_json,
+)
 from MiniCPMO45.engine.kv_cache import CacheFullError
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.settings import CacheKind, Weights, WindowMode, WindowSettings
 
-MOST_BYTES = 26e9  # plainly run, the published model and one conversation; a requirement
-MOST_BUILD_S = 60.0  # the same
+MOST_BUILD_S = 60.0  # of the published model; a requirement
 MOST_SPREAD = 1.3  # the same: 99th percentile per median over a long conversation
 PICTURE_SIZE = (1280, 720)
 VOICE_SAMPLE_S = 5.0  # of sound in the system prompt
 UNITS_PER_MINUTE = 60
-EXIT_FAILED = 1
-EXIT_REFUSED = 2
 
 
 class Dtype(StrEnum):
@@ -53,51 +58,23 @@ class Dtype(StrEnum):
 def _dtype(name: Dtype, device: torch.device) -> torch.dtype:
     if name is Dtype.AUTO:
         return torch.float32 if device.type == "cpu" else torch.bfloat16
-    return {
-        Dtype.BF16: torch.bfloat16,
-        Dtype.FP16: torch.float16,
-        Dtype.FP32: torch.float32,
-    }[name]
+    dtypes = {Dtype.BF16: torch.bfloat16, Dtype.FP16: torch.float16, Dtype.FP32: torch.float32}
+    return dtypes[name]
 
 
 class Kind(StrEnum):
-    """What a conversation is like."""
+    """Input of a conversation."""
 
     OMNI = "omni"  # one picture a unit
     AUDIO = "audio"
-    EARLY = "early"  # omni, with the beginning of each unit's sound ahead
-    AHEAD = "ahead"  # omni, each picture looked at before its unit's sound is complete
+    EARLY = "early"  # omni, with early audio
+    AHEAD = "ahead"  # omni, each picture encoded before its unit's sound is complete
     PAGES = "pages"  # both, as the pages have it
 
     @property
     def picture_size(self) -> tuple[int, int] | None:
         """Width and height of each unit's picture."""
         return None if self is Kind.AUDIO else PICTURE_SIZE
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is measured, and on what.
-
-    Attributes:
-        checkpoint: folder or hub id; None for random weights.
-        rig: how it is built.
-        talks: conversations by name, one at a time.
-        prepares: preparations of each kind; 0 for none.
-        crowds: many conversations at once, by name.
-    """
-
-    checkpoint: str | None
-    rig: RigOptions
-    talks: dict[str, Plan]
-    prepares: int
-    crowds: dict[str, CrowdPlan]
-
-    def as_record(self) -> dict[str, object]:
-        """Return it as plain values."""
-        record = asdict(self)
-        record["rig"] |= {"device": str(self.rig.device), "dtype": str(self.rig.dtype)}
-        return record
 
 
 RandomFull = Annotated[
@@ -121,10 +98,10 @@ SoakMinutes = Annotated[
     int, typer.Option(min=0, help="Minutes of one more conversation, with the window on.")
 ]
 Prepares = Annotated[int, typer.Option(min=0, help="Preparations with a known and a new voice.")]
-Crowds = Annotated[
+Loads = Annotated[
     list[str] | None,
     typer.Option(
-        "--crowd",
+        "--load",
         help="Kind, how much of the time they speak (half, all), sessions at once, one "
         "measurement each, and its seconds: omni:all:1,8,64:20. May be given more than once.",
     ),
@@ -132,11 +109,11 @@ Crowds = Annotated[
 TextTokens = Annotated[
     int, typer.Option(min=1, max=MAX_TEXT_TOKENS, help="Text tokens of a speaking unit.")
 ]
-TalkNames = Annotated[
+Scenarios = Annotated[
     list[str] | None,
     typer.Option(
-        "--talk",
-        help="A conversation: omni (pictures of 1280x720), ahead (the same, looked at before the "
+        "--scenario",
+        help="A conversation: omni (pictures of 1280x720), ahead (the same, encoded before the "
         "sound is complete), early, pages (both), or audio, and the length to keep the cache at, "
         "if any: omni:4096. May be given more than once.",
     ),
@@ -160,13 +137,13 @@ def main(
     dtype: DtypeName = Dtype.AUTO,
     weights: WeightsName = Weights.BF16,
     slots: Slots = 64,
-    talk: TalkNames = None,
+    scenario: Scenarios = None,
     units: Units = 200,
     warm_up: WarmUp = 12,
     pattern: Pattern = "llse",
     soak_minutes: SoakMinutes = 0,
     prepares: Prepares = 0,
-    crowd: Crowds = None,
+    load: Loads = None,
     text_tokens: TextTokens = 10,
     wait: Wait = True,
     flow_steps: FlowSteps = 5,
@@ -179,80 +156,67 @@ def main(
     if random_full == (checkpoint is not None):
         raise typer.BadParameter("choose one of --random-full and --checkpoint")
     try:
-        acts, place = parse_pattern(pattern), _place(device, threads)
-        crowds = {text: _crowd(text, text_tokens, seed) for text in crowd or ()}
-        is_nothing_asked = not (talk or crowd or prepares or soak_minutes)
-        names = [Kind.OMNI.value] if is_nothing_asked else talk or []
-        kinds = {name: _kind_and_length(name) for name in names}
+        acts, place = parse_pattern(pattern), _device(device, threads)
+        script = Script(acts, text_tokens, VOICE_SAMPLE_S)
+        warm_up = -(-warm_up // len(acts)) * len(acts)
+        extra = len(acts) if profile else 0
+        plan = Plan(script, units, warm_up, extra, waits=wait, seed=seed)
+        names = scenario or ([] if load or prepares or soak_minutes else [Kind.OMNI.value])
+        plans = {name: _scenario(name, plan) for name in names}
+        loads = {text: _load(text, text_tokens, seed) for text in load or ()}
     except (ValueError, RuntimeError) as error:
         raise typer.BadParameter(str(error)) from error
-    plan = Plan(
-        Script(acts, text_tokens, VOICE_SAMPLE_S),
-        units,
-        -(-warm_up // len(acts)) * len(acts),
-        len(acts) if profile else 0,
-        waits=wait,
-        seed=seed,
-    )
-    talks = {name: _of_kind(kind, plan, length) for name, (kind, length) in kinds.items()}
     if soak_minutes:
-        soak = _of_kind(Kind.OMNI, plan, None)
-        kept = replace(soak.script, window=WindowSettings(mode=WindowMode.BASIC))
-        talks[f"omni, {soak_minutes} minutes"] = replace(
-            soak, script=kept, units=UNITS_PER_MINUTE * soak_minutes, most_spread=MOST_SPREAD
+        kept = replace(script, window=WindowSettings(mode=WindowMode.BASIC))
+        plans[f"omni, {soak_minutes} minutes"] = replace(
+            plan,
+            script=kept,
+            units=UNITS_PER_MINUTE * soak_minutes,
+            picture_size=PICTURE_SIZE,
+            most_spread=MOST_SPREAD,
         )
     options = RigOptions(place, _dtype(dtype, place), weights, slots, seed, flow_steps, cache=cache)
+    most_build_s = MOST_BUILD_S if checkpoint is None and place.type == "cuda" else None
+    verdicts: list[Verdict] = []
     try:
-        verdicts = _report(Asked(checkpoint, options, talks, prepares, crowds), json_path, profile)
+        for run in _measure(checkpoint, options, plans, prepares, loads, profile):
+            verdicts = judge(run, most_build_s=most_build_s)
+            write_json(json_path, run.as_record(verdicts))
     except (CheckpointError, CacheFullError, BenchmarkError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_REFUSED) from error
     print()
-    for verdict in verdicts:
-        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
-    if not all(verdict.passed for verdict in verdicts):
-        raise typer.Exit(EXIT_FAILED)
+    print_verdicts(verdicts)
+    exit_unless_met(verdicts)
 
 
-def _of_kind(kind: Kind, plan: Plan, length: int | None) -> Plan:
-    is_early = kind in (Kind.EARLY, Kind.PAGES)
-    script = replace(plan.script, context_tokens=length, has_early_audio=is_early)
-    looks_ahead = kind in (Kind.AHEAD, Kind.PAGES)
-    return replace(plan, script=script, picture_size=kind.picture_size, looks_ahead=looks_ahead)
-
-
-def _kind_and_length(text: str) -> tuple[Kind, int | None]:
-    """Read what a conversation is like.
+def _scenario(text: str, plan: Plan) -> Plan:
+    """Read a scenario, such as omni:4096.
 
     Raises:
         ValueError: it cannot be read.
     """
-    kind, _, length = text.partition(":")
-    return Kind(kind), int(length) if length else None
+    name, _, length = text.partition(":")
+    kind = Kind(name)
+    script = replace(
+        plan.script,
+        context_tokens=int(length) if length else None,
+        has_early_audio=kind in (Kind.EARLY, Kind.PAGES),
+    )
+    prefetches = kind in (Kind.AHEAD, Kind.PAGES)
+    return replace(plan, script=script, picture_size=kind.picture_size, prefetches=prefetches)
 
 
-def _report(asked: Asked, json_path: Path | None, profile: Path | None) -> list[Verdict]:
-    """Measure, and write everything down after each part; return the conditions at the end."""
-    is_limited = asked.checkpoint is None and asked.rig.device.type == "cuda"
-    verdicts: list[Verdict] = []
-    for run in _measure(asked, profile):
-        verdicts = judge(run, most_bytes=None, most_build_s=MOST_BUILD_S if is_limited else None)
-        if json_path is not None:
-            text = json.dumps(run.as_record(verdicts), indent=1)
-            json_path.write_text(text + "\n", encoding="utf8")
-    return verdicts
-
-
-def _crowd(text: str, text_tokens: int, seed: int) -> CrowdPlan:
-    """Read what is asked of a crowd.
+def _load(text: str, text_tokens: int, seed: int) -> DeviceLoad:
+    """Read a load, such as omni:all:1,8,64:20.
 
     Raises:
         ValueError: it cannot be read.
     """
     kind, speaking, sizes, seconds = text.split(":")
     if kind in (Kind.AHEAD, Kind.PAGES):
-        raise ValueError("crowds look at their pictures with their units: ask for omni")
-    return CrowdPlan(
+        raise ValueError("a load encodes its pictures with their units: ask for omni")
+    return DeviceLoad(
         tuple(int(size) for size in sizes.split(",")),
         int(seconds),
         Speaking(speaking),
@@ -262,8 +226,8 @@ def _crowd(text: str, text_tokens: int, seed: int) -> CrowdPlan:
     )
 
 
-def _place(name: str, threads: int) -> torch.device:
-    """Return the device and settle the number of CPU threads.
+def _device(name: str, threads: int) -> torch.device:
+    """Return the device and set the number of CPU threads.
 
     One thread unless told otherwise, as in a worker: toy tensors gain nothing from more, and
     threads that wait for each other on a busy machine make a unit ten times slower.
@@ -275,41 +239,45 @@ def _place(name: str, threads: int) -> torch.device:
     return device
 
 
-def _measure(asked: Asked, profile: Path | None) -> Iterator[Run]:
+def _measure(
+    checkpoint: str | None,
+    options: RigOptions,
+    plans: dict[str, Plan],
+    prepares: int,
+    loads: dict[str, DeviceLoad],
+    profile: Path | None,
+) -> Iterator[Run]:
     """Build and measure; print each part as it is done and yield everything measured so far."""
-    device, wait = asked.rig.device, waiter(asked.rig.device)
-    if asked.checkpoint is not None:
-        rig = checkpoint_rig(asked.checkpoint, asked.rig, wait)
-    else:
-        rig = random_full_rig(asked.rig, wait)
+    device = options.device
+    rig = random_full_rig(options) if checkpoint is None else checkpoint_rig(checkpoint, options)
     machine = describe(device)
-    held = Talks(rig)
-    rates = held.rates_record()
-    for name, value in {**machine, **rates, **rig.build}.items():
+    rates = measure_rates(device, rig.executor.dtype)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # of what the rates were measured with
+    for name, value in {**machine, **asdict(rates), **rig.build}.items():
         print(f"{name:>20}  {f'{value:.4g}' if isinstance(value, float) else value}")
-    run = Run(asked.as_record(), machine, rig.build, rates)
-    for name, plan in asked.talks.items():
-        talk = held.hold(name, plan, None if run.talks else profile)
-        print(f"\n{name}\n{stage_table(talk)}\n\n{memory_table(talk.units)}", flush=True)
-        run = replace(run, talks=(*run.talks, talk))
+    record = {
+        "checkpoint": checkpoint,
+        "rig": options,
+        "scenarios": plans,
+        "prepares": prepares,
+        "loads": loads,
+    }
+    run = Run(record, machine, rig.build, asdict(rates))
+    for name, plan in plans.items():
+        result = measure_scenario(rig, name, plan, rates, None if run.scenarios else profile)
+        print(f"\n{name}\n{stage_table(result)}\n\n{memory_table(result.units)}", flush=True)
+        run = replace(run, scenarios=(*run.scenarios, result))
         yield run
-    if asked.prepares:
-        run = replace(run, preparing_ms=Preparing(rig, asked.rig.seed).measure(asked.prepares))
+    if prepares:
+        run = replace(run, preparing_ms=measure_preparation(rig, options.seed, prepares))
         print("\n" + spread_table("prepare, ms", run.preparing_ms), flush=True)
         yield run
-    for name, crowd in asked.crowds.items():
-        for result in _hold_crowd(rig, crowd):
-            print(f"\n{name}\n{crowd_table([result])}", flush=True)
-            run = replace(run, crowd=(*run.crowd, {"name": name, **result.as_record()}))
+    for name, load in loads.items():
+        for measured in measure_load(rig, load):
+            print(f"\n{name}\n{measured.table()}", flush=True)
+            run = replace(run, loads=(*run.loads, {"name": name, **vars(measured)}))
             yield run
-
-
-def _hold_crowd(rig: Rig, plan: CrowdPlan) -> Iterator[CrowdResult]:
-    crowd = Crowd(rig, plan)
-    try:
-        yield from crowd.measure()
-    finally:
-        crowd.close()
 
 
 if __name__ == "__main__":

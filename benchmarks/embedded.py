@@ -19,18 +19,26 @@ import typer
 from rich.console import Console
 
 from benchmarks.embedded_calls import measure_interruption, measure_turns
-from benchmarks.embedded_memory import measure_memory
-from benchmarks.embedded_questions import CLOSED, FILLERS, GOOD, NAMES, OPEN, SPOKEN, WRITTEN
+from benchmarks.embedded_questions import (
+    CLOSED,
+    FACTS,
+    FILLERS,
+    GOOD,
+    OPEN,
+    SPOKEN,
+    SPOKEN_CLOSED,
+    WRITTEN,
+)
 from benchmarks.embedded_report import Report
 from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
-from benchmarks.embedded_start import measure_start
+from benchmarks.embedded_system import measure_memory, measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
-from core.cascade.chat import CascadeChatView
 from core.cascade.files import CascadeFiles, find
 from core.cascade.language import LlamaProcess, LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.synthesis import HibariSynthesizer
+from core.cascade.turn_based import CascadeChatView
 from core.schemas.chat import ChatRequest
 from core.schemas.common import GenerationConfig, Message, Role
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -53,7 +61,7 @@ async def answer(parts: Parts, history: list[Message], question: str) -> str:
 
 
 async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
-    """Closed questions by pattern, open ones by points, and names four turns later."""
+    """Closed questions by pattern, open ones by points, names and cities four turns later."""
     right = 0
     for question, pattern in CLOSED:
         text = await answer(parts, [], question)
@@ -68,17 +76,18 @@ async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
     share = sum(report.points.values()) / (GOOD * count)
     report.add("points of open questions", share, 0.65, count, is_most=False)
     known = 0
-    for name in NAMES:
+    for told, question, word in FACTS:
         history: list[Message] = []
-        for text in (f"Hello, my name is {name}.", *FILLERS):
+        for text in (told, *FILLERS):
             await answer(parts, history, text)
-        known += name in await answer(parts, history, "What is my name?")
-    report.add("name known four turns later", known / len(NAMES), 0.8, len(NAMES), is_most=False)
+        known += word in await answer(parts, history, question)
+    share = known / len(FACTS)
+    report.add("name or city known four turns later", share, 0.8, len(FACTS), is_most=False)
 
 
 async def measure_recognition(parts: Parts, report: Report, folder: Path) -> None:
     """Word errors of the transcriber."""
-    texts = [*(question for question, _ in CLOSED), *OPEN]
+    texts = [*SPOKEN_CLOSED, *OPEN]
     texts += [*texts[1:], texts[0]]  # once more, each in the next voice
     sounds = [in_room(samples) for samples in spoken(texts, folder)]
     for name, limit, heard in (

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.embedded_questions import CLOSED, OPEN
+from benchmarks.embedded_questions import OPEN, SPOKEN_CLOSED
 from benchmarks.embedded_report import Report
 from benchmarks.embedded_speech import by_cascade, room, spoken, with_noise
 from core.audio import FloatArray
@@ -93,7 +93,7 @@ async def measure_turns(parts: Parts, report: Report, folder: Path) -> None:
     """Measure when replies to spoken questions begin, and replies to noise."""
     early = late = 0
     waits: list[float] = []
-    questions = [*(question for question, _ in CLOSED), *OPEN]
+    questions = [*SPOKEN_CLOSED, *OPEN]
     for number, samples in enumerate(spoken(questions, folder)):
         call = Call(parts)
         await call.begin()

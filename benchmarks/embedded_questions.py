@@ -66,7 +66,39 @@ CLOSED: Final = (
     ("What is the largest ocean?", r"pacific"),
     ("How do you say good morning in French?", r"bonjour"),
     ("Which animal says meow?", r"cat"),
+    # Asked in writing only.
+    ("What is the capital of Spain?", r"madrid"),
+    ("What is the capital of Germany?", r"berlin"),
+    ("What is the capital of Egypt?", r"cairo"),
+    ("What is the capital of Norway?", r"oslo"),
+    ("What is the capital of Brazil?", r"bras[ií]lia"),
+    ("Who wrote Hamlet?", r"shakespeare"),
+    ("Who wrote Pride and Prejudice?", r"austen"),
+    ("Who wrote Nineteen Eighty-Four?", r"orwell"),
+    ("Who wrote Oliver Twist?", r"dickens"),
+    ("Who wrote Harry Potter?", r"rowling"),
+    ("Who wrote War and Peace?", r"tolstoy"),
+    ("What is seven times eight?", r"\b56\b|fifty[- ]six"),
+    ("What is twelve times twelve?", r"\b144\b|hundred (and )?forty[- ]four"),
+    ("What is nine times nine?", r"\b81\b|eighty[- ]one"),
+    ("What is fifteen plus nineteen?", r"\b34\b|thirty[- ]four"),
+    ("What is twenty times twenty?", r"\b400\b|four hundred"),
+    ("What is eighteen divided by three?", r"\b6\b|\bsix\b"),
+    ("How many seconds are there in a minute?", r"\b60\b|sixty"),
+    ("How many hours are there in a day?", r"\b24\b|twenty[- ]four"),
+    ("How many centimetres are there in a metre?", r"\b100\b|hundred"),
+    ("How many grams are there in a kilogram?", r"\b1,?000\b|thousand"),
+    ("How many months are there in a year?", r"\b12\b|twelve"),
+    ("How many weeks are there in a year?", r"\b52\b|fifty[- ]two"),
+    ("What is the opposite of big?", r"small|little|tiny"),
+    ("What is the opposite of up?", r"down"),
+    ("What is the opposite of rich?", r"poor"),
+    ("What is the opposite of empty?", r"full"),
+    ("What is the opposite of loud?", r"quiet|silent|soft"),
+    ("What is the opposite of difficult?", r"easy|simple"),
+    ("What is the opposite of wet?", r"dry"),
 )
+SPOKEN_CLOSED: Final = tuple(question for question, _ in CLOSED[:20])
 # Asked aloud as well.
 SPOKEN: Final = (
     OpenQuestion(
@@ -238,7 +270,87 @@ WRITTEN: Final = (
         r"spanish steps|peter's|sistine|cuisine",
         r"rome|visit",
     ),
+    OpenQuestion(
+        "What should I give my mother for her birthday?",
+        r"flower|jewel|necklace|book|chocolate|card|perfume|spa|photo|scarf|gift card|dinner|cake",
+        r"gift|present|birthday|mother",
+    ),
+    OpenQuestion(
+        "How can I keep my house warm in winter?",
+        r"insulat|curtain|heat|seal|draft|blanket|thermostat|window|fire",
+        r"warm|house|winter",
+    ),
+    OpenQuestion(
+        "Why do leaves turn red in autumn?",
+        r"anthocyanin|carotenoid|(?=.*(chlorophyll|pigment)).*(break|less|los[et]|fade|stop|reveal|"
+        r"decreas|disappear)",
+        r"lea(f|ves)|autumn|fall",
+    ),
+    OpenQuestion(
+        "How do I start running if I have never done sports?",
+        r"slow|walk|short|shoes|warm(ing)? up|gradual|stretch|minutes|start (with|by|small)",
+        r"run|jog|exercise",
+    ),
+    OpenQuestion(
+        "What can I do against hiccups?",
+        r"breath|water|drink|sugar|swallow|sip",
+        r"hiccup",
+    ),
+    OpenQuestion(
+        "Is a tomato a fruit or a vegetable?",
+        r"fruit",
+        r"tomato",
+        r"(?<!not )a vegetable(?!.*fruit)",
+    ),
+    OpenQuestion(
+        "What is good about living in a small town?",
+        r"quiet|peace|community|friend|nature|safe|cheap|cost|pace|close|calm|less (noise|traffic)",
+        r"town|live|living",
+    ),
+    OpenQuestion(
+        "My train is late and I am bored, what can I do?",
+        r"read|book|music|podcast|game|walk|call|listen|write|movie|friend|coffee|puzzle",
+        r"train|wait|bored",
+    ),
+    OpenQuestion(
+        "How does a microwave oven heat food?",
+        r"(?=.*(wave|radiation)).*(water|molecul|vibrat)",
+        r"microwave|heat",
+    ),
+    OpenQuestion(
+        "What is the best way to learn a new language?",
+        r"practi[cs]e|speak|listen|app|class|course|native|immers|read|vocabular|every day|daily",
+        r"language|learn",
+    ),
 )
 OPEN: Final = tuple(question.text for question in SPOKEN)
-NAMES: Final = ("Anna", "Peter", "Maria", "David")
+NAMES: Final = (
+    "Anna",
+    "Peter",
+    "Maria",
+    "David",
+    "Laura",
+    "Thomas",
+    "Julia",
+    "Simon",
+    "Emma",
+    "Oliver",
+)
+PLACES: Final = (
+    "Berlin",
+    "Madrid",
+    "Oslo",
+    "Boston",
+    "Vienna",
+    "Chicago",
+    "Dublin",
+    "Lisbon",
+    "Prague",
+    "Toronto",
+)
+# What is told, what is asked four turns later, and the word that the answer contains.
+FACTS: Final = (
+    *((f"Hello, my name is {name}.", "What is my name?", name) for name in NAMES),
+    *((f"I live in {place}.", "Which city do I live in?", place) for place in PLACES),
+)
 FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What is two plus three?")

@@ -23,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.summary import MS_PER_S
 from config import Settings
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from gateway import create_app, settle
@@ -32,7 +33,6 @@ HOST: Final = "127.0.0.1"
 NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: no server answers
 BEAT_S: Final = 0.002
 FLOOD_S: Final = 3.0
-MS_PER_S: Final = 1_000
 SOCKETS: Final = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
 COMPLETIONS: Final = "/v1/chat/completions"
 SPEECH: Final = "/v1/audio/speech"

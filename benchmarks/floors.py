@@ -6,19 +6,21 @@ Bandwidth and matmul rates are measured; sizes are those of the loaded weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.conversation import Plan
 from benchmarks.inputs import Inputs
+from benchmarks.machine import synchronise
 from benchmarks.rig import Rig
+from benchmarks.scripted import Plan
+from benchmarks.summary import MS_PER_S
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
+from MiniCPMO45.engine.kv_cache import cached_bytes
 from MiniCPMO45.engine.steps import CODES_PER_UNIT
 
-MS_PER_S = 1_000.0
 COPIED_BYTES = {"cuda": 2**31, "cpu": 2**26}
 MATMUL_SIDE = {"cuda": 8_192, "cpu": 512}
 REPEATS = 10
@@ -46,92 +48,65 @@ class Rates:
         return MS_PER_S * max(read_bytes / self.bytes_per_s, flops / self.flops_per_s)
 
 
-def measure_rates(device: torch.device, dtype: torch.dtype, wait: Callable[[], None]) -> Rates:
-    """Measure a large copy and large matrix products; `wait` synchronises with the device."""
+def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    """Measure a large copy and large matrix products."""
     source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy_s = _best_s(lambda: target.copy_(source), wait)
+    copy_s = _best_s(lambda: target.copy_(source), device)
     rates = []
     for kind in (dtype, torch.float32):
         matrix = torch.randn((MATMUL_SIDE[device.type],) * 2, device=device).to(kind)
-        product_s = _best_s(lambda matrix=matrix: matrix @ matrix, wait)  # type: ignore[misc]
+        product_s = _best_s(lambda matrix=matrix: matrix @ matrix, device)  # type: ignore[misc]
         rates.append(2 * matrix.shape[0] ** 3 / product_s)
     return Rates(2 * source.nbytes / copy_s, *rates)
 
 
-def _best_s(work: Callable[[], Tensor], wait: Callable[[], None]) -> float:
+def _best_s(work: Callable[[], Tensor], device: torch.device) -> float:
     """Return the shortest of several runs."""
     taken_s = []
     for _ in range(REPEATS):
-        wait()
+        synchronise(device)
         began_s = time.perf_counter()
         work()
-        wait()
+        synchronise(device)
         taken_s.append(time.perf_counter() - began_s)
     return min(taken_s)
 
 
-@dataclass(frozen=True)
-class Floors:
-    """Lower bounds in milliseconds of the stages of one kind of conversation."""
+def stage_floors(
+    rig: Rig, plan: Plan, rates: Rates, cache_tokens: float, kinds: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Return lower bounds in milliseconds by kind of unit, see `Unit.kind`, and by stage.
 
-    encode_audio: float
-    encode_vision: float
-    prefill: float
-    decode_step: float
-    tts: float
-    token2wav: float
-    finalize: float
-
-    @classmethod
-    def of(cls, rig: Rig, plan: Plan, rates: Rates, cache_tokens: float) -> Floors:
-        """Compute the bounds; `cache_tokens` is the mean KV cache length."""
-        model, vocoder = rig.executor.model, rig.executor.vocoder
-        assert vocoder is not None, "the rig is built with a vocoder"
-        layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
-        cached = cache_tokens * rig.executor.llm_store.bytes_per_token
-        pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
-        slices = [each for picture in pictures for each in picture.slices]
-        patches = sum(rows * cols for rows, cols in (each.size for each in slices))
-        pictured = rig.config.query_num * len(slices)
-        sees = bool(slices) and not plan.looks_ahead
-        audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
-        rows = pictured + audio_rows + CONTROL_ROWS
-        vision = _bytes(model.vpm) + _bytes(model.resampler)
-        hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
-        codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
-        return cls(
-            encode_audio=rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
-            encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if sees else 0.0,
-            prefill=rates.pass_ms(
-                layers + head + cached, 2 * _count(model.llm.model.layers) * rows
-            ),
-            decode_step=rates.pass_ms(layers + head + cached),
-            tts=rates.pass_ms(codes),
-            token2wav=_vocoder_ms(rig, rates),
-            finalize=rates.pass_ms(layers + cached),
-        )
-
-    def by_stage(self, kind: str, text_tokens: int) -> dict[str, float]:
-        """Return the bounds by stage, if known for a kind of unit; see `Unit.kind`."""
-        stages = {
-            "encode_audio": self.encode_audio,
-            "encode_vision": self.encode_vision,
-            "prefill": self.prefill,
-        }
-        if kind.startswith("speak"):
-            passes = text_tokens + 1 + (kind == "speak, end")  # the decision to speak is fed, too
-            stages |= {
-                "decode": passes * self.decode_step,
-                "tts": self.tts,
-                "token2wav": self.token2wav,
-            }
-        elif kind == "listen, cut":
-            stages["decode"] = self.decode_step
-        return stages | {"answer": sum(stages.values())}
-
-    def as_record(self) -> dict[str, float]:
-        return asdict(self)
+    `cache_tokens` is the mean KV cache length.
+    """
+    model, store = rig.executor.model, rig.executor.llm_store
+    layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
+    cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)
+    pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
+    slices = [each for picture in pictures for each in picture.slices]
+    patches = 0 if plan.prefetches else sum(each.size[0] * each.size[1] for each in slices)
+    audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
+    rows = rig.config.query_num * len(slices) + audio_rows + CONTROL_ROWS
+    vision = _bytes(model.vpm) + _bytes(model.resampler)
+    hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
+    codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
+    step_read = layers + head + cached
+    prefill = {
+        "encode_audio": rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
+        "encode_vision": rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if patches else 0.0,
+        "prefill": rates.pass_ms(step_read, 2 * _count(model.llm.model.layers) * rows),
+    }
+    step_ms, tokens = rates.pass_ms(step_read), plan.script.text_tokens
+    speech = {"tts": rates.pass_ms(codes), "token2wav": _vocoder_ms(rig, rates)}
+    added: dict[str, dict[str, float]] = {
+        "listen": {},
+        "listen, cut": {"decode": step_ms},
+        "speak": {"decode": (tokens + 1) * step_ms, **speech},  # the decision to speak is fed, too
+        "speak, end": {"decode": (tokens + 2) * step_ms, **speech},
+    }
+    floors = {kind: prefill | added[kind] for kind in kinds}
+    return {kind: each | {"answer": sum(each.values())} for kind, each in floors.items()}
 
 
 def _vocoder_ms(rig: Rig, rates: Rates) -> float:

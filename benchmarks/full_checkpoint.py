@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks.summary import BYTES_PER_GB, EXIT_REFUSED
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.tiny.checkpoint import write_assets
@@ -23,8 +24,6 @@ from MiniCPMO45.tiny.weights import tiny_model
 
 VARIANT = "random"
 SHARD_BYTES = 5_000_000_000  # about what a published file holds
-BYTES_PER_GB = 1e9
-EXIT_REFUSED = 2
 
 Json = dict[str, Any]  # Any: a configuration file is JSON
 

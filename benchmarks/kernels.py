@@ -6,9 +6,9 @@ time of the bytes at the run's copy bandwidth and with the library.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +19,8 @@ from torch import Tensor
 
 from benchmarks.decoder_step import DTYPE, DecoderStep, Product, lay_out, pages_bytes, products
 from benchmarks.floors import measure_rates
-from benchmarks.graph_clock import replay_us
-from benchmarks.machine import describe, waiter
-from benchmarks.summary import format_table
+from benchmarks.machine import describe
+from benchmarks.summary import EXIT_REFUSED, format_table, write_json
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
 
 ROWS = (1, 4, 16, 32, 64, 128)
@@ -33,8 +32,35 @@ LONG_TOKENS = 8_192
 CACHE_TOKENS = (4_096, 16_384)  # at which the bf16 and int8 caches are compared
 MOST_CACHE_TOKENS = 262_144  # of all sequences: 39 GB of values
 US_PER_S = 1e6
+US_PER_MS = 1_000.0
+WARM_UPS = 3
+REPLAYS = 5
+SAMPLES = 9
 ROTATED_BYTES = 5e8  # of weights used in rotation: ten times the L2 cache
-EXIT_REFUSED = 2
+
+
+def replay_us(work: Callable[[], object]) -> float:
+    """Capture `work` and return the median time of a replay in microseconds."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work()  # loads and compiles what a capture must not
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    for _ in range(WARM_UPS):
+        graph.replay()
+    taken = []
+    for _ in range(SAMPLES):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(REPLAYS):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) * US_PER_MS / REPLAYS)
+    return statistics.median(taken)
 
 
 @dataclass(frozen=True)
@@ -174,7 +200,7 @@ def main(
         raise typer.Exit(EXIT_REFUSED)
     torch.manual_seed(0)
     device = torch.device("cuda")
-    rates = measure_rates(device, DTYPE, waiter(device))
+    rates = measure_rates(device, DTYPE)
     bytes_per_us = rates.bytes_per_s / US_PER_S
     print(f"{describe(device)['device_name']}, copies {bytes_per_us / US_PER_S:.2f} TB/s")
     config = MiniCPMOConfig()
@@ -191,9 +217,7 @@ def main(
             print(format_table(header, [timing.cells() for timing in timings]), flush=True)
             found += timings
             torch.cuda.empty_cache()
-    if json_file is not None:
-        record = {"bytes_per_s": rates.bytes_per_s, "timings": [asdict(each) for each in found]}
-        json_file.write_text(json.dumps(record, indent=1), encoding="utf8")
+    write_json(json_file, {"bytes_per_s": rates.bytes_per_s, "timings": found})
 
 
 if __name__ == "__main__":

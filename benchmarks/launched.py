@@ -46,23 +46,18 @@ class NotReachedError(RuntimeError):
 
 def wait_until(
     what: str, is_true: Callable[[], object], limit_s: float, poll_s: float = POLL_S
-) -> None:
-    """Poll until `is_true`.
-
-    Args:
-        what: Description of the condition, for the error.
-        is_true: The condition.
-        limit_s: Timeout.
-        poll_s: Polling interval.
+) -> float:
+    """Poll until `is_true`; return the seconds it took.
 
     Raises:
-        NotReachedError: It was not true in time.
+        NotReachedError: It was not true in time; the message has `what`.
     """
-    deadline_s = time.monotonic() + limit_s
+    began_s = time.monotonic()
     while not is_true():
-        if time.monotonic() > deadline_s:
+        if time.monotonic() - began_s > limit_s:
             raise NotReachedError(f"not reached in {limit_s:g} s: {what}")
         time.sleep(poll_s)
+    return time.monotonic() - began_s
 
 
 def free_ports(count: int) -> int:

@@ -12,13 +12,14 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from benchmarks.summary import MS_PER_S
+
 UNIT_S = 1.0
 PICTURE_AHEAD_S = 0.5  # before its unit's sound is complete
 OPEN_LIMIT_S = 60.0  # of the handshake; many clients connect at once
 PLACE_LIMIT_S = 120.0  # from the handshake until a worker has a slot, by default
 PREPARE_LIMIT_S = 60.0  # from then until the session is prepared
 LAST_LIMIT_S = 30.0  # for the last answers
-MS_PER_S = 1_000.0
 OUTPUT_RATE_HZ = 24_000
 BASE64_CHARS_PER_SAMPLE = 16 / 3  # float32
 STAGES = {  # fields of a `result`, in milliseconds
@@ -62,7 +63,7 @@ class Session:
         prepared_s: from then until the session was prepared.
         speaking_s: latencies of the units in which the model spoke.
         stages_ms: durations of each unit by stage, in the order of `latencies_s`.
-        heard_s: duration of the received audio.
+        received_s: duration of the received audio.
         slices: picture slices that the model encoded.
         warnings: codes, in order.
         problem: error that ended the session; empty if none.
@@ -75,7 +76,7 @@ class Session:
     prepared_s: float = 0.0
     speaking_s: list[float] = field(default_factory=list)
     stages_ms: list[dict[str, float]] = field(default_factory=list)
-    heard_s: float = 0.0
+    received_s: float = 0.0
     slices: int = 0
     warnings: list[str] = field(default_factory=list)
     problem: str = ""
@@ -102,7 +103,7 @@ class Session:
             self.speaking_s.append(self.latencies_s[-1])
         self.stages_ms.append({name: result.get(field) or 0.0 for name, field in STAGES.items()})
         self.slices += result["vision_slices"]
-        self.heard_s += len(result["audio_data"]) / BASE64_CHARS_PER_SAMPLE / OUTPUT_RATE_HZ
+        self.received_s += len(result["audio_data"]) / BASE64_CHARS_PER_SAMPLE / OUTPUT_RATE_HZ
 
 
 class ProtocolError(Exception):
@@ -111,7 +112,11 @@ class ProtocolError(Exception):
 
 @asynccontextmanager
 async def prepared(
-    url: str, session: Session | None = None, patience_s: float = PLACE_LIMIT_S
+    url: str,
+    session: Session | None = None,
+    patience_s: float = PLACE_LIMIT_S,
+    *,
+    is_queued: bool = True,
 ) -> AsyncIterator[ClientConnection]:
     """Open a prepared session for the block.
 
@@ -119,6 +124,7 @@ async def prepared(
         url: of the session.
         session: receives the durations.
         patience_s: longest wait for a worker's slot.
+        is_queued: the server is a gateway, not a worker.
 
     Raises:
         ProtocolError: the server refuses, or has no slot in time.
@@ -129,11 +135,12 @@ async def prepared(
     async with connect(
         url, compression=None, proxy=None, max_size=None, open_timeout=OPEN_LIMIT_S
     ) as socket:
-        try:
-            async with asyncio.timeout(patience_s):
-                await until(socket, "queue_done")
-        except TimeoutError:
-            raise ProtocolError(f"no place in {patience_s:g} s") from None
+        if is_queued:
+            try:
+                async with asyncio.timeout(patience_s):
+                    await until(socket, "queue_done")
+            except TimeoutError:
+                raise ProtocolError(f"no place in {patience_s:g} s") from None
         session.waited_s = loop.time() - begin_s
         async with asyncio.timeout(PREPARE_LIMIT_S):
             prepare = {"type": "prepare", "prefix_system_prompt": "You are a fun assistant."}
@@ -164,7 +171,7 @@ async def leave(socket: ClientConnection) -> None:
         await until(socket, "stopped")
 
 
-async def talk(url: str, script: Script) -> Session:
+async def run_session(url: str, script: Script) -> Session:
     """Run one paced session and return its measurements."""
     session = Session()
     try:

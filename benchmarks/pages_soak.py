@@ -14,7 +14,7 @@ import tempfile
 import time
 import wave
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -27,7 +27,14 @@ from benchmarks import processes
 from benchmarks.jitter_relay import JitterRelay
 from benchmarks.launched import LaunchedSystem, Plan
 from benchmarks.page_tap import METER, TAP
-from benchmarks.summary import BYTES_PER_MIB, Verdict, format_table
+from benchmarks.summary import (
+    BYTES_PER_MIB,
+    MS_PER_S,
+    Verdict,
+    exit_unless_met,
+    print_verdicts,
+    write_json,
+)
 from config import PROJECT_ROOT
 
 PAGE = "/audio_duplex"
@@ -36,7 +43,6 @@ KV_TOKENS = 40_960  # enough for 48 minutes of the fake's 14 tokens a second
 SETTLING_S = 10.0  # gaps count from here on
 SAMPLE_S = 60.0
 LISTEN_S = 5.0  # between readings of the meter
-MS_PER_S = 1_000.0
 
 AUDIBLE_RMS = 0.003  # of full scale; the fake's tone has 0.14
 SHORTEST_GAP_MS = 20.0  # two blocks of the meter
@@ -50,7 +56,6 @@ WARM_UP_SHARE = 0.25  # of the samples; caches and compiled code grow at first
 MOST_GROWN_BYTES = 1 * BYTES_PER_MIB
 MOST_GROWN_NODES = 100
 START_LIMIT_MS = 60_000
-EXIT_FAILED = 1
 
 
 @dataclass(frozen=True)
@@ -235,11 +240,9 @@ def verdicts_of(
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     half = len(warm) // 2
     if half:
-        grown = median(sample.heap_bytes for sample in warm[half:]) - median(
-            sample.heap_bytes for sample in warm[:half]
-        )
-        nodes = median(sample.nodes for sample in warm[half:]) - median(
-            sample.nodes for sample in warm[:half]
+        grown, nodes = (
+            median(values[half:]) - median(values[:half])
+            for values in ([each.heap_bytes for each in warm], [each.nodes for each in warm])
         )
         limit = f"at most {MOST_GROWN_BYTES / BYTES_PER_MIB:g} MiB"
         verdicts += [
@@ -284,19 +287,12 @@ def main(
         samples, meter, settled_s = converse(page, minutes, reports)
         browser.close()
     verdicts = verdicts_of(samples, meter, reports, settled_s, minutes)
-    print(format_table(["condition", "", "found"], _rows(verdicts)))
-    if json_path is not None:
-        host = processes.describe_host("playwright", "websockets", "uvicorn")
-        record = {"minutes": minutes, "jitter_ms": jitter_ms, "machine": host}
-        record |= {"looks": [asdict(sample) for sample in samples], "ear": asdict(meter)}
-        record |= {"reports": reports.received, "verdicts": [asdict(one) for one in verdicts]}
-        json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
-    if not all(verdict.passed for verdict in verdicts):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _rows(verdicts: list[Verdict]) -> list[list[str]]:
-    return [[one.name, "ok" if one.passed else "FAIL", one.text] for one in verdicts]
+    print_verdicts(verdicts)
+    host = processes.describe_host("playwright", "websockets", "uvicorn")
+    record = {"minutes": minutes, "jitter_ms": jitter_ms, "machine": host}
+    record |= {"memory": samples, "meter": meter, "reports": reports.received}
+    write_json(json_path, {**record, "verdicts": verdicts})
+    exit_unless_met(verdicts)
 
 
 if __name__ == "__main__":

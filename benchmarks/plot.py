@@ -28,19 +28,19 @@ def draw(record: Record) -> Figure:
     """Return the figure of one measurement, the JSON output of `benchmarks.duplex`."""
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     left, right = figure.subplots(1, 2)
-    _draw_stages(left, record["talks"])
-    _draw_crowds(right, record["crowd"])
+    _draw_stages(left, record["scenarios"])
+    _draw_loads(right, record["loads"])
     machine = record["machine"]
     device = machine.get("device_name", machine["device"])
     figure.suptitle(f"{device}, torch {machine['torch']}")
     return figure
 
 
-def _draw_stages(axes: Axes, talks: list[Record]) -> None:
+def _draw_stages(axes: Axes, scenarios: list[Record]) -> None:
     bars = [
-        (f"{talk['name']}: {kind}", stages, talk["floors_ms"].get(kind, {}))
-        for talk in talks
-        for kind, stages in talk["summary_ms"].items()
+        (f"{scenario['name']}: {kind}", stages, scenario["floors_ms"].get(kind, {}))
+        for scenario in scenarios
+        for kind, stages in scenario["summary_ms"].items()
     ]
     colours = matplotlib.color_sequences["tab10"]
     for row, (_, stages, floors) in enumerate(bars):
@@ -60,7 +60,7 @@ def _draw_stages(axes: Axes, talks: list[Record]) -> None:
     axes.legend(fontsize="small")
 
 
-def _draw_crowds(axes: Axes, results: list[Record]) -> None:
+def _draw_loads(axes: Axes, results: list[Record]) -> None:
     for name in dict.fromkeys(result["name"] for result in results):
         found = [result for result in results if result["name"] == name]
         sessions = [result["sessions"] for result in found]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 PROC = Path("/proc")
+PARENT = re.compile(r"^PPid:\s+(\d+)", re.MULTILINE)
 NS_PER_S = 1e9
 LISTENING = "0A"  # source: the kernel's tcp_states.h, TCP_LISTEN
 
@@ -58,6 +60,22 @@ def with_variable(name: str, content: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it has started, directly or not, parents first."""
+    children: dict[int, list[int]] = {}
+    for status in PROC.glob("[0-9]*/status"):
+        try:
+            found = PARENT.search(status.read_text())
+        except OSError:
+            continue  # it has ended
+        if found:
+            children.setdefault(int(found[1]), []).append(int(status.parent.name))
+    members = [pid]
+    for member in members:
+        members += sorted(children.get(member, ()))
+    return members
 
 
 def listening_ports() -> set[int]:

@@ -16,26 +16,33 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
 from benchmarks import processes
 from benchmarks.launched import HOST, NotReachedError, free_ports, wait_until
-from benchmarks.summary import Spread, Verdict, format_table
+from benchmarks.paced_client import prepared
+from benchmarks.summary import (
+    MS_PER_S,
+    Spread,
+    Verdict,
+    exit_unless_met,
+    format_table,
+    print_verdicts,
+    write_json,
+)
 from config import PROJECT_ROOT
 
-MS_PER_S = 1_000.0
 MAX_RATIO = 1.2  # to the bare TCP relay of the same run; a requirement, not a measurement
 UP_BYTES = 85_400  # one second of float32 at 16 kHz as Base64, in its message
 DOWN_BYTES = 128_100  # one second at 24 kHz
 UP_LIMIT_S = 30.0
 END_LIMIT_S = 10.0
-EXIT_FAILED = 1
 
 DIRECT, TCP_RELAY, GATEWAY = "direct", "TCP relay", "gateway"
 
@@ -45,6 +52,11 @@ class Ports:
     worker: int
     relay: int
     gateway: int
+
+    @classmethod
+    def free(cls) -> Self:
+        first = free_ports(3)
+        return cls(first, first + 1, first + 2)
 
 
 @dataclass(frozen=True)
@@ -83,12 +95,12 @@ class Measured:
             for name, (ours_ms, bare_ms) in figures.items()
         ]
 
-    def as_record(self) -> dict[str, object]:
+    def record(self) -> dict[str, object]:
         return {
-            "summary_ms": {route: asdict(Spread.of(ms)) for route, ms in self.units_ms.items()},
+            "summary_ms": {route: Spread.of(ms) for route, ms in self.units_ms.items()},
             "added_ms": {route: self.added_ms(route) for route in (TCP_RELAY, GATEWAY)},
             "cpu_ms_per_unit": self.cpu_ms,
-            "verdicts": [asdict(verdict) for verdict in self.verdicts()],
+            "verdicts": self.verdicts(),
             "units_ms": self.units_ms,
         }
 
@@ -125,21 +137,6 @@ def gateway_command(folder: Path, ports: Ports) -> list[str]:
     return ["gateway.py", *flags]
 
 
-async def prepared(socket: ClientConnection, *, is_queued: bool) -> ClientConnection:
-    """Prepare a session for units."""
-    if is_queued:
-        await _until(socket, "queue_done")
-    await socket.send(json.dumps({"type": "prepare", "prefix_system_prompt": "Speak."}))
-    await _until(socket, "prepared")
-    return socket
-
-
-async def _until(socket: ClientConnection, kind: str) -> None:
-    async with asyncio.timeout(END_LIMIT_S):
-        while json.loads(await socket.recv())["type"] != kind:
-            continue
-
-
 async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
     """Send a unit and return the round-trip time, s."""
     began_s = time.perf_counter()
@@ -170,9 +167,8 @@ async def measure(
     async with AsyncExitStack() as stack:
         sockets = {}
         for route, url in routes.items():
-            connection = connect(url, compression=None, proxy=None, max_size=None)
-            socket = await stack.enter_async_context(connection)
-            sockets[route] = await prepared(socket, is_queued=route == GATEWAY)
+            session = prepared(url, is_queued=route == GATEWAY)
+            sockets[route] = await stack.enter_async_context(session)
         order = list(routes)
         for index in range(warm_up + units):
             if index == warm_up:
@@ -198,8 +194,7 @@ def main(
     json_path: Annotated[Path | None, typer.Option("--json", help="File for all results.")] = None,
 ) -> None:
     """Measure the gateway's overhead; exit with 1 if it exceeds the limit."""
-    first = free_ports(3)
-    ports = Ports(first, first + 1, first + 2)
+    ports = Ports.free()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(down_bytes)]
@@ -211,17 +206,6 @@ def main(
         pids = {GATEWAY: gateway_pid, TCP_RELAY: relay_pid}
         run = measure(ports, pids, units=units, warm_up=warm_up, up_bytes=up_bytes)
         measured = asyncio.run(run)
-    _print(measured)
-    if json_path is not None:
-        options = {"units": units, "warm_up": warm_up, "up": up_bytes, "down": down_bytes}
-        host = processes.describe_host("websockets", "uvicorn", "starlette")
-        record = {"options": options, "machine": host, **measured.as_record()}
-        json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
-    if not all(verdict.passed for verdict in measured.verdicts()):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _print(measured: Measured) -> None:
     rows = []
     for route, values in measured.units_ms.items():
         spread, cpu_ms = Spread.of(values), measured.cpu_ms.get(route)
@@ -229,8 +213,11 @@ def _print(measured: Measured) -> None:
         cells = [f"{number:.3f}" for number in numbers]
         rows.append([route, *cells, "" if cpu_ms is None else f"{cpu_ms:.3f}"])
     print(format_table(["ms a unit", "p50", "p95", "max", "added p50", "CPU"], rows))
-    for verdict in measured.verdicts():
-        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
+    print_verdicts(measured.verdicts())
+    options = {"units": units, "warm_up": warm_up, "up": up_bytes, "down": down_bytes}
+    host = processes.describe_host("websockets", "uvicorn", "starlette")
+    write_json(json_path, {"options": options, "machine": host, **measured.record()})
+    exit_unless_met(measured.verdicts())
 
 
 if __name__ == "__main__":

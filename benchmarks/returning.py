@@ -18,11 +18,12 @@ from typing import Annotated
 
 import httpx
 import typer
-from websockets.asyncio.client import connect
 
-from benchmarks.launched import HOST, NotReachedError, free_ports
-from benchmarks.relay import EXIT_FAILED, Ports, gateway_command, prepared, running
+from benchmarks.launched import HOST, NotReachedError
+from benchmarks.paced_client import prepared
+from benchmarks.relay import Ports, gateway_command, running
 from benchmarks.stand_in_worker import HEALTH
+from benchmarks.summary import EXIT_FAILED
 from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError
@@ -81,8 +82,7 @@ async def kill_once(folder: Path, ports: Ports, waiting: int, new: int) -> tuple
             queue = Queue(ports.gateway, folder / "data")
             for index in range(int(str(HEALTH["slots"]))):
                 url = f"ws://{HOST}:{ports.gateway}/ws/duplex/adx_{index}"
-                socket = await stack.enter_async_context(connect(url, proxy=None))
-                await prepared(socket, is_queued=True)
+                await stack.enter_async_context(prepared(url))
             clients += [asyncio.create_task(wait_in_queue(client)) for _ in range(waiting)]
             before = await queue.until(waiting)
             if len(before) < waiting:
@@ -108,8 +108,7 @@ def main(
     """Kill gateways and check the order of their queues."""
     total = 0
     for index in range(repeats):
-        first = free_ports(3)
-        ports = Ports(first, first + 1, first + 2)
+        ports = Ports.free()
         with tempfile.TemporaryDirectory() as folder:
             stand_in = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(RESULT_BYTES)]
             with running("the worker", stand_in, ports.worker):

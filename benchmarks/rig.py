@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from benchmarks.machine import synchronise, tensor_bytes
 from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
@@ -36,8 +37,7 @@ from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
-from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, SpeakerEncoder
-from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary
+from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, SpeakerEncoder, VoiceEncoder, VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
 
@@ -81,6 +81,10 @@ class Rig:
     voice: VoiceBase
     build: dict[str, float]
 
+    def wait(self) -> None:
+        """Wait until the device has done all work."""
+        synchronise(self.executor.device)
+
     def cut(self, pictures: Sequence[Image.Image]) -> list[SlicedPicture]:
         """Preprocess pictures as a session's thread does, one slice each."""
         slicing = self.config.slice_config
@@ -88,12 +92,9 @@ class Rig:
         return [SlicedPicture(self.executor.prepare_slices(slices)) for slices in cut]
 
 
-def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
-    """Build the published configuration with random weights, drawn on the device.
-
-    `wait` synchronises with the device.
-    """
-    seconds = _Seconds(wait)
+def random_full_rig(options: RigOptions) -> Rig:
+    """Build the published configuration with random weights, drawn on the device."""
+    seconds = _Seconds(options.device)
     tokenizer = make_tokenizer(train_vocabulary())
     seconds.lap("tokenizer_seconds")
     config = MiniCPMOConfig()
@@ -124,13 +125,13 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
     return _finish(options, config, tokenizer, *parts, voices, seconds)
 
 
-def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -> Rig:
-    """Load a checkpoint folder or hub id; `wait` synchronises with the device.
+def checkpoint_rig(source: str, options: RigOptions) -> Rig:
+    """Load a checkpoint folder or hub id.
 
     Raises:
         CheckpointError: the checkpoint cannot be found or does not fit.
     """
-    seconds = _Seconds(wait)
+    seconds = _Seconds(options.device)
     folder = find_checkpoint(source)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     seconds.lap("tokenizer_seconds")
@@ -189,13 +190,13 @@ def _random_voice_encoder(options: RigOptions) -> VoiceEncoder:
 class _Seconds:
     """Seconds per part of the build."""
 
-    def __init__(self, wait: Callable[[], None]) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.parts: dict[str, float] = {}
-        self._wait = wait
+        self._device = device
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        self._wait()
+        synchronise(self._device)
         now = time.perf_counter()
         self.parts[name], self._last = now - self._last, now
 
@@ -224,7 +225,7 @@ def _finish(
         "text_cache_tokens": executor.llm_store.free_pages * PAGE_TOKENS,
         "model_bytes": _bytes_of(model[0]),
         "vocoder_bytes": _bytes_of(vocoder[0].flow) + _bytes_of(vocoder[0].hift),
-        "voice_bytes": voice.nbytes,
+        "voice_bytes": tensor_bytes(voice),
     }
     return Rig(config, tokenizer, executor, voice, build)
 

@@ -8,10 +8,9 @@ checkpoint. Measures the latency of concurrent sessions' units and counts late o
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,29 +19,28 @@ import typer
 from benchmarks import processes
 from benchmarks.launched import Device, LaunchedSystem, Plan
 from benchmarks.paced_client import PLACE_LIMIT_S, visit
-from benchmarks.session_crowd import (
-    SETTLE_LIMIT_S,
-    Crowd,
-    a_second_of_noise,
-    hold,
-    print_memory,
+from benchmarks.session_load import IDLE_LIMIT_S, Load, noise_chunk, print_memory, run_load
+from benchmarks.summary import (
+    BYTES_PER_MIB,
+    Verdict,
+    exit_unless_met,
+    print_verdicts,
+    write_json,
 )
-from benchmarks.summary import BYTES_PER_MIB, Verdict
 from core.schemas.limits import SLOTS_MAX
 
 MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # growth of an allocator that is not a leak
 SAMPLES = 20  # of memory during a churn
 NO_LIMIT = 1_000_000
 MODEL_START_LIMIT_S = 300.0  # weights are read, kernels compiled and graphs captured
-EXIT_FAILED = 1
 
 
 @dataclass(frozen=True)
-class Load:
+class Options:
     """Options of a run.
 
     Attributes:
-        crowds: loads, one after the other; unused with `churn`.
+        loads: one after the other; unused with `churn`.
         churn: sessions opened and closed instead, if not 0.
         at_once: concurrent sessions of a churn.
         workers: number of workers.
@@ -54,7 +52,7 @@ class Load:
         slots: per worker; None for what its card or the largest load needs.
     """
 
-    crowds: tuple[Crowd, ...]
+    loads: tuple[Load, ...]
     churn: int = 0
     at_once: int = 8
     workers: int = 1
@@ -65,82 +63,72 @@ class Load:
     weights: str = "bf16"
     slots: int | None = None
 
-    @property
-    def most_sessions(self) -> int:
-        """Most concurrent sessions."""
-        return self.at_once if self.churn else max(crowd.sessions for crowd in self.crowds)
 
-
-def plan_of(load: Load) -> Plan:
-    """Return the system for the load; a worker with a card chooses its number of slots."""
+def plan_of(options: Options) -> Plan:
+    """Return the system for the options; a worker with a card chooses its number of slots."""
     service: dict[str, object] = {"max_queue_size": 100_000}
-    if load.slots is not None:
-        service["worker_slots"] = load.slots
-    elif load.device is Device.CPU:
-        slots = -(-load.most_sessions // load.workers)
+    if options.slots is not None:
+        service["worker_slots"] = options.slots
+    elif options.device is Device.CPU:
+        most = options.at_once if options.churn else max(load.sessions for load in options.loads)
+        slots = -(-most // options.workers)
         if slots > SLOTS_MAX:
-            most = load.workers * SLOTS_MAX
-            raise typer.BadParameter(f"{load.workers} workers take {most} sessions")
+            raise typer.BadParameter(
+                f"{options.workers} workers take {options.workers * SLOTS_MAX} sessions"
+            )
         service["worker_slots"] = slots
     limits = {"requests_per_minute": NO_LIMIT, "connections_per_client": NO_LIMIT}
     config: dict[str, dict[str, Any]] = {  # Any: a configuration file is JSON
         "service": service,
         "limits": limits,
-        "recording": {"enabled": load.is_recorded},
+        "recording": {"enabled": options.is_recorded},
         "logging": {"level": "WARNING"},
     }
-    if load.checkpoint is None:
-        return Plan(workers=load.workers, backend="fake", config=config)
-    kept = {"cache": load.cache, "weights": load.weights}
-    config["model"] = {"model_path": str(load.checkpoint.resolve()), **kept}
+    if options.checkpoint is None:
+        return Plan(workers=options.workers, backend="fake", config=config)
+    kept = {"cache": options.cache, "weights": options.weights}
+    config["model"] = {"model_path": str(options.checkpoint.resolve()), **kept}
     config["logging"] = {"level": "INFO"}
     return Plan(
-        workers=load.workers,
+        workers=options.workers,
         backend="real",
         config=config,
-        device=load.device,
+        device=options.device,
         start_limit_s=MODEL_START_LIMIT_S,
     )
 
 
-# --- at once ---
-
-
-def measure_crowds(system: LaunchedSystem, load: Load) -> dict[str, object]:
+def measure_loads(system: LaunchedSystem, options: Options) -> dict[str, Any]:
     """Run the loads and print their measurements; return all of them."""
-    records, verdicts = [], []
-    for crowd in load.crowds:
-        seen = hold(system, crowd)
-        seen.print()
-        print_verdicts(seen.verdicts())
-        records.append(seen.record())
-        verdicts += [asdict(verdict) for verdict in seen.verdicts()]
-    return {"crowds": records, "verdicts": verdicts}
+    results = []
+    for load in options.loads:
+        results.append(run_load(system, load))
+        results[-1].print()
+        print_verdicts(results[-1].verdicts())
+    verdicts = [verdict for result in results for verdict in result.verdicts()]
+    return {"loads": [result.record() for result in results], "verdicts": verdicts}
 
 
-# --- one after another ---
-
-
-async def one_after_another(system: LaunchedSystem, load: Load) -> list[dict[str, int]]:
+async def one_after_another(system: LaunchedSystem, options: Options) -> list[dict[str, int]]:
     """Open and close sessions.
 
     Returns:
         The memory in use after each twentieth of them.
     """
-    chunk = a_second_of_noise()
-    room = asyncio.Semaphore(load.at_once)
+    chunk = noise_chunk()
+    room = asyncio.Semaphore(options.at_once)
 
     async def one(index: int) -> None:
         async with room:
             await visit(system.ws(f"/ws/duplex/adx_churn_{index}"), chunk)
 
     samples = []
-    share = max(1, load.churn // SAMPLES)
-    for start in range(0, load.churn, share):
+    share = max(1, options.churn // SAMPLES)
+    for start in range(0, options.churn, share):
         async with asyncio.TaskGroup() as group:
-            for index in range(start, min(start + share, load.churn)):
+            for index in range(start, min(start + share, options.churn)):
                 group.create_task(one(index))
-        await asyncio.to_thread(system.wait_until_idle, SETTLE_LIMIT_S)
+        await asyncio.to_thread(system.wait_until_idle, IDLE_LIMIT_S)
         samples.append(system.resident_bytes())
     return samples
 
@@ -157,26 +145,21 @@ def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
     return verdicts
 
 
-def measure_churn(system: LaunchedSystem, load: Load) -> dict[str, object]:
+def measure_churn(system: LaunchedSystem, options: Options) -> dict[str, Any]:
     """Run a churn and print its measurements; return all of them."""
-    samples = asyncio.run(one_after_another(system, load))
-    share = load.churn // len(samples)
+    samples = asyncio.run(one_after_another(system, options))
+    share = options.churn // len(samples)
     print_memory({f"{(i + 1) * share}": sample for i, sample in enumerate(samples)})
-    print_verdicts(judge_churn(samples))
-    return {
-        "resident_bytes": samples,
-        "verdicts": [asdict(verdict) for verdict in judge_churn(samples)],
-    }
-
-
-# --- both ---
+    verdicts = judge_churn(samples)
+    print_verdicts(verdicts)
+    return {"resident_bytes": samples, "verdicts": verdicts}
 
 
 def main(
     sessions: Annotated[int, typer.Option(min=1, help="At once.")] = 200,
     units: Annotated[int, typer.Option(min=1, help="Of each session.")] = 30,
     pictures: Annotated[bool, typer.Option(help="Send one with each unit.")] = False,
-    crowd: Annotated[
+    load: Annotated[
         list[str] | None,
         typer.Option(help="audio:64:60 or omni:64:60 instead; may be repeated."),
     ] = None,
@@ -197,11 +180,11 @@ def main(
 ) -> None:
     """Load the system with sessions; exits with 1 if a condition is not met."""
     try:
-        crowds = tuple(Crowd.parse(text, patience) for text in crowd or ())
+        loads = tuple(Load.parse(text, patience) for text in load or ())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    load = Load(
-        crowds or (Crowd(sessions, units, pictures, patience),),
+    options = Options(
+        loads or (Load(sessions, units, pictures, patience),),
         churn,
         at_once,
         workers or (4 if checkpoint is None else 1),
@@ -212,31 +195,24 @@ def main(
         slots=slots,
     )
     verdicts: list[Verdict] = []
-    for kind in cache or (load.cache,):
+    for kind in cache or (options.cache,):
         path = json_path.with_stem(f"{json_path.stem}-{kind}") if json_path and cache else json_path
-        verdicts += measure(replace(load, cache=kind), folder, path)
-    if not all(verdict.passed for verdict in verdicts):
-        raise typer.Exit(EXIT_FAILED)
+        verdicts += measure(replace(options, cache=kind), folder, path)
+    exit_unless_met(verdicts)
 
 
-def measure(load: Load, folder: Path | None, json_path: Path | None) -> list[Verdict]:
+def measure(options: Options, folder: Path | None, json_path: Path | None) -> list[Verdict]:
     """Start a system, measure it and write the record; return the conditions."""
     with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as place:
         Path(place).mkdir(parents=True, exist_ok=True)
-        with LaunchedSystem(Path(place), plan_of(load)) as system:
-            print(f"up after {system.start_s:.1f} s, cache {load.cache}, weights {load.weights}")
-            measured = measure_churn(system, load) if load.churn else measure_crowds(system, load)
-    if json_path is not None:
-        host = processes.describe_host("websockets", "uvicorn", "starlette")
-        record_of = {"options": asdict(load), "machine": host, **measured}
-        json_path.write_text(json.dumps(record_of, indent=1, default=str) + "\n", encoding="utf8")
-    return [Verdict(**verdict) for verdict in measured["verdicts"]]  # type: ignore[attr-defined]
-
-
-def print_verdicts(verdicts: list[Verdict]) -> None:
-    """Print a line for each condition."""
-    for verdict in verdicts:
-        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
+        with LaunchedSystem(Path(place), plan_of(options)) as system:
+            start_s, kinds = system.start_s, f"cache {options.cache}, weights {options.weights}"
+            print(f"up after {start_s:.1f} s, {kinds}")
+            measured = (measure_churn if options.churn else measure_loads)(system, options)
+    host = processes.describe_host("websockets", "uvicorn", "starlette")
+    write_json(json_path, {"options": options, "machine": host, **measured})
+    verdicts: list[Verdict] = measured["verdicts"]
+    return verdicts
 
 
 if __name__ == "__main__":

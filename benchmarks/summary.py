@@ -1,14 +1,21 @@
-"""Statistics of a benchmark: percentiles, memory growth, tables, verdicts. Pure functions."""
+"""Statistics of a benchmark: percentiles, memory growth, tables, verdicts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
+import pydantic_core
+import typer
+
+MS_PER_S = 1_000.0
 BYTES_PER_GB = 1e9
 BYTES_PER_MIB = 2**20
 GROWTH_TOLERANCE_BYTES = 2 * BYTES_PER_MIB  # block rounding of allocators
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
 
 PARTS = (
     "picture",
@@ -22,10 +29,11 @@ PARTS = (
     "host",
 )
 """Stages of an answer that follow each other."""
-STAGES = (*PARTS, "first_audio", "answer", "finalize", "unit", "look")
+STAGES = (*PARTS, "first_audio", "answer", "finalize", "unit", "prefetch")
 """Stages in the order of a unit. `picture` prepares pictures on the CPU, `host` is what else the
 CPU does between requests; `first_audio` and `answer` are the times from complete input to the first
-sound and to the result; `unit` is all of that; `look` came before the unit's sound was complete."""
+sound and to the result; `unit` is all of that; `prefetch` came before the unit's sound was
+complete."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,10 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Spread:
         p50, p95, p99 = (percentile(values, share) for share in (50, 95, 99))
         return cls(p50, p95, p99, max(values), len(values))
+
+    def cells(self, digits: int) -> list[str]:
+        """Return the percentiles and the maximum for a table."""
+        return [f"{value:.{digits}f}" for value in (self.p50, self.p95, self.p99, self.max)]
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Talk:
+class ScenarioResult:
     """One measured conversation.
 
     Attributes:
@@ -114,51 +126,42 @@ class Talk:
     most_spread: float | None = None
 
     def as_record(self) -> dict[str, object]:
-        spreads = stage_spreads(self.units).items()
         return {
             "name": self.name,
-            "floors_ms": {kind: dict(stages) for kind, stages in self.floors.items()},
-            "summary_ms": {
-                kind: {stage: asdict(spread) for stage, spread in stages.items()}
-                for kind, stages in spreads
-            },
+            "floors_ms": self.floors,
+            "summary_ms": stage_spreads(self.units),
             "memory_growth_bytes": growth(self.units),
-            "units": [asdict(unit) for unit in self.units],
+            "units": self.units,
         }
 
 
 @dataclass(frozen=True)
 class Run:
-    """A whole measurement, ready for JSON.
+    """A whole measurement.
 
     Attributes:
         options: command-line options.
         machine: versions and device.
         build: seconds, parameters and bytes of the model.
         rates: of the device.
-        talks: single conversations.
+        scenarios: single conversations.
         preparing_ms: times of preparation by kind.
-        crowd: concurrent conversations, a record for each number.
+        loads: concurrent conversations, a record for each number.
     """
 
     options: Mapping[str, object]
     machine: Mapping[str, object]
     build: Mapping[str, float]
     rates: Mapping[str, float] = field(default_factory=dict)
-    talks: Sequence[Talk] = ()
+    scenarios: Sequence[ScenarioResult] = ()
     preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    crowd: Sequence[Mapping[str, object]] = ()
+    loads: Sequence[Mapping[str, object]] = ()
 
     def as_record(self, verdicts: Sequence[Verdict]) -> dict[str, object]:
         return {
-            "options": dict(self.options),
-            "machine": dict(self.machine),
-            "build": dict(self.build),
-            "rates": dict(self.rates),
-            "verdicts": [asdict(verdict) for verdict in verdicts],
-            "talks": [talk.as_record() for talk in self.talks],
-            "preparing_ms": {name: list(values) for name, values in self.preparing_ms.items()},
-            "crowd": [dict(record) for record in self.crowd],
+            **vars(self),
+            "scenarios": [scenario.as_record() for scenario in self.scenarios],
+            "verdicts": verdicts,
         }
 
 
@@ -212,21 +215,28 @@ def growth(units: Sequence[Unit]) -> dict[str, int]:
     return grown
 
 
-def judge(run: Run, *, most_bytes: float | None, most_build_s: float | None) -> list[Verdict]:
+def judge(run: Run, *, most_build_s: float | None) -> list[Verdict]:
     """Check the conditions that do not depend on the machine's speed.
 
     Args:
         run: the measurement.
-        most_bytes: limit of memory in use; None for no limit.
         most_build_s: limit of the build time; None for no limit.
     """
-    verdicts = [_growth_of(talk) for talk in run.talks]
-    verdicts += [_spread_of(talk) for talk in run.talks if talk.most_spread is not None]
-    units = [unit for talk in run.talks for unit in talk.units]
-    if most_bytes is not None and units:
-        used = max(max(unit.memory.reserved, unit.memory.device) for unit in units)
-        text = f"{used / BYTES_PER_GB:.2f} GB in use, at most {most_bytes / BYTES_PER_GB:g}"
-        verdicts.append(Verdict("memory", used <= most_bytes, text))
+    verdicts = []
+    for scenario in run.scenarios:
+        grown = growth(scenario.units)
+        listed = ", ".join(f"{kind} {n / BYTES_PER_MIB:+.2f} MiB" for kind, n in grown.items())
+        is_steady = all(n <= GROWTH_TOLERANCE_BYTES for n in grown.values())
+        name = f"no growth from unit to unit, {scenario.name}"
+        verdicts.append(Verdict(name, is_steady, listed or "too few units"))
+    for scenario in run.scenarios:
+        if (limit := scenario.most_spread) is not None:
+            answers = {kind: each["answer"] for kind, each in stage_spreads(scenario.units).items()}
+            found = {kind: spread.p99 / spread.p50 for kind, spread in answers.items()}
+            listed = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
+            name = f"99th percentile per median, {scenario.name}"
+            is_narrow = max(found.values()) <= limit
+            verdicts.append(Verdict(name, is_narrow, f"{listed}, at most {limit:g}"))
     if most_build_s is not None:
         seconds = run.build["seconds"]
         text = f"{seconds:.1f} s, less than {most_build_s:g}"
@@ -234,39 +244,34 @@ def judge(run: Run, *, most_bytes: float | None, most_build_s: float | None) -> 
     return verdicts
 
 
-def _spread_of(talk: Talk) -> Verdict:
-    assert talk.most_spread is not None
-    answers = {kind: stages["answer"] for kind, stages in stage_spreads(talk.units).items()}
-    found = {kind: spread.p99 / spread.p50 for kind, spread in answers.items()}
-    listed = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
-    return Verdict(
-        f"99th percentile per median, {talk.name}",
-        max(found.values()) <= talk.most_spread,
-        f"{listed}, at most {talk.most_spread:g}",
-    )
+def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """Print a line for each condition."""
+    for verdict in verdicts:
+        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
 
 
-def _growth_of(talk: Talk) -> Verdict:
-    grown = growth(talk.units)
-    listed = ", ".join(f"{kind} {n / BYTES_PER_MIB:+.2f} MiB" for kind, n in grown.items())
-    return Verdict(
-        f"no growth from unit to unit, {talk.name}",
-        all(n <= GROWTH_TOLERANCE_BYTES for n in grown.values()),
-        listed or "too few units",
-    )
+def exit_unless_met(verdicts: Sequence[Verdict]) -> None:
+    """Exit with 1 if a condition is not met."""
+    if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(EXIT_FAILED)
 
 
-def stage_table(talk: Talk) -> str:
+def write_json(path: Path | None, record: Mapping[str, object]) -> None:
+    """Write a record, if there is a path; it may contain dataclasses."""
+    if path is not None:
+        path.write_bytes(pydantic_core.to_json(record, indent=1, fallback=str) + b"\n")
+
+
+def stage_table(scenario: ScenarioResult) -> str:
     """Return a text table of milliseconds per stage for each kind of unit."""
     tables = []
-    for kind, stages in stage_spreads(talk.units).items():
+    for kind, stages in stage_spreads(scenario.units).items():
         rows = []
         for stage, spread in stages.items():
-            floor = talk.floors.get(kind, {}).get(stage)
+            floor = scenario.floors.get(kind, {}).get(stage)
             least = ["", ""] if not floor else [f"{floor:.2f}", f"{spread.p50 / floor:.2f}"]
-            times = (spread.p50, spread.p95, spread.p99, spread.max)
-            rows.append([stage, *(f"{value:.2f}" for value in times), *least])
-        count = len(by_kind(talk.units)[kind])
+            rows.append([stage, *spread.cells(2), *least])
+        count = len(by_kind(scenario.units)[kind])
         header = [f"{kind} ({count}), ms", "p50", "p95", "p99", "max", "floor", "p50/floor"]
         tables.append(format_table(header, rows))
     return "\n\n".join(tables)
@@ -274,13 +279,11 @@ def stage_table(talk: Talk) -> str:
 
 def memory_table(units: Sequence[Unit]) -> str:
     """Return memory after the first and last unit of each kind as text, in GB."""
-    sizes = [each.name for each in fields(Memory)]
-    header = ["unit", "kind", "tokens", *sizes]
+    header = ["unit", "kind", "tokens", *(each.name for each in fields(Memory))]
     rows = []
     for group in by_kind(units).values():
         for unit in group[:: max(1, len(group) - 1)]:
-            held = asdict(unit.memory)
-            cells = [f"{held[name] / BYTES_PER_GB:.4f}" for name in sizes]
+            cells = [f"{size / BYTES_PER_GB:.4f}" for size in vars(unit.memory).values()]
             rows.append([str(unit.index), unit.kind, str(unit.cache_tokens), *cells])
     return format_table(header, rows)
 
@@ -289,9 +292,7 @@ def spread_table(name: str, found: Mapping[str, Sequence[float]]) -> str:
     """Return a table with a line per kind; `name` is the quantity and its unit."""
     rows = []
     for kind, values in found.items():
-        spread = Spread.of(values)
-        cells = (spread.p50, spread.p95, spread.p99, spread.max)
-        rows.append([kind, str(spread.count), *(f"{value:.2f}" for value in cells)])
+        rows.append([kind, str(len(values)), *Spread.of(values).cells(2)])
     return format_table([name, "count", "p50", "p95", "p99", "max"], rows)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from faster_whisper import WhisperModel
 
+from benchmarks.embedded_speech import with_noise
 from benchmarks.nano.judges import WordErrors, word_errors
 from benchmarks.nano.utterances import held_out_questions, natural
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -22,31 +22,6 @@ from training.nano.bank import Samples
 
 Case = tuple[str, Samples]
 OPTIONS = {"language": None, "prompt": "", "temperature": 0.0}
-DB_PER_DECADE = 20
-
-
-def natural_cases(count: int, seed: int, folder: Path) -> list[Case]:
-    kept = folder / f"natural-{seed}-{count}.npz"
-    if not kept.is_file():
-        spoken = natural(held_out_questions(count, seed), seed, folder)
-        # Any: numpy types the options of this function, which share its keywords, as flags.
-        sounds: dict[str, Any] = {
-            f"{n:04d} {case.question.text}": case.samples for n, case in enumerate(spoken)
-        }
-        np.savez_compressed(kept, **sounds)
-    with np.load(kept) as stored:
-        return [(name.partition(" ")[2], stored[name]) for name in stored.files]
-
-
-def noisy(cases: Iterable[Case], signal_to_noise_db: float, seed: int) -> list[Case]:
-    """Return the cases with white noise."""
-    generator = np.random.default_rng(seed)
-
-    def with_noise(samples: Samples) -> Samples:
-        level = np.sqrt(np.mean(samples**2)) * 10 ** (-signal_to_noise_db / DB_PER_DECADE)
-        return (samples + level * generator.standard_normal(len(samples))).astype(np.float32)
-
-    return [(text, with_noise(samples)) for text, samples in cases]
 
 
 def measure(name: str, model: WhisperModel, cases: Iterable[Case], *, shows: bool) -> str:
@@ -78,9 +53,12 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the sentences.")] = 20,
     shows: Annotated[bool, typer.Option("--show", help="Print what was misheard.")] = False,
 ) -> None:
-    model, cases = load(checkpoint), natural_cases(count, seed, folder)
+    model = load(checkpoint)
+    spoken = natural(held_out_questions(count, seed), seed, folder)
+    cases = [(each.question.text, each.samples) for each in spoken]
     typer.echo(measure("natural voices", model, cases, shows=shows))
-    typer.echo(measure("the same in noise, 10 dB", model, noisy(cases, 10.0, seed), shows=shows))
+    noisy = [(text, with_noise(samples)) for text, samples in cases]
+    typer.echo(measure("the same in noise, 10 dB", model, noisy, shows=shows))
 
 
 if __name__ == "__main__":

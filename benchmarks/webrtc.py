@@ -19,7 +19,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, Final, cast
 
 import httpx
@@ -202,12 +201,9 @@ async def relayed(sdp: str, near: Relay, far: Relay) -> None:
     address = next(found for found in map(CANDIDATE.match, sdp.splitlines()) if found)[2]
     for end in (near, far):
         await asyncio.get_running_loop().create_datagram_endpoint(
-            partial(_itself, end), local_addr=(address, 0)
+            lambda end=end: end,  # type: ignore[misc]
+            local_addr=(address, 0),
         )
-
-
-def _itself(end: Relay) -> Relay:
-    return end
 
 
 def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:

@@ -15,7 +15,7 @@ import typer
 from torch import Tensor, nn
 
 from benchmarks.random_weights import random_weights
-from benchmarks.summary import format_table
+from benchmarks.summary import BYTES_PER_GB, format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
 from MiniCPMO45.engine.steps import LlmForward, LlmOutput, TokenIds
@@ -30,7 +30,6 @@ from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 
 META = torch.device("meta")
-GB = 1e9
 PROMPT_TOKENS = 64
 CLEAR_STEPS = 2  # of bfloat16: each path rounds both of the best logits by up to half a step
 CLEAR_ERRORS = 4  # of a setting: the difference of two logits is off by half of it, most times
@@ -167,10 +166,10 @@ def main(
     """Print the memory of each setting and, with --device, its accuracy."""
     counted = {weights: bytes_by_part(MiniCPMOConfig(), weights) for weights in Weights}
     rows = [
-        [part, *(f"{counted[weights][part] / GB:.2f}" for weights in Weights)]
+        [part, *(f"{counted[weights][part] / BYTES_PER_GB:.2f}" for weights in Weights)]
         for part in counted[Weights.BF16]
     ]
-    totals = [f"{sum(parts.values()) / GB:.2f}" for parts in counted.values()]
+    totals = [f"{sum(parts.values()) / BYTES_PER_GB:.2f}" for parts in counted.values()]
     print(format_table(["GB", *(weights.value for weights in Weights)], [*rows, ["all", *totals]]))
     if device is None:
         return

@@ -10,7 +10,6 @@ import binascii
 import itertools
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -26,7 +25,6 @@ from core.containers import MediaSource, container_duration_s, open_container, o
 from core.errors import (
     AudioCorruptError,
     AudioEmptyError,
-    AudioError,
     AudioMissingError,
     AudioSilentError,
     AudioTooLongError,
@@ -63,15 +61,6 @@ AUDIO_MAGICS: Final = (
     b".snd",
     b"\x1a\x45\xdf\xa3",
 )
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """A file being decoded: sample rate, claimed duration, and blocks of mono samples."""
-
-    rate_hz: int
-    claimed_s: float | None
-    blocks: Iterator[FloatArray]
 
 
 def decode_wire_audio(
@@ -251,9 +240,8 @@ def _read_opened(
         file.seek(0)
         return _read_container(file, head, max_duration_s, sample_rate_hz)
     with sound:
-        claimed_s = sound.frames / max(sound.samplerate, 1)
-        blocks = _Blocks(sound.samplerate, claimed_s, _sound_blocks(sound))
-        return _collect(blocks, max_duration_s, sample_rate_hz)
+        claimed_s, rate_hz = sound.frames / max(sound.samplerate, 1), sound.samplerate
+        return _collect(_sound_blocks(sound), rate_hz, claimed_s, max_duration_s, sample_rate_hz)
 
 
 def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
@@ -274,17 +262,19 @@ def _read_container(
     try:
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
-        raise _unreadable(head) from error
+        if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
+            raise AudioCorruptError("The audio file is damaged.") from error
+        raise NotAudioError("The file is not a sound or video file that can be read.") from error
     with closing(container):
         if not container.streams.audio:
             raise NotAudioError("The file holds no sound.")
         stream = container.streams.audio[0]
         if stream.codec_context is None:
             raise NotAudioError("The file's sound is in a form that cannot be read.")
+        blocks, rate_hz = _container_blocks(container, stream), stream.rate or 0
         claimed_s = container_duration_s(container)
-        blocks = _Blocks(stream.rate or 0, claimed_s, _container_blocks(container, stream))
         try:
-            return _collect(blocks, max_duration_s, sample_rate_hz)
+            return _collect(blocks, rate_hz, claimed_s, max_duration_s, sample_rate_hz)
         except (av.FFmpegError, ValueError) as error:
             raise AudioCorruptError("The audio file is damaged.") from error
 
@@ -299,28 +289,27 @@ def _container_blocks(
             yield planes.to_ndarray().mean(axis=0, dtype=np.float32)  # [channels, T] → [T]
 
 
-def _unreadable(head: bytes) -> AudioError:
-    """Return the error of a damaged audio file, or of a file of another kind."""
-    if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
-        return AudioCorruptError("The audio file is damaged.")
-    return NotAudioError("The file is not a sound or video file that can be read.")
-
-
-def _collect(source: _Blocks, max_duration_s: float, sample_rate_hz: int) -> FloatArray:
-    """Resample and join the blocks; raises as soon as they are too long."""
+def _collect(
+    blocks: Iterator[FloatArray],
+    from_rate_hz: int,
+    claimed_s: float | None,
+    max_duration_s: float,
+    sample_rate_hz: int,
+) -> FloatArray:
+    """Resample and join mono blocks; raises as soon as they, or the header, are too long."""
     longest_s = max_duration_s + DURATION_SLACK_S
     too_long = f"The audio is longer than {max_duration_s:g} s."
-    if not MIN_RATE_HZ <= source.rate_hz <= MAX_RATE_HZ:
-        raise AudioCorruptError(f"The audio claims {source.rate_hz} samples per second.")
-    if source.claimed_s is not None and source.claimed_s > longest_s:
-        raise AudioTooLongError(f"{too_long[:-1]}: it lasts {source.claimed_s:.0f} s.")
-    rates_differ = source.rate_hz != sample_rate_hz
-    stream = soxr.ResampleStream(source.rate_hz, sample_rate_hz, 1) if rates_differ else None
+    if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
+        raise AudioCorruptError(f"The audio claims {from_rate_hz} samples per second.")
+    if claimed_s is not None and claimed_s > longest_s:
+        raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
+    rates_differ = from_rate_hz != sample_rate_hz
+    stream = soxr.ResampleStream(from_rate_hz, sample_rate_hz, 1) if rates_differ else None
     pieces: list[FloatArray] = []
     read_samples = 0
-    for block in source.blocks:
+    for block in blocks:
         read_samples += len(block)
-        if read_samples > longest_s * source.rate_hz:
+        if read_samples > longest_s * from_rate_hz:
             raise AudioTooLongError(too_long)
         pieces.append(stream.resample_chunk(_in_range(block)) if stream else _in_range(block))
     if read_samples == 0:

@@ -66,11 +66,18 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for the block; the kernel releases the lock when the process ends."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def locked(path: Path, *, waits: bool = True) -> Iterator[None]:
+    """Lock a folder, or a file, which is created if missing, for the block.
+
+    The kernel releases the lock when the process ends.
+
+    Raises:
+        BlockingIOError: Another process holds it, and this one does not wait.
+    """
+    flags = os.O_CLOEXEC if path.is_dir() else os.O_RDWR | os.O_CREAT | SAFE_FLAGS
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)
@@ -108,7 +115,7 @@ def ensure_token(path: Path, size_bytes: int) -> str:
         OSError: It can be neither read nor written, or the file is empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked_folder(path.parent):  # programs that share the folder may start together
+    with locked(path.parent):  # programs that share the folder may start together
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         except FileExistsError:

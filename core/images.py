@@ -85,7 +85,10 @@ def decode_wire_pictures(
             f"The request has {len(texts)} pictures; {limits.PICTURES_MAX} are allowed."
         )
     contents = [_from_base64(text, allowed) for text in texts]
-    pixels = sum(_header_pixels(content, allowed) for content in contents)
+    pixels = 0
+    for content in contents:
+        with _opened(content, allowed) as picture:
+            pixels += picture.width * picture.height
     if pixels > limits.PICTURES_MAX_PIXELS:
         raise PictureTooLargeError(
             f"The pictures of the request have {pixels // MILLION} million pixels in all; "
@@ -132,11 +135,6 @@ def _decode(content: bytes, allowed: PictureLimits) -> Image.Image:
     with _opened(content, allowed) as picture:
         picture.load()
         return _upright_rgb(picture)
-
-
-def _header_pixels(content: bytes, allowed: PictureLimits) -> int:
-    with _opened(content, allowed) as picture:
-        return picture.width * picture.height
 
 
 def _shrunk(picture: Image.Image) -> Image.Image:

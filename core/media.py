@@ -26,17 +26,14 @@ MediaReader = Callable[[Sequence[MediaContent]], list[Media]]
 """Decodes the pictures and videos of one request; raises as `read_media`."""
 
 
-class PictureFacts(BaseModel):
-    size: tuple[int, int]  # width and height
+class MediaFacts(BaseModel):
+    """Width and height of a picture, or of each frame of a video, which also has times."""
+
+    sizes: list[tuple[int, int]]
+    times_s: list[float] | None = None
+    duration_s: float = 0.0
 
 
-class ClipFacts(BaseModel):
-    sizes: list[tuple[int, int]]  # of its frames
-    times_s: list[float]
-    duration_s: float
-
-
-MediaFacts = PictureFacts | ClipFacts
 FACTS: TypeAdapter[list[MediaFacts]] = TypeAdapter(list[MediaFacts])
 
 
@@ -54,7 +51,8 @@ def read_media(items: Sequence[MediaContent]) -> list[Media]:
     made: list[Media] = []
     for item in items:
         made.append(_clip(item) if isinstance(item, VideoContent) else next(pictures))
-        if sum(map(_pixels, made)) > MEDIA_MAX_PIXELS:
+        frames = [frame for each in made for frame in _frames(each)]
+        if sum(frame.width * frame.height for frame in frames) > MEDIA_MAX_PIXELS:
             raise PictureTooLargeError(
                 "The pictures and videos of the request have more than "
                 f"{MEDIA_MAX_PIXELS // 1_000_000} million pixels in all."
@@ -67,14 +65,13 @@ def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
     facts: list[MediaFacts] = []
     blobs: list[bytes] = []
     for each in media:
-        if isinstance(each, Image.Image):
-            facts.append(PictureFacts(size=each.size))
-            blobs.append(each.tobytes())
-            continue
-        sizes = [frame.size for frame in each.frames]
-        facts.append(ClipFacts(sizes=sizes, times_s=list(each.times_s), duration_s=each.duration_s))
-        blobs += [frame.tobytes() for frame in each.frames]
-        blobs.append(each.audio.tobytes())
+        blobs += [frame.tobytes() for frame in _frames(each)]
+        seen = MediaFacts(sizes=[frame.size for frame in _frames(each)])
+        if isinstance(each, VideoClip):
+            blobs.append(each.audio.tobytes())
+            known = {"times_s": list(each.times_s), "duration_s": each.duration_s}
+            seen = seen.model_copy(update=known)
+        facts.append(seen)
     return facts, blobs
 
 
@@ -83,12 +80,12 @@ def from_bytes(facts: Sequence[MediaFacts], blobs: Iterable[bytes]) -> list[Medi
     left = iter(blobs)
     media: list[Media] = []
     for each in facts:
-        if isinstance(each, PictureFacts):
-            media.append(Image.frombytes("RGB", each.size, next(left)))
-            continue
         frames = [Image.frombytes("RGB", size, next(left)) for size in each.sizes]
-        audio = np.frombuffer(next(left), np.float32)
-        media.append(VideoClip(tuple(frames), tuple(each.times_s), audio, each.duration_s))
+        if each.times_s is None:
+            media += frames
+        else:
+            audio = np.frombuffer(next(left), np.float32)
+            media.append(VideoClip(tuple(frames), tuple(each.times_s), audio, each.duration_s))
     return media
 
 
@@ -107,6 +104,5 @@ def _clip(item: VideoContent) -> VideoClip:
     )
 
 
-def _pixels(media: Media) -> int:
-    frames = [media] if isinstance(media, Image.Image) else media.frames
-    return sum(frame.width * frame.height for frame in frames)
+def _frames(media: Media) -> Sequence[Image.Image]:
+    return [media] if isinstance(media, Image.Image) else media.frames

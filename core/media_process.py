@@ -20,7 +20,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -42,35 +41,27 @@ REFUSALS: Final = {
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class MediaLimits:
-    """Limits of decoding. Ours.
-
-    Attributes:
-        at_once: concurrent processes; further requests wait.
-        cpu_s: CPU time of one request.
-        wait_s: for one request's result, including the wait for a process.
-    """
-
-    at_once: int = 2
-    cpu_s: int = 60
-    wait_s: float = 50.0
-
-
-def never() -> None:
-    """Check nothing: the request cannot be cancelled."""
-
-
 class MediaProcesses:
-    """Runs requests in child processes. Its methods block, and may be called by any thread.
+    """Runs requests in child processes. Its methods block, and may be called by any thread."""
 
-    With `keeps_spare`, one started process waits for the next request.
-    """
+    def __init__(
+        self,
+        *,
+        at_once: int = 2,
+        cpu_s: int = 60,
+        wait_s: float = 50.0,
+        keeps_spare: bool = False,
+    ) -> None:
+        """Start nothing yet. The limits are ours.
 
-    def __init__(self, limits: MediaLimits | None = None, *, keeps_spare: bool = False) -> None:
-        self._limits = limits or MediaLimits()
-        self._keeps_spare = keeps_spare
-        self._turns = threading.BoundedSemaphore(self._limits.at_once)
+        Args:
+            at_once: concurrent processes; further requests wait.
+            cpu_s: CPU time of one request.
+            wait_s: for one request's result, including the wait for a process.
+            keeps_spare: one started process waits for the next request.
+        """
+        self._cpu_s, self._wait_s, self._keeps_spare = cpu_s, wait_s, keeps_spare
+        self._turns = threading.BoundedSemaphore(at_once)
         self._lock = threading.Lock()
         self._spare: _Reader | None = None
         self._is_closed = False
@@ -82,7 +73,7 @@ class MediaProcesses:
         blobs: Sequence[bytes],
         *,
         problem: type[BadPayloadError],
-        check: Callable[[], None] = never,
+        check: Callable[[], object] = lambda: None,
     ) -> tuple[Any, list[bytes]]:
         """Run a task of `core.media_reader` in a process; return its reply, as JSON and as bytes.
 
@@ -96,20 +87,25 @@ class MediaProcesses:
         Raises:
             BadPayloadError: The files cannot be used.
         """
-        deadline_s = time.monotonic() + self._limits.wait_s
+        deadline_s = time.monotonic() + self._wait_s
 
         def check_limits() -> None:
             check()
             if time.monotonic() > deadline_s:
-                raise problem(f"It takes longer than {self._limits.wait_s:g} s to decode.")
+                raise problem(f"It takes longer than {self._wait_s:g} s to decode.")
 
-        with self._turn(check_limits), self._reader() as reader:
-            return reader.work({"task": task, "head": head}, blobs, problem, check_limits)
+        while not self._turns.acquire(timeout=POLL_S):
+            check_limits()
+        try:
+            with self._reader() as reader:
+                return reader.work({"task": task, "head": head}, blobs, problem, check_limits)
+        finally:
+            self._turns.release()
 
     def make_ready(self) -> None:
         with self._lock:
             if self._keeps_spare and self._spare is None and not self._is_closed:
-                self._spare = _Reader(self._limits.cpu_s)
+                self._spare = _Reader(self._cpu_s)
 
     def close(self) -> None:
         with self._lock:
@@ -119,21 +115,12 @@ class MediaProcesses:
             spare.close()
 
     @contextlib.contextmanager
-    def _turn(self, check_limits: Callable[[], None]) -> Iterator[None]:
-        while not self._turns.acquire(timeout=POLL_S):
-            check_limits()
-        try:
-            yield
-        finally:
-            self._turns.release()
-
-    @contextlib.contextmanager
     def _reader(self) -> Iterator[_Reader]:
         """Use the spare or start a process; end it afterwards, and start another spare."""
         with self._lock:
             reader, self._spare = self._spare, None
         if reader is None or not reader.is_alive:
-            reader = _Reader(self._limits.cpu_s)
+            reader = _Reader(self._cpu_s)
         try:
             yield reader
         finally:

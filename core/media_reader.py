@@ -70,7 +70,12 @@ def main(line_fd: int, cpu_s: int) -> None:
         line_fd: A socket, on which a byte reports that the request or the reply is complete.
         cpu_s: Limit of CPU time.
     """
-    _limit(cpu_s)
+    os.nice(YIELDING)
+    # The soft limit sends a signal that tells the reason; the hard limit kills the process.
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ANSWER_LIMIT_BYTES, ANSWER_LIMIT_BYTES))
+    if sys.platform == "linux":  # macOS does not enforce it
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     with socket.socket(fileno=line_fd) as line:
         if line.recv(len(DONE)) != DONE:
             return  # the parent has ended
@@ -85,15 +90,6 @@ def main(line_fd: int, cpu_s: int) -> None:
             reply = {"error": "", "message": "It takes too much memory to decode."}
         pack(sys.stdout.buffer, reply, made)
         line.sendall(DONE)
-
-
-def _limit(cpu_s: int) -> None:
-    os.nice(YIELDING)
-    # The soft limit sends a signal that tells the reason; the hard limit kills the process.
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ANSWER_LIMIT_BYTES, ANSWER_LIMIT_BYTES))
-    if sys.platform == "linux":  # macOS does not enforce it
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
 
 
 if __name__ == "__main__":

@@ -55,56 +55,60 @@ def exposition(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
-class GatewayMetrics:
-    """Metrics of the gateway; each name may be in a registry once.
+class _Metrics:
+    """The metrics of one kind of program; each name may be in a registry once."""
+
+    _prefix = ""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def _histogram(
+        self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ("mode",)
+    ) -> Histogram:
+        name = self._prefix + name
+        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ("mode",)) -> Counter:
+        return Counter(self._prefix + name, text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(self._prefix + name, text, labels, registry=self._registry)
+
+
+class GatewayMetrics(_Metrics):
+    """Metrics of the gateway.
 
     Attributes:
         refused: requests refused for lack of capacity, since the start.
     """
 
+    _prefix = "omni_gateway_"
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._queue = Gauge("omni_gateway_queue_length", "Requests that wait.", registry=registry)
-        self._wait = Histogram(
-            "omni_gateway_queue_wait_seconds",
+        super().__init__(registry)
+        self._queue = self._gauge("queue_length", "Requests that wait.")
+        self._wait = self._histogram(
+            "queue_wait_seconds",
             "Time from asking for a worker to getting one, or to giving up.",
+            WAIT_BUCKETS_S,
             ("mode", "outcome"),
-            buckets=WAIT_BUCKETS_S,
-            registry=registry,
         )
-        self._workers = Gauge(
-            "omni_gateway_workers", "Workers by what they do.", ("status",), registry=registry
+        self._workers = self._gauge("workers", "Workers by what they do.", ("status",))
+        self._doors = self._gauge("doors", "Doors connected to this desk.")
+        self._sessions = self._gauge("sessions", "Clients connected now.", ("mode",))
+        self._session_s = self._histogram(
+            "session_seconds", "Length of finished connections.", SESSION_BUCKETS_S
         )
-        self._doors = Gauge(
-            "omni_gateway_doors", "Doors connected to this desk.", registry=registry
+        self._bytes = self._counter("bytes", "Payload forwarded.", ("mode", "direction"))
+        self._errors = self._counter("errors", "Errors sent to clients.", ("code",))
+        self._requests = self._counter(
+            "requests", "HTTP requests answered.", ("method", "route", "status")
         )
-        self._sessions = Gauge(
-            "omni_gateway_sessions", "Clients connected now.", ("mode",), registry=registry
-        )
-        self._session_s = Histogram(
-            "omni_gateway_session_seconds",
-            "Length of finished connections.",
-            ("mode",),
-            buckets=SESSION_BUCKETS_S,
-            registry=registry,
-        )
-        self._bytes = Counter(
-            "omni_gateway_bytes", "Payload forwarded.", ("mode", "direction"), registry=registry
-        )
-        self._errors = Counter(
-            "omni_gateway_errors", "Errors sent to clients.", ("code",), registry=registry
-        )
-        self._requests = Counter(
-            "omni_gateway_requests",
-            "HTTP requests answered.",
-            ("method", "route", "status"),
-            registry=registry,
-        )
-        self._unit_s = Histogram(
-            "omni_gateway_unit_seconds",
+        self._unit_s = self._histogram(
+            "unit_seconds",
             "From a chunk's arrival at the worker to its result, of what was passed on.",
-            ("mode",),
-            buckets=UNIT_BUCKETS_S,
-            registry=registry,
+            UNIT_BUCKETS_S,
         )
         self.refused = 0
         self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
@@ -156,23 +160,14 @@ class GatewayMetrics:
         self.refused += status in REFUSAL_STATUSES
 
 
-class WorkerMetrics:
-    """Metrics of a worker; each name may be in a registry once."""
+class WorkerMetrics(_Metrics):
+    """Metrics of a worker."""
+
+    _prefix = "omni_worker_"
 
     def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:
-        def histogram(
-            name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ("mode",)
-        ) -> Histogram:
-            return Histogram(
-                f"omni_worker_{name}", text, labels, buckets=buckets, registry=registry
-            )
-
-        def counter(name: str, text: str, labels: Sequence[str] = ("mode",)) -> Counter:
-            return Counter(f"omni_worker_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-            return Gauge(f"omni_worker_{name}", text, labels, registry=registry)
-
+        super().__init__(registry)
+        histogram, counter, gauge = self._histogram, self._counter, self._gauge
         gauge("info", "1; its label names the worker.", ("worker",)).labels(worker_id).set(1)
         self.loaded = gauge("model_loaded", "1 when ready.")
         self.sessions = gauge("sessions", "Sessions held now.", ("mode",))

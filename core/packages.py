@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,14 +62,8 @@ def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None]
             return pip.communicate(timeout=POLL_S if watch else None)[1]
         except subprocess.TimeoutExpired:
             if watch:
-                watch(sum(_size(path) for path in folder.rglob("*.whl")))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+                with suppress(FileNotFoundError):  # it was just renamed
+                    watch(sum(path.stat().st_size for path in folder.rglob("*.whl")))
 
 
 def check_wheel(wheel: Wheel, path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import BinaryIO, Final, NamedTuple
 
 import av
@@ -45,21 +45,15 @@ CODINGS: Final = MappingProxyType(
 )
 
 
-class _OneWay:
-    """A file that is not seekable, so that the container is written as a stream."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.write = file.write
-        self.flush = file.flush
-
-
 def encode(source: BinaryIO, target: BinaryIO, coding: Coding, speed: float = 1.0) -> None:
     """Encode float32 little-endian samples, mono, 24 kHz, writing each packet immediately.
 
     `speed` 2 halves the duration at the same pitch.
     """
     options = {"flush_packets": "1", **dict(coding.options)}
-    with av.open(_OneWay(target), "w", format=coding.container, options=options) as file:
+    # Not seekable, so that the container is written as a stream.
+    one_way = SimpleNamespace(write=target.write, flush=target.flush)
+    with av.open(one_way, "w", format=coding.container, options=options) as file:
         stream = file.add_stream(coding.codec, rate=OUTPUT_SAMPLE_RATE_HZ, layout="mono")
         assert isinstance(stream, av.AudioStream)
         if coding.bit_rate:

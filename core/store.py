@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import structlog
 
-from core.files import FILE_MODE, SAFE_FLAGS, locked_folder
+from core.files import FILE_MODE, SAFE_FLAGS, locked
 
 STATE_FILE: Final = "state.db"
 LOG_SUFFIXES: Final = ("", "-wal", "-shm")  # source: SQLite, "Temporary Files Used By SQLite"
@@ -106,7 +106,7 @@ class Store:
             return self._idle.pop()
         if not self._is_ready:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with locked_folder(self._path.parent):
+            with locked(self._path.parent):
                 self._prepare()
             self._is_ready = True
         return _connect(self._path)

@@ -159,15 +159,10 @@ class CallTrace:
         return self._unix_ns + round(at_s * NS_PER_S)
 
 
-def make_exporter(endpoint: str) -> SpanExporter:
-    """Return an exporter, whose headers come from OpenTelemetry's environment variables."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter(f"{endpoint.rstrip('/')}{PATH}", timeout=SEND_LIMIT_S)
-
-
 def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
     """Return a program's tracing, None without a configured collector.
+
+    The exporter's headers come from OpenTelemetry's environment variables.
 
     Raises:
         ValueError: The SDK is not installed.
@@ -175,6 +170,9 @@ def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
     if not endpoint:
         return None
     try:
-        return Tracing(program, name, make_exporter(endpoint))
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        url = f"{endpoint.rstrip('/')}{PATH}"
+        return Tracing(program, name, OTLPSpanExporter(url, timeout=SEND_LIMIT_S))
     except ImportError as error:
         raise ValueError(INSTALL) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -134,7 +134,8 @@ class StreamingVAD:
         Raises:
             VoiceDetectorError: The model cannot be loaded.
         """
-        _check_window(options)
+        if options.window_samples % MODEL_WINDOW_SAMPLES:
+            raise ValueError(f"window_samples must be a multiple of {MODEL_WINDOW_SAMPLES}")
         self._options = options
         self._detector = detector or SileroVad()
         self._state = self._detector.initial_state()
@@ -165,16 +166,21 @@ class StreamingVAD:
         clock = self._endpointer.clock_samples
         unjudged = self._kept[clock - self._kept_from_samples :]
         whole = len(unjudged) - len(unjudged) % self._options.window_samples
-        found, self._state = _window_probabilities(
-            self._detector, unjudged[:whole], self._state, self._options
-        )
-        events = self._with_sound(self._endpointer.feed(found))
-        self._forget_what_no_segment_needs()
+        found, self._state = self._detector.probabilities(unjudged[:whole], self._state)
+        # A documented window takes the highest probability of the model's windows in it.
+        per_window = self._options.window_samples // MODEL_WINDOW_SAMPLES
+        largest = found.reshape(-1, per_window).max(axis=1)  # [N · per_window] → [N]
+        events = self._with_sound(self._endpointer.feed([float(value) for value in largest]))
+        unneeded = self._endpointer.needed_from_samples - self._kept_from_samples
+        if unneeded > 0:
+            self._kept = self._kept[unneeded:].copy()
+            self._kept_from_samples += unneeded
         return events
 
     def feed(self, chunk: FloatArray) -> SpeechSegment | None:
         """Append [T], 16 kHz mono; return the oldest complete segment not yet returned."""
-        self._queue(self.process(chunk))
+        events = self.process(chunk)
+        self._waiting.extend(event for event in events if isinstance(event, SpeechSegment))
         return self._waiting.popleft() if self._waiting else None
 
     def flush(self) -> SpeechSegment | None:
@@ -187,7 +193,16 @@ class StreamingVAD:
         missing = -(end - self._endpointer.clock_samples) % self._options.window_samples
         events = self.process(np.zeros(missing, np.float32))
         events += self._with_sound(self._endpointer.flush())
-        self._queue([_without_filling(event, end) for event in events])
+        for event in events:
+            if isinstance(event, SpeechSegment):
+                real_samples = end - event.start_samples  # without the zeros behind the stream
+                self._waiting.append(
+                    replace(
+                        event,
+                        samples=event.samples[:real_samples],
+                        speech_samples=min(event.speech_samples, real_samples),
+                    )
+                )
         self._start_over()
         return self._waiting.popleft() if self._waiting else None
 
@@ -202,9 +217,6 @@ class StreamingVAD:
         self._kept = np.zeros(0, np.float32)
         self._kept_from_samples = 0
 
-    def _queue(self, events: Sequence[VadEvent]) -> None:
-        self._waiting.extend(event for event in events if isinstance(event, SpeechSegment))
-
     def _with_sound(
         self, events: Sequence[SpeechStarted | SpeechEnded | SpeechDiscarded]
     ) -> list[VadEvent]:
@@ -217,44 +229,13 @@ class StreamingVAD:
             self._kept[first:last].copy(), event.start_samples, event.speech_samples
         )
 
-    def _forget_what_no_segment_needs(self) -> None:
-        surplus = self._endpointer.needed_from_samples - self._kept_from_samples
-        if surplus > 0:
-            self._kept = self._kept[surplus:].copy()
-            self._kept_from_samples += surplus
-
 
 def _packaged_model() -> Path:
     spec = find_spec(MODEL_PACKAGE)
-    folders = [] if spec is None else list(spec.submodule_search_locations or [])
-    for folder in folders:
+    for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / MODEL_FILE
         if path.is_file():
             return path
     raise VoiceDetectorError(
         "The voice activity detector is not installed: pip install 'silero-vad>=6.2,<7'."
     )
-
-
-def _without_filling(event: VadEvent, end_samples: int) -> VadEvent:
-    """Cut off the padding behind the end of the stream."""
-    if not isinstance(event, SpeechSegment):
-        return event
-    real_samples = end_samples - event.start_samples
-    speech_samples = min(event.speech_samples, real_samples)
-    return SpeechSegment(event.samples[:real_samples], event.start_samples, speech_samples)
-
-
-def _check_window(options: EndpointOptions) -> None:
-    if options.window_samples % MODEL_WINDOW_SAMPLES:
-        raise ValueError(f"window_samples must be a multiple of {MODEL_WINDOW_SAMPLES}")
-
-
-def _window_probabilities(
-    detector: SileroVad, samples: FloatArray, state: VadState, options: EndpointOptions
-) -> tuple[list[float], VadState]:
-    """Judge documented windows; each takes the highest probability of the model's windows in it."""
-    found, after = detector.probabilities(samples, state)
-    per_window = options.window_samples // MODEL_WINDOW_SAMPLES
-    largest = found.reshape(-1, per_window).max(axis=1)  # [N · per_window] → [N]
-    return [float(value) for value in largest], after

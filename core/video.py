@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -64,10 +64,16 @@ def read_video(
         AudioError: Its audio is damaged.
     """
     try:
-        with opened(source) as file:
-            times_s, frames, duration_s = _read_frames(
-                file, _Choice(fps, max_frames, max_duration_s), max_side_px
-            )
+        with opened(source) as file, _opened_video(file) as (container, stream):
+            duration_s = _duration_s(container, stream)
+            if duration_s > max_duration_s:
+                raise PictureTooLargeError(
+                    f"The video is longer than {max_duration_s:g} s: it lasts {duration_s:.0f} s."
+                )
+            times_s = _frame_times_s(duration_s, fps, max_frames)
+            frames = _frames_at(times_s, container, stream, max_side_px)
+            if not frames:
+                raise VideoError("The video holds no pictures.")
     except FileNotFoundError as error:
         raise PictureMissingError(f"There is no video file: {error}.") from error
     except OSError as error:
@@ -77,31 +83,22 @@ def read_video(
     except (NotAudioError, AudioEmptyError):
         audio = np.zeros(0, np.float32)
     longest_s = max(duration_s, len(audio) / INPUT_SAMPLE_RATE_HZ)
-    return VideoClip(tuple(frames), tuple(times_s), audio, longest_s)
+    return VideoClip(tuple(frames), tuple(times_s[: len(frames)]), audio, longest_s)
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """Choice of the frames of a video."""
-
-    fps: float
-    max_frames: int
-    max_duration_s: float
-
-    def times_s(self, duration_s: float) -> list[float]:
-        """Return the times of the frames, ascending; source: docs/specification/model.md#4.7."""
-        wanted = max(1, math.ceil(round(duration_s * self.fps, 3)))
-        if wanted <= self.max_frames:
-            return [index / self.fps for index in range(wanted)]
-        candidates = max(self.max_frames, int(duration_s * CANDIDATES_PER_S))
-        gap = candidates / self.max_frames
-        spacing_s = min(1 / CANDIDATES_PER_S, duration_s / candidates)
-        return [int(index * gap + gap / 2) * spacing_s for index in range(self.max_frames)]
+def _frame_times_s(duration_s: float, fps: float, max_frames: int) -> list[float]:
+    """Return the times of the frames, ascending; source: docs/specification/model.md#4.7."""
+    wanted = max(1, math.ceil(round(duration_s * fps, 3)))
+    if wanted <= max_frames:
+        return [index / fps for index in range(wanted)]
+    candidates = max(max_frames, int(duration_s * CANDIDATES_PER_S))
+    gap = candidates / max_frames
+    spacing_s = min(1 / CANDIDATES_PER_S, duration_s / candidates)
+    return [int(index * gap + gap / 2) * spacing_s for index in range(max_frames)]
 
 
-def _read_frames(
-    file: BinaryIO, choice: _Choice, max_side_px: int
-) -> tuple[list[float], list[Image.Image], float]:
+@contextmanager
+def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStream]]:
     try:
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
@@ -109,19 +106,9 @@ def _read_frames(
     with closing(container):
         stream = _video_stream(container)
         try:
-            duration_s = _duration_s(container, stream)
-            if duration_s > choice.max_duration_s:
-                raise PictureTooLargeError(
-                    f"The video is longer than {choice.max_duration_s:g} s: "
-                    f"it lasts {duration_s:.0f} s."
-                )
-            times_s = choice.times_s(duration_s)
-            frames = _frames_at(times_s, container, stream, max_side_px)
+            yield container, stream
         except (av.FFmpegError, ValueError) as error:
             raise VideoError("The video is damaged.") from error
-    if not frames:
-        raise VideoError("The video holds no pictures.")
-    return times_s[: len(frames)], frames, duration_s
 
 
 def _video_stream(container: InputContainer) -> av.VideoStream:
@@ -161,8 +148,11 @@ def _frames_at(
     """Decode the video once, and return the frame that is shown at each time."""
     chosen: list[Image.Image] = []
     shown: av.VideoFrame | None = None
-    for at_s, frame in _timed_frames(container, stream):
-        while shown is not None and len(chosen) < len(times_s) and times_s[len(chosen)] < at_s:
+    first_s: float | None = None
+    for frame in container.decode(stream):
+        at_s = frame.time or 0.0
+        first_s = at_s if first_s is None else first_s
+        while shown and len(chosen) < len(times_s) and times_s[len(chosen)] < at_s - first_s:
             chosen.append(_to_picture(shown, max_side_px))
         shown = frame
         if len(chosen) == len(times_s):
@@ -170,16 +160,6 @@ def _frames_at(
     if shown is not None:
         chosen += [_to_picture(shown, max_side_px) for _ in times_s[len(chosen) :]]
     return chosen
-
-
-def _timed_frames(
-    container: InputContainer, stream: av.VideoStream
-) -> Iterator[tuple[float, av.VideoFrame]]:
-    first_s: float | None = None
-    for frame in container.decode(stream):
-        at_s = frame.time if frame.time is not None else 0.0
-        first_s = at_s if first_s is None else first_s
-        yield at_s - first_s, frame
 
 
 def _to_picture(frame: av.VideoFrame, max_side_px: int) -> Image.Image:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from config import Settings
-from core.files import atomic_write, locked_folder
+from core.files import atomic_write, locked
 
 WORKER_TLS_NAME: Final = "worker.minicpmo-live.internal"
 SNI: Final = {"sni_hostname": WORKER_TLS_NAME}
@@ -77,7 +77,7 @@ def worker_ca(settings: Settings) -> Path:
 def ensure_ca(path: Path) -> Path:
     """Return the file of our CA's certificate and key, created if missing; raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked_folder(path.parent):  # programs that share the folder may start together
+    with locked(path.parent):  # programs that share the folder may start together
         if not path.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "minicpmo-live workers")])

@@ -1,34 +1,32 @@
-"""Administration: enabled apps, expected durations, the audit log, load history.
+"""Administration: enabled apps, expected durations, the audit log, the programs' logs.
 
 The audit log holds address (a public one without its last part), time, action and result; never a
-token, a file or a conversation's text. All but the history blocks on the disk.
+token, a file or a conversation's text. Everything blocks on the disk.
 """
 
 from __future__ import annotations
 
-import asyncio
+import binascii
 import ipaddress
 import json
-import math
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
 from config import ServiceSettings
-from core.errors import AppDisabledError
-from core.metrics import GatewayMetrics
+from core.addresses import address_of
+from core.errors import AppDisabledError, BadRequestError, NotFoundError
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerStatus
 from core.store import Store
 from gateway_modules.queue.models import EtaConfig
-from gateway_modules.queue.worker_pool import WorkerPool
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"
@@ -193,12 +191,9 @@ class BodyStart:
 
 def shown_address(address: str) -> str:
     """Return an address for the log: private ones in full, of others only the network."""
-    try:
-        known = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    known = address_of(address)
+    if known is None:
         return ""
-    if isinstance(known, ipaddress.IPv6Address) and known.ipv4_mapped is not None:
-        known = known.ipv4_mapped
     if known.is_loopback or known.is_private or known.is_link_local:
         return str(known)
     prefix = PUBLIC_PREFIXES[known.version]
@@ -228,80 +223,176 @@ def _short(value: str | float) -> str:
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
 
 
-PERIOD_S: Final = 10.0  # workers are polled twice as often
-POINTS: Final = 360  # an hour
-MEDIAN: Final = 0.5
-TAIL: Final = 0.99
+LOGS_FOLDER: Final = "logs"  # below the data folder; written by the launcher
+SUFFIX: Final = ".log"
+ROTATED: Final = ".1"  # the launcher copies a full file there before it truncates it
+SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|worker_\d{1,3}")
+LINES_MAX: Final = 500
+READ_MAX_BYTES: Final = 256 * 1024
+LINE_MAX_CHARS: Final = 4_000
+MARK_BYTES: Final = 64  # of a file's beginning, which identifies it
 
-Value = float | None
+TEXT_LINE: Final = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?) +\[(?P<level>\w+) *\] (?P<text>.*)"
+)
+"""structlog's format for people."""
+
+CURSOR: Final = re.compile(r"(?P<offset>\d{1,15})-(?P<length>\d{1,2})-(?P<mark>[0-9a-f]{1,8})")
 
 
-class History(WireModel):
-    """Answer to `GET /api/admin/history`: columns of equal length."""
+class LogLine(WireModel):
+    """A line of a log."""
 
-    period_s: float = Field(description="Time between two points, s.")
-    t: list[float] = Field(description="Times, Unix seconds, oldest first.")
-    series: dict[str, list[Value]] = Field(
-        description="By name: sessions.<mode>, queue.length, queue.oldest_wait_s, unit.p50_ms, "
-        "unit.p99_ms, unit.count, refused.count, vram_used_mb.<worker>; null where not known."
+    text: str = Field(description="Its text, without time and level if those are known.")
+    time: str | None = Field(None, description="Time, as written by the program.")
+    level: str | None = Field(None, description="Level: info, warning and so on.")
+
+
+class LogPart(WireModel):
+    """Answer to `GET /api/admin/logs`."""
+
+    source: str = Field(description="The program.")
+    sources: list[str] = Field(description="Programs with logs.")
+    lines: list[LogLine] = Field(description="Oldest first.")
+    cursor: str = Field(description="Pass it to get the lines that follow.")
+    has_more: bool = Field(False, description="More lines are available now.")
+    was_turned_over: bool = Field(False, description="The log was rotated since the cursor.")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A position in a file, which is identified by the checksum of its first `length` bytes."""
+
+    offset: int
+    length: int
+    mark: int
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        found = CURSOR.fullmatch(text)
+        if found is None:
+            raise BadRequestError("This is not a log cursor.")
+        return cls(int(found["offset"]), int(found["length"]), int(found["mark"], 16))
+
+    @classmethod
+    def at(cls, content: Path, offset: int) -> Cursor:
+        head = _read(content, 0, MARK_BYTES)[:offset]
+        return cls(offset, len(head), binascii.crc32(head))
+
+    def is_of(self, path: Path) -> bool:
+        head = _read(path, 0, self.length)
+        if len(head) < self.length or _size(path) < self.offset:
+            return False
+        return binascii.crc32(head) == self.mark
+
+    def __str__(self) -> str:
+        return f"{self.offset}-{self.length}-{self.mark:x}"
+
+
+class LogTail:
+    """The programs' log files, read by polling: streams would outlive a drain, and proxies buffer
+    them. A response holds a bounded part, and a cursor that is valid also after a rotation.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir / LOGS_FOLDER
+
+    def read(self, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
+        """Return the end of a log, or the lines after an earlier response's cursor.
+
+        Raises:
+            NotFoundError: There are no logs, or none of this program.
+            BadRequestError: The cursor is invalid.
+        """
+        names = [path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}")]
+        sources = sorted(name for name in names if SOURCE.fullmatch(name))
+        if not sources:
+            raise NotFoundError(
+                "There are no log files: the gateway was not started by the launcher, so it logs "
+                "to the terminal it was started from."
+            )
+        path = self._folder / f"{source}{SUFFIX}"
+        if source not in sources or path.is_symlink():
+            raise NotFoundError("This program has no log.")
+
+        def part(lines: list[bytes], file: Path, offset: int, **marks: bool) -> LogPart:
+            return LogPart(
+                source=source,
+                sources=sources,
+                lines=[parse_line(line) for line in lines],
+                cursor=str(Cursor.at(file, offset)),
+                **{"has_more": bool(lines) and offset < _size(file), **marks},
+            )
+
+        if after is None:
+            lines, offset = _last_lines(path, limit)
+            return part(lines, path, offset)
+        cursor, older, lines = Cursor.read(after), path.with_name(path.name + ROTATED), []
+        if cursor.is_of(path):
+            lines, offset = _lines_from(path, cursor.offset, limit)
+            return part(lines, path, offset)
+        if cursor.is_of(older):
+            lines, offset = _lines_from(older, cursor.offset, limit)
+            if lines and offset < _size(older):  # the rest of the older file follows
+                return part(lines, older, offset, has_more=True)
+        more, offset = _lines_from(path, 0, limit - len(lines))
+        return part(lines + more, path, offset, was_turned_over=True)
+
+
+def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
+    if limit <= 0:
+        return [], offset
+    block = _read(path, offset, READ_MAX_BYTES)
+    whole, newline, _ = block.rpartition(b"\n")
+    if not newline:  # an unfinished line, or one longer than is ever shown
+        return ([block], offset + len(block)) if len(block) == READ_MAX_BYTES else ([], offset)
+    lines = whole.split(b"\n")[:limit]
+    return lines, offset + sum(len(line) + 1 for line in lines)
+
+
+def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
+    begin = max(0, _size(path) - READ_MAX_BYTES)
+    block = _read(path, begin, READ_MAX_BYTES)
+    whole, newline, _ = block.rpartition(b"\n")
+    if not newline:
+        return [], begin
+    lines = whole.split(b"\n")
+    if begin and len(lines) > 1:
+        lines = lines[1:]  # incomplete
+    return lines[-limit:], begin + len(whole) + 1
+
+
+def parse_line(line: bytes) -> LogLine:
+    text = line.decode("utf8", "replace").rstrip("\r")
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(text) if text.startswith("{") else None
+        if isinstance(entry, dict):
+            event, time, level = (entry.pop(key, None) for key in ("event", "timestamp", "level"))
+            rest = " ".join(f"{key}={value}" for key, value in entry.items())
+            return LogLine(
+                text=f"{'' if event is None else event} {rest}".strip()[:LINE_MAX_CHARS],
+                time=None if time is None else str(time),
+                level=None if level is None else str(level),
+            )
+    found = TEXT_LINE.fullmatch(text)
+    if found is None:
+        return LogLine(text=text[:LINE_MAX_CHARS])
+    return LogLine(
+        text=found["text"][:LINE_MAX_CHARS].rstrip(), time=found["time"], level=found["level"]
     )
 
 
-class Trends:
-    """Samples of the last hour, ten seconds apart, in memory."""
-
-    def __init__(
-        self,
-        pool: WorkerPool,
-        metrics: GatewayMetrics,
-        clock: Callable[[], float] = time.time,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        self._pool = pool
-        self._metrics = metrics
-        self._clock = clock
-        self._period_s = period_s
-        self._points: deque[tuple[float, dict[str, Value]]] = deque(maxlen=POINTS)
-        self._refused_before = 0
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(self._period_s)
-            self.take()
-
-    def take(self) -> None:
-        units_ms = self._metrics.take_units()
-        refused = self._metrics.refused
-        queue = self._pool.get_queue_status()
-        modes = Counter(task.request_type for task in queue.running_tasks)
-        values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
-        values |= {
-            "queue.length": queue.queue_length,
-            "queue.oldest_wait_s": max((item.wait_elapsed_s for item in queue.items), default=0.0),
-            "unit.p50_ms": quantile(units_ms, MEDIAN),
-            "unit.p99_ms": quantile(units_ms, TAIL),
-            "unit.count": len(units_ms),
-            "refused.count": refused - self._refused_before,
-        }
-        self._refused_before = refused
-        for worker in self._pool.workers.values():
-            latest = worker.service.latest
-            is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
-            used_mb = latest.vram_used_mb if latest is not None and is_there else None
-            values[f"vram_used_mb.{worker.worker_id}"] = used_mb
-        self._points.append((round(self._clock(), 1), values))
-
-    def history(self) -> History:
-        names = dict.fromkeys(name for _, values in self._points for name in values)
-        return History(
-            period_s=self._period_s,
-            t=[time_s for time_s, _ in self._points],
-            series={name: [values.get(name) for _, values in self._points] for name in names},
-        )
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
-def quantile(values: Sequence[float], share: float) -> float | None:
-    if not values:
-        return None
-    rank = max(1, math.ceil(share * len(values)))
-    return round(sorted(values)[rank - 1], 1)
+def _read(path: Path, offset: int, length: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except OSError:
+        return b""

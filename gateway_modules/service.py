@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Final
 
@@ -16,7 +15,7 @@ from fastapi.security import APIKeyHeader
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
-from config import PROJECT_ROOT, LimitSettings, Settings
+from config import PROJECT_ROOT, Settings
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
 from core.protocols.queueing import QueueingLimits
@@ -25,28 +24,18 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, Trends
-from gateway_modules.logs import LogTail
-from gateway_modules.openai.worker_request import Transcripts
+from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogTail
+from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
 from gateway_modules.queue.desk_link import DeskHttp, DeskLink, desk_place, shared_secret
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
-from gateway_modules.queue.worker_pool import (
-    TICKET_FILE,
-    WorkerPool,
-    opened_tickets,
-)
-from gateway_modules.relay.doors import Doors
-from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
+from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
+from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
-from gateway_modules.voices import (
-    AudioDecoder,
-    RefAudioRegistry,
-    VoiceLibrary,
-    find_default_voice,
-)
+from gateway_modules.relay.telemetry import Trends
+from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary, find_default_voice
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
@@ -65,10 +54,7 @@ from recording.store import CleanupSchedule, FolderStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
-VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
-
 CLOSE_LIMIT_S: Final = 5.0  # for sockets to close after the time limit of draining
-EVERYBODY: Final = ("0.0.0.0/0", "::/0")
 
 
 class Role(StrEnum):
@@ -119,14 +105,11 @@ class Gateway:
     tracing: Tracing | None
     refusals: RefusalLog = field(default_factory=RefusalLog)
     transcripts: Transcripts = field(default_factory=Transcripts)
+    clips: Clips = field(default_factory=Clips)
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
     uploads: UploadCounts = field(default_factory=UploadCounts)
     web_files: WebFiles = field(default_factory=WebFiles)
-
-    @property
-    def data_dir(self) -> Path:
-        return self.settings.service.data_dir
 
     @property
     def pool(self) -> WorkerPool:
@@ -160,7 +143,7 @@ class Gateway:
         self.recordings.close()
         self.store.close()
         if self.role is not Role.DOOR and not self.pool.tickets.has_outstanding:
-            (self.data_dir / TICKET_FILE).unlink(missing_ok=True)
+            (self.settings.service.data_dir / TICKET_FILE).unlink(missing_ok=True)
 
     async def drain(self, limit_s: float) -> None:
         """Refuse new requests, let sessions finish for `limit_s`, then close the remaining ones.
@@ -172,7 +155,8 @@ class Gateway:
             return
         self.relay_pool.close_intake()
         await self.relay_pool.wait_until_idle(limit_s)
-        self.live.post_to_all(ShuttingDown())
+        for relay in self.live.relays():
+            relay.post(ShuttingDown())
         await self.live.wait_until_empty(CLOSE_LIMIT_S)
 
 
@@ -191,18 +175,21 @@ def build_gateway(
         OSError: The administrator's token can be neither read nor written.
         ValueError: A setting is invalid or missing.
     """
-    timing, limits = timing or Timing(), settings.limits
-    access = security.AccessPolicy(settings.security, admin_token(settings), host_names)
-    languages = Languages(STATIC / "i18n")
-    languages.check(settings.service.default_lang)
-    data_dir = settings.service.data_dir
-    store = Store(data_dir)
-    voices, registry = _voices(settings, store, AudioDecoder()), new_registry()
-    eta = EtaStore(store, settings.service)
-    metrics, connections = GatewayMetrics(registry), _connections(limits, access)
+    timing, limits, data_dir = timing or Timing(), settings.limits, settings.service.data_dir
+    settings = _behind_doors(settings) if role is Role.DESK else settings
+    access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
+    languages = Languages(STATIC / "i18n", settings.service.default_lang)
+    store, registry = Store(data_dir), new_registry()
+    voices, eta = _voices(settings, store, AudioDecoder()), EtaStore(store, settings.service)
+    connections = Connections(
+        connection_limit(limits.max_connections),
+        limits.connections_per_client * CONNECTIONS_PER_SOCKET,
+        access.limited_peer,
+    )
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
+    metrics = GatewayMetrics(registry)
     pool = _pool(role, settings, worker_addresses, eta, live)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
@@ -254,8 +241,7 @@ ADMIN_TOKEN: Final = APIKeyHeader(
 
 
 def only_admins(
-    connection: HTTPConnection,
-    _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None,
+    connection: HTTPConnection, _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None
 ) -> None:
     """Dependency of routes: require an administrator, whose changes are audited."""
     gateway_of(connection).access.check_admin(connection)
@@ -291,17 +277,24 @@ ViewHere = Annotated[View, Depends(view_of)]
 """Dependency of routes: the caller's view."""
 
 
-def admin_token(settings: Settings) -> str:
+def _admin_token(settings: Settings) -> str:
     configured = settings.security.admin_token
     if configured is not None:
         return configured.get_secret_value()
     return security.ensure_admin_token(settings.service.data_dir)
 
 
+def _behind_doors(settings: Settings) -> Settings:
+    """Believe the doors, a desk's only clients: they have checked theirs."""
+    everybody = {"trusted_proxies": ("0.0.0.0/0", "::/0"), "allowed_hosts": ("*",)}
+    access = settings.security.model_copy(update=everybody)
+    return settings.model_copy(update={"security": access})
+
+
 def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     data_dir, place = settings.service.data_dir, settings.recording.store
     if not place:
-        return FolderStore(data_dir, state, settings.recording.min_free_gb)
+        return FolderStore(data_dir, settings.recording.min_free_gb)
     secret = settings.security.worker_secret
     running = RunningRecordings(
         lambda: [worker.place.netloc for worker in list(pool.directory.workers.values())],
@@ -312,17 +305,9 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     return ObjectStore(bucket, running, state, is_direct=is_direct)
 
 
-def _connections(limits: LimitSettings, access: security.AccessPolicy) -> Connections:
-    return Connections(
-        connection_limit(limits.max_connections),
-        limits.connections_per_client * CONNECTIONS_PER_SOCKET,
-        access.limited_peer,
-    )
-
-
 def _voices(settings: Settings, store: Store, decoder: AudioDecoder) -> VoiceLibrary:
     limits = settings.limits
-    uploaded = settings.service.data_dir / VOICES_FOLDER
+    uploaded = settings.service.data_dir / "assets" / "ref_audio"  # spec section 6.2
     return VoiceLibrary(
         RefAudioRegistry(
             uploaded,
@@ -347,40 +332,27 @@ def _pool(
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
     service, secret = settings.service, settings.security.worker_secret
+    heartbeat_s, tls = settings.limits.heartbeat_s, client_context(settings)
     client = WorkerClient(
         request_timeout_s=service.request_timeout,
         secret=secret.get_secret_value() if secret is not None else None,
-        heartbeat_s=settings.limits.heartbeat_s,
-        tls=client_context(settings),
+        heartbeat_s=heartbeat_s,
+        tls=tls,
     )
-    if role is Role.DOOR:
-        return _remote_pool(settings, client, live)
-    return WorkerPool(
-        worker_addresses,
-        max_queue_size=service.max_queue_size,
-        tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
-        max_waiting_per_client=settings.limits.waiting_per_client,
-        eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
-        client=client,
-    )
+    if role is not Role.DOOR:
+        return WorkerPool(
+            worker_addresses,
+            max_queue_size=service.max_queue_size,
+            tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
+            max_waiting_per_client=settings.limits.waiting_per_client,
+            eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
+            client=client,
+        )
 
-
-def _remote_pool(settings: Settings, client: WorkerClient, live: LiveSessions) -> DeskClient:
     def post(session_id: str, event: Event) -> None:
         if (relay := live.get(session_id)) is not None:
             relay.post(event)
 
-    link = DeskLink(
-        desk_place(settings),
-        secret=shared_secret(settings),
-        heartbeat_s=settings.limits.heartbeat_s,
-        tls=client_context(settings),
-    )
+    place, secret_text = desk_place(settings), shared_secret(settings)
+    link = DeskLink(place, secret=secret_text, heartbeat_s=heartbeat_s, tls=tls)
     return DeskClient(link, client, post)
-
-
-def behind_doors(settings: Settings) -> Settings:
-    security = settings.security.model_copy(
-        update={"trusted_proxies": EVERYBODY, "allowed_hosts": ("*",)}
-    )
-    return settings.model_copy(update={"security": security})

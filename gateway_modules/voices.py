@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import functools
+import json
 import os
 import uuid
 import wave
@@ -24,11 +25,12 @@ from typing import Final, Literal, ParamSpec, TypeVar
 from pydantic import AwareDatetime, Field, ValidationError
 
 from config import Settings
-from core.errors import AudioError, NotAudioError, NotFoundError, TooBigError
+from core.errors import AudioError, NotAudioError, NotFoundError, OmniError, TooBigError
 from core.files import atomic_write
-from core.media_process import MediaLimits, MediaProcesses
+from core.media_process import MediaProcesses
 from core.protocols.events import MS_PER_S
-from core.schemas.common import WireModel
+from core.schemas import chat, streaming
+from core.schemas.common import TTSConfig, WireModel
 from core.schemas.limits import (
     INPUT_SAMPLE_RATE_HZ,
     MIB,
@@ -37,6 +39,7 @@ from core.schemas.limits import (
     base64_chars,
 )
 from core.store import Store
+from gateway_modules.web.messages import parse_object, with_strings_of
 from recording.folder import readable_wav
 from settings.embedded import default_checkpoint
 
@@ -45,7 +48,9 @@ NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * MIB  # same
 UPLOAD_MIN_MS: Final = 500  # same
 VOICES_MAX: Final = 500  # bounds the disk usage of uploads
-DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
+DECODERS: Final = 2  # at the same time
+DECODING_CPU_S: Final = 20
+DECODING_WAIT_S: Final = 30.0
 
 
 class RefAudio(WireModel):
@@ -169,7 +174,9 @@ class Audio:
 
 class AudioDecoder:
     def __init__(self) -> None:
-        self._processes = MediaProcesses(DECODING)
+        self._processes = MediaProcesses(
+            at_once=DECODERS, cpu_s=DECODING_CPU_S, wait_s=DECODING_WAIT_S
+        )
 
     def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Audio:
         return Audio(self._run(content, max_duration_s, as_wav=False))
@@ -207,12 +214,6 @@ HUB_HOME: Final = "HF_HOME"
 USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 
 
-@dataclass(frozen=True)
-class Voice:
-    name: str
-    audio: Audio
-
-
 class VoiceLibrary:
     """Finds and decodes voices; an LRU cache holds `CACHED_VOICES` of them."""
 
@@ -234,7 +235,7 @@ class VoiceLibrary:
         self._default = default_voice
         self._max_duration_s = max_duration_s
         self._decoded = functools.lru_cache(CACHED_VOICES)(self._decode)
-        self._threads = ThreadPoolExecutor(DECODING.at_once, thread_name_prefix="voices")
+        self._threads = ThreadPoolExecutor(DECODERS, thread_name_prefix="voices")
 
     async def run(
         self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -255,29 +256,23 @@ class VoiceLibrary:
     def default_path(self) -> Path | None:
         return self._default if self._default is not None and self._default.is_file() else None
 
-    def default(self) -> Voice:
-        path = self.default_path
+    def by_id(self, ref_id: str) -> Audio:
+        path = self.registry.get_file_path(ref_id)
         if path is None:
-            raise NotFoundError("This server has no default voice.")
-        return Voice(path.stem, self.read(path))
-
-    def by_id(self, ref_id: str) -> Voice:
-        voice, path = self.registry.get(ref_id), self.registry.get_file_path(ref_id)
-        if voice is None or path is None:
             raise NotFoundError("There is no voice with this id.")
-        return Voice(voice.name, self.read(path))
+        return self.read(path)
 
     def audio_of(self, name: str) -> str | None:
         """Return the Base64 audio of an uploaded voice by id or name, None if there is none."""
         ids = (voice.id for voice in self.registry.list_all() if name in (voice.id, voice.name))
         found = next(ids, None)
-        return None if found is None else self.by_id(found).audio.to_base64()
+        return None if found is None else self.by_id(found).to_base64()
 
-    def by_path(self, name: str) -> Voice:
+    def by_path(self, name: str) -> Audio:
         path = self.confined(name)
         if path is None:
             raise NotFoundError("There is no voice with this name.")
-        return Voice(path.stem, self.read(path))
+        return self.read(path)
 
     def confined(self, name: str) -> Path | None:
         if not name or "\0" in name:
@@ -339,3 +334,61 @@ def _fetched_voice(model: str, environment: Mapping[str, str]) -> Path | None:
         return max(voices, key=lambda path: path.stat().st_mtime, default=None)
     except OSError:
         return None
+
+
+PATHS: Final = ("ref_audio_path", "output_path")  # of files on the server
+NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
+
+
+def name_voices(text: str, voices: VoiceLibrary) -> tuple[str, OmniError | None]:
+    """Replace the names of voices in a `prepare` by their audio; other messages are unchanged.
+
+    An unknown path is removed with a warning: clients may name files of other installations.
+    """
+    message = parse_object(text)
+    if message.get("type") != "prepare" or not message.keys() & NAMES:
+        return text, None
+    warning: OmniError | None = None
+    for key in ("ref_audio", "tts_ref_audio"):
+        ref_id = message.pop(f"{key}_id", None)
+        if isinstance(ref_id, str) and ref_id:
+            audio = voices.by_id(ref_id).to_base64()
+            message[f"{key}_base64"] = message.get(f"{key}_base64") or audio
+    path = message.pop("ref_audio_path", None)
+    if isinstance(path, str) and path and path != DEFAULT_VOICE:
+        try:
+            audio = voices.by_path(path).to_base64()
+            message["ref_audio_base64"] = message.get("ref_audio_base64") or audio
+        except NotFoundError:
+            warning = AudioError("There is no voice of that name here; the default one speaks.")
+    return with_strings_of(text, json.dumps(message, ensure_ascii=False)), warning
+
+
+def with_confined_tts(
+    request: chat.ChatRequest | chat.ChatSocketRequest, text: str, voices: VoiceLibrary
+) -> str:
+    if not request.tts.server_paths:
+        return text
+    changed = request.model_copy(update={"tts": confined(request.tts, voices)})
+    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+
+
+def without_paths(prefill: streaming.Prefill, voices: VoiceLibrary) -> streaming.Prefill:
+    parts = {"tts": prefill.tts, "streaming": prefill.streaming}
+    changes = {name: confined(part, voices) for name, part in parts.items() if part is not None}
+    changed = {name: part for name, part in changes.items() if part is not parts[name]}
+    return prefill.model_copy(update=changed) if changed else prefill
+
+
+def confined(
+    part: TTSConfig | streaming.StreamingConfig, voices: VoiceLibrary
+) -> TTSConfig | streaming.StreamingConfig:
+    """Remove the server's paths from a setting; a known voice is replaced by its audio."""
+    paths = {name: None for name in PATHS if dict(part).get(name)}
+    if not paths:
+        return part
+    audio = part.ref_audio_data
+    if not audio and part.ref_audio_path:
+        with suppress(NotFoundError):
+            audio = voices.by_path(part.ref_audio_path).to_base64()
+    return part.model_copy(update={**paths, "ref_audio_data": audio})

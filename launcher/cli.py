@@ -7,9 +7,8 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -27,6 +26,8 @@ from launcher.system import EXIT_FAILED, System, announce_admin
 EXIT_USAGE = 2
 DETACH_FLAG = "--detach"
 STANDARD_OUTPUT = 1
+
+Action = Literal["run", "detach", "status", "stop"]
 
 Workers = Annotated[
     Bounds | None,
@@ -104,53 +105,32 @@ def start_command(setup: Setup) -> Callable[..., None]:
         except SettingsError as error:
             typer.echo(f"Invalid configuration:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
+        options = Options(config.resolve() if config else None, workers, backend)
+        action: Action = "status" if status else "stop" if stop else "detach" if detach else "run"
+        limit_s = settings.service.drain_timeout_s + setup.pace.end_margin_s
         if ray is not None:
-            code = _on_cluster(
-                ray,
-                settings,
-                setup.pace,
-                config=config,
-                workers=workers,
-                backend=backend,
-                status=status,
-                stop=stop,
-                detach=detach,
-                now=now,
-            )
-            raise typer.Exit(code)
+            raise typer.Exit(_on_cluster(ray, settings, options, action, limit_s, now=now))
         if now or (workers and workers.least < workers.most):
             typer.echo("--now and --workers MIN:MAX need --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
-        count = workers.most if workers else None
-        options = Options(config.resolve() if config else None, count, backend)
         planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
         folder = RunFolder(planner.run_folder)
-        if status:
-            code = control.show_status(folder, Display())
-        elif stop:
-            limit_s = 2 * (settings.service.drain_timeout_s + setup.pace.end_margin_s)
-            code = asyncio.run(control.stop(folder, Display(), limit_s))
-        elif detach:
-            code = _detach(setup, planner, folder)
-        else:
-            code = _run(planner, folder, setup.pace)
+        match action:
+            case "status":
+                code = control.show_status(folder, Display())
+            case "stop":
+                code = asyncio.run(control.stop(folder, Display(), 2 * limit_s))
+            case "detach":
+                code = _detach(setup, planner, folder)
+            case "run":
+                code = _run(planner, folder, setup.pace)
         raise typer.Exit(code)
 
     return start_all
 
 
 def _on_cluster(
-    address: str,
-    settings: Settings,
-    pace: Pace,
-    *,
-    config: Path | None,
-    workers: Bounds | None,
-    backend: Backend | None,
-    status: bool,
-    stop: bool,
-    detach: bool,
-    now: bool,
+    address: str, settings: Settings, options: Options, action: Action, limit_s: float, *, now: bool
 ) -> int:
     display = Display()
     try:
@@ -159,16 +139,14 @@ def _on_cluster(
         display.error("Ray is not installed here: pip install 'minicpmo-live[ray]'")
         return EXIT_FAILED
     try:
-        if status:
+        if action == "status":
             return ray_control.show_status(address, display)
-        if stop:
-            limit_s = settings.service.drain_timeout_s + pace.end_margin_s
+        if action == "stop":
             return ray_control.stop(address, display, limit_s, now=now)
         if settings.service.doors > 1:
             display.error("service.doors: a cluster has one gateway, without doors")
             return EXIT_USAGE
-        make = partial(ray_control.make_cluster, settings, config, backend)
-        return ray_control.start(address, settings, make, workers, display, detach=detach)
+        return ray_control.start(address, settings, options, display, detach=action == "detach")
     except (OSError, ClusterError) as error:
         display.error(str(error))
         return EXIT_FAILED

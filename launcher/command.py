@@ -13,7 +13,7 @@ import typer
 from config import PROJECT_ROOT, Settings, SettingsError, load_settings
 from launcher import doctor
 from launcher.cli import EXIT_USAGE, Setup, start_command
-from launcher.default_models import ensure_checkpoint
+from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.machine import find_gpus
 from launcher.pace import Pace
@@ -56,9 +56,7 @@ def talk(context: typer.Context) -> None:
 @app.command("doctor")
 def examine(config: ConfigFile = None) -> None:
     """Report what this machine can run, what is missing, and how to fix it."""
-    settings = _settings(config)
-    planner = _planner(settings)
-    findings = doctor.examine(doctor.collect(planner, find_gpus(os.environ)), settings)
+    findings = doctor.examine(_planner(_settings(config)), find_gpus(os.environ))
     doctor.show(findings)
     raise typer.Exit(EXIT_FAILED if doctor.has_errors(findings) else 0)
 
@@ -119,7 +117,7 @@ def _planner(settings: Settings) -> Planner:
 
 def _embedded(settings: Settings) -> Path:
     try:
-        return asyncio.run(ensure_checkpoint(_planner(settings), Display(), Pace()))
+        return asyncio.run(DefaultModels(_planner(settings), Display(), Pace()).ensure_checkpoint())
     except (StartError, OSError) as error:
         _refuse(str(error))
 

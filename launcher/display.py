@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TextIO, cast
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -23,16 +21,6 @@ from rich.progress import (
 )
 
 PLAIN_LINE_STEP = 0.25  # minimum progress between two plain lines
-
-
-@dataclass(frozen=True)
-class Loading:
-    """Loading progress of one program, 0 to 1, None if unknown."""
-
-    name: str
-    stage: str
-    progress: float | None = None
-    is_done: bool = False
 
 
 class ForgivingStream(io.TextIOBase):
@@ -93,8 +81,11 @@ class Display:
             self._print(f"  | {line}", "dim")
             self._copy(f"  | {line}")
 
-    def loading(self) -> LoadingProgress:
-        return LoadingProgress(self)
+    @contextmanager
+    def loading(self) -> Iterator[LoadingProgress]:
+        progress = LoadingProgress(self)
+        with progress.bars:
+            yield progress
 
     def close(self) -> None:
         if self._file:
@@ -116,8 +107,8 @@ class LoadingProgress:
 
     def __init__(self, display: Display) -> None:
         self._display = display
-        self._shown: dict[str, Loading] = {}
-        self._bars = Progress(
+        self._shown: dict[str, tuple[str, bool, float]] = {}
+        self.bars = Progress(
             TextColumn("  {task.description:<10}"),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
@@ -129,39 +120,22 @@ class LoadingProgress:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+    def show(
+        self, name: str, stage: str, progress: float | None = None, *, is_done: bool = False
     ) -> None:
-        self._bars.stop()
-
-    def show(self, programs: Iterable[Loading]) -> None:
-        for program in programs:
-            if not self._bars.disable:
-                self._draw(program)
-            elif _differs(self._shown.get(program.name), program):
-                self._shown[program.name] = program
-                share = "" if program.progress is None else f" {program.progress:.0%}"
-                self._display.say(f"{program.name}: {program.stage}{share}")
-        self._bars.refresh()
-
-    def _draw(self, program: Loading) -> None:
-        if program.name not in self._tasks:
-            self._tasks[program.name] = self._bars.add_task(program.name, stage=program.stage)
-        task, known = self._tasks[program.name], 1.0 if program.is_done else program.progress
+        """Show a program's stage and its progress, 0 to 1, None if unknown."""
+        if self.bars.disable:
+            *before, done = self._shown.get(name, ("", False, 0.0))
+            if before != [stage, is_done] or (progress or 0.0) - done >= PLAIN_LINE_STEP:
+                self._shown[name] = (stage, is_done, progress or 0.0)
+                share = "" if progress is None else f" {progress:.0%}"
+                self._display.say(f"{name}: {stage}{share}")
+            return
+        if name not in self._tasks:
+            self._tasks[name] = self.bars.add_task(name, stage=stage)
+        task, known = self._tasks[name], 1.0 if is_done else progress
         total = None if known is None else 1.0
-        self._bars.update(task, stage=program.stage, total=total, completed=known or 0.0)
-        if program.is_done:
-            self._bars.stop_task(task)
-
-
-def _differs(before: Loading | None, now: Loading) -> bool:
-    if before is None or (now.stage, now.is_done) != (before.stage, before.is_done):
-        return True
-    return (now.progress or 0.0) - (before.progress or 0.0) >= PLAIN_LINE_STEP
+        self.bars.update(task, stage=stage, total=total, completed=known or 0.0)
+        if is_done:
+            self.bars.stop_task(task)
+        self.bars.refresh()

@@ -7,27 +7,6 @@ from random import Random
 
 
 @dataclass(frozen=True)
-class RestartPolicy:
-    """Exponential backoff of restarts.
-
-    Attributes:
-        first_s: Delay before the first restart.
-        longest_s: Upper limit of the doubling delay.
-        jitter: Relative random variation of a delay, so that programs that failed together do
-            not restart together.
-        stable_s: Healthy time that resets the failure count.
-        max_failures: Consecutive failures after which the delay is `retry_s`.
-    """
-
-    first_s: float = 1.0
-    longest_s: float = 60.0
-    jitter: float = 0.2
-    stable_s: float = 120.0
-    max_failures: int = 5
-    retry_s: float = 60.0
-
-
-@dataclass(frozen=True)
 class Pace:
     """Intervals and limits of the launcher.
 
@@ -39,6 +18,12 @@ class Pace:
         misses_allowed: Consecutive health checks that a running program may miss.
         ready_limit_s: Timeout for the gateway to find its workers.
         end_margin_s: Time to exit after draining.
+        first_delay_s: Delay before the first restart of a failed program; it doubles.
+        longest_delay_s: Upper limit of the doubling delay.
+        jitter: Relative random variation of a delay, so that programs that failed together do
+            not restart together.
+        stable_s: Healthy time that resets the failure count.
+        max_failures: Consecutive failures after which the delay is `retry_s`.
     """
 
     poll_s: float = 0.1
@@ -48,12 +33,17 @@ class Pace:
     misses_allowed: int = 6
     ready_limit_s: float = 60.0
     end_margin_s: float = 10.0
-    restarts: RestartPolicy = field(default_factory=RestartPolicy)
+    first_delay_s: float = 1.0
+    longest_delay_s: float = 60.0
+    jitter: float = 0.2
+    stable_s: float = 120.0
+    max_failures: int = 5
+    retry_s: float = 60.0
 
 
 @dataclass
 class Restarts:
-    policy: RestartPolicy
+    pace: Pace
     random: Random = field(default_factory=Random)
     total: int = 0
     _failures: int = 0
@@ -61,7 +51,7 @@ class Restarts:
     @property
     def are_too_many(self) -> bool:
         """Whether it failed so often in a row that the long retry delay applies."""
-        return self._failures > self.policy.max_failures
+        return self._failures > self.pace.max_failures
 
     def count_requested(self) -> None:
         """Count a requested restart, which is no failure and has no delay."""
@@ -69,12 +59,12 @@ class Restarts:
 
     def next_delay_s(self, healthy_s: float) -> float:
         """Count a failure after `healthy_s` of health; return the delay before the restart."""
-        if healthy_s >= self.policy.stable_s:
+        if healthy_s >= self.pace.stable_s:
             self._failures = 0
         self._failures += 1
         self.total += 1
-        spread = 1 + self.policy.jitter * self.random.uniform(-1, 1)
+        spread = 1 + self.pace.jitter * self.random.uniform(-1, 1)
         if self.are_too_many:
-            return self.policy.retry_s * spread
-        doubled = self.policy.first_s * 2.0 ** (self._failures - 1)
-        return min(doubled, self.policy.longest_s) * spread
+            return self.pace.retry_s * spread
+        doubled = self.pace.first_delay_s * 2.0 ** (self._failures - 1)
+        return min(doubled, self.pace.longest_delay_s) * spread

@@ -6,18 +6,20 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from config import IS_INSTALLED, PROJECT_ROOT, Settings
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.names import worker_name
-from gateway_modules.logs import LOGS_FOLDER
+from gateway_modules.administration import LOGS_FOLDER
 from launcher.machine import VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
+from launcher.scaling import Bounds
 from settings.sections import WeightsName
 from settings.workers import WorkerPlace, worker_place
 
@@ -70,7 +72,7 @@ class Options:
     """Command-line options that are not settings; None: as configured."""
 
     config: Path | None = None
-    workers: int | None = None
+    workers: Bounds | None = None
     backend: Backend | None = None
 
 
@@ -177,10 +179,8 @@ class Planner:
         return LogFile(self.logs / f"{name}.log", size_bytes, logging.files_kept)
 
     def workers(self, gpus: Sequence[Gpu]) -> list[ProgramPlan]:
-        count = self.options.workers
-        devices = worker_devices(
-            self.settings.service.num_workers if count is None else count, gpus
-        )
+        wanted = self.options.workers
+        devices = worker_devices(wanted.most if wanted else self.settings.service.num_workers, gpus)
         return [self._worker(index, devices) for index in range(len(devices))]
 
     def gateway(
@@ -191,15 +191,9 @@ class Planner:
         return self._gateway_program("gateway", 0, flags, certfile, keyfile)
 
     def desk(self, worker_count: int) -> ProgramPlan:
-        return self._program(
-            Kind.DESK,
-            "desk",
-            self.programs.gateway,
-            ["--role", "desk", *self._worker_list(worker_count)],
-            {VISIBLE: ""},
-            (self._desk.host, self._desk.port),
-            scheme="https" if self.settings.security.worker_tls else "http",
-        )
+        flags = ["--role", "desk", *self._worker_list(worker_count)]
+        address = (self._desk.host, self._desk.port)
+        return self._program(Kind.DESK, "desk", self.programs.gateway, flags, address)
 
     def doors(self, certfile: Path | None, keyfile: Path | None) -> list[ProgramPlan]:
         flags = ["--role", "door", "--desk", f"{url_host(self._desk.host)}:{self._desk.port}"]
@@ -238,16 +232,9 @@ class Planner:
         tls = ["--http"]
         if certfile and keyfile:
             tls = ["--https", "--ssl-certfile", str(certfile), "--ssl-keyfile", str(keyfile)]
-        service = self.settings.service
-        return self._program(
-            Kind.GATEWAY,
-            name,
-            self.programs.gateway,
-            [*flags, *tls],
-            {VISIBLE: ""},  # it uses no GPU
-            (service.gateway_host, service.gateway_port + index),
-            scheme="https" if certfile else "http",
-        )
+        address = self.gateway_addresses[index]
+        plan = self._program(Kind.GATEWAY, name, self.programs.gateway, [*flags, *tls], address)
+        return replace(plan, scheme="https" if certfile else "http")
 
     def webrtc(self, gateway: ProgramPlan, certfile: Path | None) -> ProgramPlan | None:
         """Return the WebRTC process, or None if disabled; `certfile` is the gateway's."""
@@ -258,9 +245,7 @@ class Planner:
         if certfile:
             flags += ["--gateway-certfile", str(certfile)]
         address = (webrtc.host, webrtc.port)
-        return self._program(
-            Kind.WEBRTC, "webrtc", self.programs.webrtc, flags, {VISIBLE: ""}, address
-        )
+        return self._program(Kind.WEBRTC, "webrtc", self.programs.webrtc, flags, address)
 
     def seat(self, name: str, device: Gpu | None) -> ProgramPlan:
         """Return the worker of a seat, which has its GPU to itself."""
@@ -273,10 +258,10 @@ class Planner:
         service = self.settings.service
         name = worker_name(service.worker_host, index, name)
         flags = ["--worker-index", str(index), "--name", name]
-        # A worker sees only its own GPU, as device 0; --gpu-id is for display.
-        visible = device.visible_as if device else ""
-        variables = {VISIBLE: visible, SUPERVISED_VARIABLE: "1"}
+        variables = {SUPERVISED_VARIABLE: "1"}
         if device:
+            # A worker sees only its own GPU, as device 0; --gpu-id is for display.
+            variables[VISIBLE] = device.visible_as
             flags += ["--gpu-id", str(device.index)]
             if service.worker_slots is None:
                 usual, model = self.settings.duplex.usual_tokens, self.settings.model
@@ -286,16 +271,10 @@ class Planner:
             variables["OMP_NUM_THREADS"] = str(max(1, self.cpu_count // len(devices)))
         if self.options.backend:
             flags += ["--backend", self.options.backend.value]
-        return self._program(
-            Kind.WORKER,
-            name,
-            self.programs.worker,
-            flags,
-            variables,
-            (service.worker_host, self.settings.worker_port(index)),
-            scheme="https" if self.settings.security.worker_tls else "http",
-            runs_on=f"GPU {device.index} ({device.name})" if device else "CPU",
-        )
+        address = (service.worker_host, self.settings.worker_port(index))
+        plan = self._program(Kind.WORKER, name, self.programs.worker, flags, address, variables)
+        on = f"GPU {device.index} ({device.name})" if device else "CPU"
+        return replace(plan, runs_on=on)
 
     def _program(
         self,
@@ -303,15 +282,12 @@ class Planner:
         name: str,
         program: tuple[str, ...],
         flags: Sequence[str],
-        variables: Mapping[str, str],
         address: tuple[str, int],
-        *,
-        scheme: str = "http",
-        runs_on: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> ProgramPlan:
-        if self.settings.security.worker_secret is None:
-            variables = {**variables, SECRET_VARIABLE: self.worker_secret}
-        host, port = address
+        """Return a program that sees no GPU unless `variables` name one."""
+        security, (host, port) = self.settings.security, address
+        secret = {} if security.worker_secret else {SECRET_VARIABLE: self.worker_secret}
         command = (*program, "--host", host, "--port", str(port), *flags)
         if self.options.config:
             command = (*command, "--config", str(self.options.config))
@@ -319,11 +295,16 @@ class Planner:
             kind=kind,
             name=name,
             command=command,
-            environment={"PYTHONUNBUFFERED": "1", **self.environment, **variables},
+            environment={
+                "PYTHONUNBUFFERED": "1",
+                **self.environment,
+                VISIBLE: "",
+                **variables,
+                **secret,
+            },
             host=host,
             port=port,
-            scheme=scheme,
+            scheme="https" if kind.has_internal_tls and security.worker_tls else "http",
             log=self.log_file(name),
             pid_file=self.run_folder / f"{name}.pid",
-            runs_on=runs_on,
         )

@@ -21,7 +21,6 @@ from typing import Final
 import httpx
 
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
-from core.worker_tls import client_context
 from gateway_modules.web.certificates import ensure_certificate
 from launcher.display import Display
 from launcher.health import trust
@@ -29,7 +28,7 @@ from launcher.machine import find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
-from launcher.supervisor import Program, Supervisor
+from launcher.supervisor import Supervisor
 from settings.sources import ENVIRONMENT_PREFIX
 from settings.workers import WorkerPlace
 
@@ -154,15 +153,7 @@ class Post(ABC):
         self.name, self._cluster, self._folder, self._end = name, cluster, folder, end
         self._status = PostStatus(name, Phase.STARTING, node)
         self.planner = cluster.planner(folder, host, free_port(host))
-        settings = self.planner.settings
-        self.supervisor = Supervisor(
-            RunFolder(folder),
-            Display(),
-            pace,
-            drain_s=settings.service.drain_timeout_s,
-            load_limit_s=settings.service.start_timeout_s,
-            internal_tls=client_context(settings),
-        )
+        self.supervisor = Supervisor(RunFolder(folder), Display(), pace, self.planner.settings)
         self._run = asyncio.get_running_loop().create_task(self._keep())
 
     @abstractmethod
@@ -183,28 +174,25 @@ class Post(ABC):
         if program.restarts.are_too_many:
             log.error("%s failed too often here: %s", self.name, program.note)
             self._end(1)
-        return self._status_of(program)
+        host, plan = self.planner.settings.service.worker_host, program.plan
+        address = WorkerPlace(host, plan.port).netloc
+        return replace(
+            self._status,
+            phase=program.phase,
+            address=address,
+            url=f"{plan.scheme}://{address}",
+            runs_on=plan.runs_on,
+            note=program.note,
+            restarts=program.restarts.total,
+            sessions=program.health.sessions,
+            slots=program.health.slots if program.is_ready else None,
+        )
 
     async def stop(self) -> None:
         """Stop the program; its sessions may finish first."""
         self._run.cancel()
         await asyncio.gather(self._run, return_exceptions=True)
         await self.supervisor.stop()
-
-    def _status_of(self, program: Program) -> PostStatus:
-        record, health = program.record(), program.health
-        address = WorkerPlace(self.planner.settings.service.worker_host, program.plan.port).netloc
-        return replace(
-            self._status,
-            phase=record.phase,
-            address=address,
-            url=f"{program.plan.scheme}://{address}",
-            runs_on=record.runs_on,
-            note=record.note,
-            restarts=record.restarts,
-            sessions=health.sessions,
-            slots=health.slots if program.is_ready else None,
-        )
 
     async def _keep(self) -> None:
         version = await asyncio.to_thread(code_version)
@@ -247,7 +235,14 @@ class Front(Post):
             trusted = trust(certfile, is_self_made=service.ssl_certfile is None)
         plan = self.bound(self.planner.gateway(0, certfile, keyfile))
         self.supervisor.launch([plan], trusted)
-        self._http = self._client(plan, trusted)
+        token = self.planner.settings.security.admin_token
+        self._http = httpx.AsyncClient(
+            base_url=plan.url,
+            headers={"X-Admin-Token": token.get_secret_value()} if token else {},
+            timeout=ANSWER_LIMIT_S,
+            trust_env=False,
+            verify=trusted or False,  # plain HTTP has no certificate
+        )
 
     async def list_workers(self, addresses: Sequence[str]) -> int | None:
         """Send the gateway the list of workers if it changed; return the length of its queue.
@@ -266,16 +261,6 @@ class Front(Post):
         except httpx.HTTPError as error:
             log.info("the gateway does not respond: %s", error)
             return None
-
-    def _client(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> httpx.AsyncClient:
-        token = self.planner.settings.security.admin_token
-        return httpx.AsyncClient(
-            base_url=plan.url,
-            headers={"X-Admin-Token": token.get_secret_value()} if token else {},
-            timeout=ANSWER_LIMIT_S,
-            trust_env=False,
-            verify=trusted or False,  # plain HTTP has no certificate
-        )
 
 
 def free_port(host: str) -> int:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -58,34 +59,23 @@ class ProcessId:
     def is_alive(self) -> bool:
         return _start_time(self.pid) == self.started != ""
 
-    def send(self, number: signal.Signals) -> bool:
-        """Send a signal; return whether the process existed."""
-        if not self.is_alive:
-            return False
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal unless the process has ended."""
+        with suppress(ProcessLookupError):
+            if self.is_alive:
+                os.kill(self.pid, number)
 
     def kill_group(self) -> None:
         """Kill the process, and its group if it leads one."""
-        if not self.is_alive:
-            return
-        try:
-            kill = os.killpg if os.getpgid(self.pid) == self.pid else os.kill
-            kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        with suppress(ProcessLookupError):
+            if self.is_alive:
+                kill = os.killpg if os.getpgid(self.pid) == self.pid else os.kill
+                kill(self.pid, signal.SIGKILL)
 
 
-def identify(pid: int) -> ProcessId:
-    return ProcessId(pid, _start_time(pid))
-
-
-def write_pid_file(path: Path, process: ProcessId) -> None:
+def write_pid_file(path: Path, pid: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, f"{process.pid} {process.started}\n".encode("ascii"))
+    atomic_write(path, f"{pid} {_start_time(pid)}\n".encode("ascii"))
 
 
 def read_pid_file(path: Path) -> ProcessId | None:
@@ -159,8 +149,8 @@ class LogFile:
         except OSError:
             return 0
 
-    def rotate(self) -> bool:
-        """Rotate the file if it is too long; return whether it was rotated.
+    def rotate(self) -> None:
+        """Rotate the file if it is too long.
 
         Lines written between the copy and the truncation are lost: a window of microseconds.
 
@@ -169,7 +159,7 @@ class LogFile:
                 it cannot fill the disk.
         """
         if self.size() < self.max_bytes:
-            return False
+            return
         older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(1, self.kept + 1)]
         for newer, target in reversed(list(zip(older, older[1:], strict=False))):
             if newer.exists():
@@ -178,7 +168,6 @@ class LogFile:
             shutil.copyfile(self.path, older[0])
         finally:
             os.truncate(self.path, 0)
-        return True
 
     def tail(self, since: int = 0) -> list[str]:
         """Return the last lines written after the file had `since` bytes."""
@@ -225,12 +214,9 @@ class Child:
     @property
     def has_ended(self) -> bool:
         """Whether it has ended; the rest of its process group is then killed."""
-        had_ended = self._process.returncode is not None
-        if self._process.poll() is None:
-            return False
-        if not had_ended:
-            self._signal_group(signal.SIGKILL)
-        return True
+        if self._process.returncode is None and self._process.poll() is not None:
+            self._kill_group()
+        return self._process.returncode is not None
 
     @property
     def how_it_ended(self) -> str:
@@ -262,10 +248,9 @@ class Child:
 
     def kill(self) -> None:
         if not self.has_ended:
-            self._signal_group(signal.SIGKILL)
+            self._kill_group()
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return  # the group is empty; macOS raises the second
+    def _kill_group(self) -> None:
+        # The group may be empty; macOS raises the second.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)

@@ -6,8 +6,6 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from rich.table import Table
@@ -18,7 +16,7 @@ from gateway_modules.web.security import ensure_admin_token
 from launcher.conductor import FRONT, ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING, STYLES
 from launcher.display import Display
-from launcher.plan import COMMAND, SECRET_BYTES, Backend
+from launcher.plan import COMMAND, SECRET_BYTES, Options
 from launcher.posts import Cluster, code_version
 from launcher.ray_engine import (
     CONDUCTOR,
@@ -38,10 +36,10 @@ LOOK_S: Final = 1.0
 COLUMNS: Final = ("post", "state", "address", "sessions", "restarts", "on", "doing")
 
 
-def make_cluster(settings: Settings, config: Path | None, backend: Backend | None) -> Cluster:
+def make_cluster(settings: Settings, options: Options) -> Cluster:
     """Return the configuration of all machines, with generated secrets where it has none."""
-    file = config or HOME / CONFIG_FILE
-    text = file.read_text(encoding="utf8") if config or file.is_file() else "{}"
+    file = options.config or HOME / CONFIG_FILE
+    text = file.read_text(encoding="utf8") if options.config or file.is_file() else "{}"
     security, made = settings.security, {"worker_tls": "true"}
     if security.worker_secret is None:
         made["worker_secret"] = secrets.token_urlsafe(SECRET_BYTES)
@@ -56,33 +54,21 @@ def make_cluster(settings: Settings, config: Path | None, backend: Backend | Non
     }
     variables |= {environment_name(f"security.{key}"): value for key, value in made.items()}
     ca = "" if security.worker_certfile else worker_ca(settings).read_text(encoding="ascii")
-    return Cluster(settings, text, variables, ca, backend, code_version())
+    return Cluster(settings, text, variables, ca, options.backend, code_version())
 
 
 def start(
-    address: str,
-    settings: Settings,
-    make: Callable[[], Cluster],
-    bounds: Bounds | None,
-    display: Display,
-    *,
-    detach: bool,
+    address: str, settings: Settings, options: Options, display: Display, *, detach: bool
 ) -> int:
     """Start a cluster, or change its number of seats, then print events.
 
-    Args:
-        address: Address of Ray, or "auto".
-        settings: Settings of this command.
-        make: Returns the configuration of a new cluster.
-        bounds: Number of seats; None: unchanged, or one.
-        display: Output for the user.
-        detach: Return once it serves; otherwise when interrupted, which stops nothing.
+    With `detach` return once it serves, otherwise when interrupted, which stops nothing.
     """
     connect(address)
     check_versions()
-    conductor = find_conductor()
+    conductor, bounds = find_conductor(), options.workers
     if conductor is None:
-        conductor = create_conductor(make(), bounds or Bounds(1, 1))
+        conductor = create_conductor(make_cluster(settings, options), bounds or Bounds(1, 1))
     else:
         display.say("The cluster is running; only --workers has an effect.")
         cluster, before = ask(conductor.orders)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from core.files import atomic_write
-from launcher.processes import ProcessId, identify, read_pid_file, write_pid_file
+from core.files import atomic_write, locked
+from launcher.processes import ProcessId, read_pid_file, write_pid_file
 
 STATE_FILE = "state.json"
 LAUNCHER_PID_FILE = "launcher.pid"
@@ -72,15 +71,12 @@ class RunFolder:
             OSError: The folder is not writable.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o640)
-        try:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(locked(self.path / LOCK_FILE, waits=False))
             except BlockingIOError:
                 raise AlreadyRunningError from None
             yield
-        finally:
-            os.close(lock)
 
     @property
     def was_left(self) -> bool:
@@ -88,7 +84,7 @@ class RunFolder:
         return (self.path / LAUNCHER_PID_FILE).exists()
 
     def announce(self) -> None:
-        write_pid_file(self.path / LAUNCHER_PID_FILE, identify(os.getpid()))
+        write_pid_file(self.path / LAUNCHER_PID_FILE, os.getpid())
 
     def launcher(self) -> ProcessId | None:
         return read_pid_file(self.path / LAUNCHER_PID_FILE)

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from config import PROJECT_ROOT
-from launcher.display import Display, Loading
+from config import PROJECT_ROOT, Settings
+from core.worker_tls import client_context
+from launcher.display import Display
 from launcher.health import Health, check_health
 from launcher.pace import Pace, Restarts
 from launcher.plan import Kind, ProgramPlan
-from launcher.processes import Child, LogFile, identify, until, write_pid_file
+from launcher.processes import Child, LogFile, until, write_pid_file
 from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
@@ -60,7 +61,7 @@ class Program:
             log=plan.log,
             orphaned=plan.orphaned,
         )
-        write_pid_file(plan.pid_file, identify(self.child.pid))
+        write_pid_file(plan.pid_file, self.child.pid)
 
     def update(self, health: Health, now_s: float) -> bool:
         """Store the result of a health check; return whether the program's state changed."""
@@ -72,10 +73,6 @@ class Program:
         if health.answers:
             self.note = health.stage
         return before != (self.phase, self.note)
-
-    def loading(self) -> Loading:
-        stage = "ready" if self.is_ready else self.health.stage
-        return Loading(self.plan.name, stage, self.health.progress, self.is_ready)
 
     def record(self) -> ProgramRecord:
         return ProgramRecord(
@@ -93,33 +90,19 @@ class Program:
 class Supervisor:
     """The programs of one system, from start to stop."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        display: Display,
-        pace: Pace,
-        *,
-        drain_s: float,
-        load_limit_s: float,
-        internal_tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """Create the supervisor; nothing is started yet.
+    def __init__(self, folder: RunFolder, display: Display, pace: Pace, settings: Settings) -> None:
+        """Start nothing yet; the run folder is locked by this process.
 
-        Args:
-            folder: Run folder, locked by this process.
-            display: Output for the user.
-            pace: Intervals and limits.
-            drain_s: Time that running sessions get to finish after a stop.
-            load_limit_s: Timeout for loading a model.
-            internal_tls: Context that verifies workers and desk; None for plain HTTP.
+        Raises:
+            OSError: The CA of workers and desk can be neither read nor created.
         """
         self.hurry = asyncio.Event()  # if set, running sessions are not waited for
         self.urls: list[str] = []
         self._folder = folder
         self._display = display
         self._pace = pace
-        self._limits_s = (drain_s, load_limit_s)
-        self._internal_tls = internal_tls
+        self._service = settings.service
+        self._internal_tls = client_context(settings)  # of workers and desk
         self._phase, self._started = Phase.STARTING, datetime.now(UTC)
         self._groups: list[list[Program]] = []  # in start order
 
@@ -135,7 +118,7 @@ class Supervisor:
         """
         group = self.launch(plans, tls)
         has_models = any(plan.kind is Kind.WORKER for plan in plans)
-        limit_s = self._limits_s[1] if has_models else self._pace.ready_limit_s
+        limit_s = self._service.start_timeout_s if has_models else self._pace.ready_limit_s
         late = await self._await_ready(group, limit_s)
         if late is None:
             return
@@ -160,7 +143,7 @@ class Supervisor:
             is_internal = plan.kind.has_internal_tls
             program = Program(
                 plan,
-                Restarts(self._pace.restarts),
+                Restarts(self._pace),
                 tls=self._internal_tls if is_internal else tls,
             )
             group.append(program)
@@ -210,7 +193,10 @@ class Supervisor:
                 await asyncio.gather(*(self._check(program) for program in programs))
                 for program in programs:
                     self._raise_if_failed(program)
-                progress.show(program.loading() for program in programs)
+                for program in programs:
+                    stage = "ready" if program.is_ready else program.health.stage
+                    share, is_ready = program.health.progress, program.is_ready
+                    progress.show(program.plan.name, stage, share, is_done=is_ready)
                 late = next((program for program in programs if not program.is_ready), None)
                 if late is None or self._now_s() > deadline_s:
                     return late
@@ -234,9 +220,25 @@ class Supervisor:
     async def _keep(self, program: Program) -> None:
         while True:
             reason = await self._until_unhealthy(program)
-            delay_s = self._restart_delay_s(program)
+            if program.child and program.has_ended and program.child.requested_restart:
+                program.restarts.count_requested()
+                delay_s = 0.0
+            else:
+                ready_since_s, now_s = program.ready_since_s, self._now_s()
+                healthy_s = 0.0 if ready_since_s is None else now_s - ready_since_s
+                delay_s = program.restarts.next_delay_s(healthy_s)
             await self._kill(program)
-            self._announce_restart(program, reason, delay_s)
+            program.note = reason
+            what = f"{program.plan.name} {reason}"
+            if program.restarts.are_too_many and delay_s:
+                program.phase = Phase.FAILED
+                self._quote(program)
+                self._display.error(
+                    f"{what}; it failed too often, the next attempt is in {delay_s:.1f} s"
+                )
+            else:
+                program.phase = Phase.RESTARTING
+                self._display.say(f"{what}; restarting in {delay_s:.1f} s", "yellow")
             self._save()
             await asyncio.sleep(delay_s)
             try:
@@ -244,26 +246,6 @@ class Supervisor:
             except OSError as error:
                 self._display.error(f"{program.plan.name} cannot be started: {error}")
             self._save()
-
-    def _restart_delay_s(self, program: Program) -> float:
-        if program.child and program.has_ended and program.child.requested_restart:
-            program.restarts.count_requested()
-            return 0.0
-        since_s, now_s = program.ready_since_s, self._now_s()
-        return program.restarts.next_delay_s(0.0 if since_s is None else now_s - since_s)
-
-    def _announce_restart(self, program: Program, reason: str, delay_s: float) -> None:
-        program.note = reason
-        what = f"{program.plan.name} {reason}"
-        if program.restarts.are_too_many and delay_s:
-            program.phase = Phase.FAILED
-            self._quote(program)
-            self._display.error(
-                f"{what}; it failed too often, the next attempt is in {delay_s:.1f} s"
-            )
-        else:
-            program.phase = Phase.RESTARTING
-            self._display.say(f"{what}; restarting in {delay_s:.1f} s", "yellow")
 
     async def _until_unhealthy(self, program: Program) -> str:
         """Wait until a program fails; return the reason."""
@@ -283,7 +265,7 @@ class Supervisor:
             misses = 0 if health.answers else misses + 1
             if program.is_ready and misses > self._pace.misses_allowed:
                 return "stopped responding"
-            if not program.is_ready and self._now_s() - begun_s > self._limits_s[1]:
+            if not program.is_ready and self._now_s() - begun_s > self._service.start_timeout_s:
                 return "did not become ready"
         return program.child.how_it_ended if program.child else "could not be started"
 
@@ -306,7 +288,7 @@ class Supervisor:
         await until(
             lambda: self.hurry.is_set() or all(one.has_ended for one in programs),
             self._pace.poll_s,
-            self._limits_s[0] + self._pace.end_margin_s,
+            self._service.drain_timeout_s + self._pace.end_margin_s,
         )
         for program in programs:
             if not program.has_ended:

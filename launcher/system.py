@@ -7,15 +7,14 @@ import signal
 from pathlib import Path
 
 from config import Settings, SettingsError
-from core.worker_tls import client_context
 from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
 from gateway_modules.web.security import TOKEN_FILE, ensure_admin_token
-from launcher.default_models import Fetching, ensure_checkpoint, shown
+from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
 from launcher.health import trust
 from launcher.machine import Gpu, PortError, check_port
 from launcher.pace import Pace
-from launcher.plan import COMMAND, EVERY_ADDRESS, Backend, Planner, ProgramPlan, url_host
+from launcher.plan import COMMAND, EVERY_ADDRESS, Backend, Planner, url_host
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
 from launcher.supervisor import StartError, Supervisor
@@ -38,15 +37,8 @@ class System:
         self._pace = pace
         self._gpus = gpus
         self._service = planner.settings.service
-        self._supervisor = Supervisor(
-            folder,
-            display,
-            pace,
-            drain_s=self._service.drain_timeout_s,
-            load_limit_s=self._service.start_timeout_s,
-            internal_tls=client_context(planner.settings),
-        )
-        self._fetching = Fetching(planner, display, pace)
+        self._supervisor = Supervisor(folder, display, pace, planner.settings)
+        self._models = DefaultModels(planner, display, pace)
         self._is_up = False
 
     async def run(self) -> int:
@@ -75,7 +67,7 @@ class System:
         except (StartError, PortError, SettingsError, OSError) as error:
             self._display.error(str(error))
         finally:
-            await self._fetching.stop()
+            await self._models.stop_download()
             await self._supervisor.stop()
             self._folder.clear()
             self._display.say("Stopped.")
@@ -87,7 +79,10 @@ class System:
         for plan in workers:
             check_port(plan.host, plan.port)
         await self._prepare_default()
-        self._describe(workers)
+        for plan in workers:
+            self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
+        if len(workers) > len(self._gpus) > 0:
+            self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
         await self._supervisor.start(workers)
         await self._start_gateways(len(workers))
         self._supervisor.set_phase(Phase.READY)
@@ -95,7 +90,7 @@ class System:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.watch([self._planner.log_file("launcher")]))
             if self._planner.settings.model.embedded == "auto":
-                group.create_task(self._watch_fetching())
+                group.create_task(self._watch_download())
 
     async def _clean_up(self) -> None:
         """Stop leftover processes of an earlier launcher, and register this one."""
@@ -106,7 +101,7 @@ class System:
             self._display.say(f"Stopping its leftover processes: {', '.join(leftovers)}")
         limit_s = self._service.drain_timeout_s + self._pace.end_margin_s
         await end_processes(leftovers.values(), self._pace.poll_s, limit_s)
-        self._fetching.forget()
+        self._models.forget_download()
         self._folder.clear()
         self._folder.announce()
         for host, port in self._planner.gateway_addresses:
@@ -117,14 +112,14 @@ class System:
         model = self._planner.settings.model
         if model.model_path or self._planner.options.backend is Backend.FAKE:
             return
-        await ensure_checkpoint(self._planner, self._display, self._pace)
+        await self._models.ensure_checkpoint()
         if model.embedded in ("auto", "cascade"):
-            await self._fetching.start()
-        if model.embedded == "cascade" and (problem := await self._fetching.watch()):
+            await self._models.start_download()
+        if model.embedded == "cascade" and (problem := await self._models.watch_download()):
             raise StartError(f"model.embedded is cascade, but {problem}")
 
-    async def _watch_fetching(self) -> None:
-        if problem := await self._fetching.watch():
+    async def _watch_download(self) -> None:
+        if problem := await self._models.watch_download():
             self._display.say(
                 f"The cascade could not be downloaded, so nano is used: {problem}. The next start "
                 "resumes the download.",
@@ -138,10 +133,18 @@ class System:
         if self._service.https:
             certfile, keyfile = self._service.ssl_certfile, self._service.ssl_keyfile
             if not certfile:
-                certificate = await self._self_signed()
+                folder = self._service.data_dir / CERTIFICATES_FOLDER
+                certificate = await asyncio.to_thread(ensure_certificate, folder)
                 certfile, keyfile = certificate.certfile, certificate.keyfile
+                if certificate.is_new:
+                    place = shown(folder)
+                    self._display.say(f"Generated a self-signed certificate in {place}")
         trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
-        self._supervisor.urls = self._urls(await asyncio.to_thread(lan_addresses))
+        addresses = await asyncio.to_thread(lan_addresses)
+        port, host = self._service.gateway_port, self._service.gateway_host
+        hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
+        scheme = "https" if certfile else "http"
+        self._supervisor.urls = [f"{scheme}://{url_host(name)}:{port}" for name in hosts]
         if self._service.doors > 1:
             await self._supervisor.start([self._planner.desk(worker_count)])
             gateways = self._planner.doors(certfile, keyfile)
@@ -152,25 +155,6 @@ class System:
             await self._supervisor.start([webrtc])
         await self._supervisor.start(gateways, trusted)
         self._announce(certificate)
-
-    async def _self_signed(self) -> Certificate:
-        folder = self._service.data_dir / CERTIFICATES_FOLDER
-        certificate = await asyncio.to_thread(ensure_certificate, folder)
-        if certificate.is_new:
-            self._display.say(f"Generated a self-signed certificate in {shown(folder)}")
-        return certificate
-
-    def _describe(self, workers: list[ProgramPlan]) -> None:
-        for plan in workers:
-            self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
-        if len(workers) > len(self._gpus) > 0:
-            self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
-
-    def _urls(self, addresses: list[str]) -> list[str]:
-        scheme = "https" if self._service.https else "http"
-        port, host = self._service.gateway_port, self._service.gateway_host
-        hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
-        return [f"{scheme}://{url_host(name)}:{port}" for name in hosts]
 
     def _announce(self, certificate: Certificate | None) -> None:
         say = self._display.say

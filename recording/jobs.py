@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from core.errors import OmniError, RecordingStoppedError
 from core.schemas.limits import MIB
@@ -37,38 +37,45 @@ KEPT_MESSAGE_CHARS: Final = 2_000
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 
 
-class Backlog:
-    """Bytes waiting to be written, in the whole process; thread-safe."""
+class ReplayProcess:
+    """Runs `python -m recording.replay FOLDER`, one at a time, at low priority."""
 
-    def __init__(
-        self, limit_bytes: int = BACKLOG_BYTES, reserve_bytes: int = RESERVE_BYTES
-    ) -> None:
-        """The last `reserve_bytes` are for vital jobs."""
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._limit_bytes = limit_bytes
-        self._reserve_bytes = min(reserve_bytes, limit_bytes)
-        self._used_bytes = 0
+        self._child: subprocess.Popen[str] | None = None
+        self._is_stopped = False
 
-    def take(self, size_bytes: int, *, is_vital: bool) -> bool:
-        """Reserve bytes for a job; False if the backlog is full."""
-        limit = self._limit_bytes - (0 if is_vital else self._reserve_bytes)
-        with self._lock:
-            if self._used_bytes + size_bytes > limit:
-                return False
-            self._used_bytes += size_bytes
-            return True
-
-    def release(self, size_bytes: int) -> None:
-        with self._lock:
-            self._used_bytes -= size_bytes
-
-
-class ReplayMaker(Protocol):
     def make(self, folder: Path) -> None:
-        """Make a replay; blocks until it is complete or has failed."""
+        """Make the replay of a recording; blocks until the child exits. Failures are logged."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            child = self._child = subprocess.Popen(
+                [sys.executable, "-m", "recording.replay", str(folder.resolve())],
+                cwd=PROJECT_FOLDER,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        try:
+            _, message = child.communicate(timeout=PROCESS_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            _, message = child.communicate()
+        with self._lock:
+            self._child = None
+        if child.returncode != 0:
+            tail = message[-KEPT_MESSAGE_CHARS:]
+            logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
 
     def stop(self) -> None:
         """Cancel the current replay and make no more."""
+        with self._lock:
+            self._is_stopped = True
+            if self._child is not None:
+                self._child.terminate()
 
 
 class RecorderThreads:
@@ -76,23 +83,37 @@ class RecorderThreads:
 
     Finalizing waits for writing and never runs on a writing thread, which avoids deadlocks.
 
-    Overflow: beyond `MAX_FINALIZATIONS` pending ones a recording is left for recovery at the next
-    start; beyond `MAX_REPLAYS` pending ones a replay is not made.
+    Overflow: of the bytes that wait to be written, the last `reserve_bytes` are for vital jobs, and
+    no job is taken beyond `backlog_bytes`; beyond `MAX_FINALIZATIONS` pending ones a recording is
+    left for recovery at the next start; beyond `MAX_REPLAYS` pending ones a replay is not made.
     """
 
     def __init__(
         self,
-        replays: ReplayMaker | None = None,
+        replays: ReplayProcess | None = None,
         *,
-        backlog: Backlog | None = None,
+        backlog_bytes: int = BACKLOG_BYTES,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> None:
-        self.replays = replays
-        self.backlog = backlog or Backlog()
+        self._replays = replays
+        self._lock = threading.Lock()
+        self._free_bytes, self._reserve_bytes = backlog_bytes, reserve_bytes
         self._writers = ThreadPoolExecutor(WRITER_THREADS, "recording-write")
         self._finalizer = ThreadPoolExecutor(1, "recording-finalize")
         self._merger = ThreadPoolExecutor(1, "recording-replay")
-        self._endings = threading.BoundedSemaphore(MAX_FINALIZATIONS)
-        self._replays = threading.BoundedSemaphore(MAX_REPLAYS)
+        self._finalizer_room = threading.BoundedSemaphore(MAX_FINALIZATIONS)
+        self._merger_room = threading.BoundedSemaphore(MAX_REPLAYS)
+
+    def take(self, size_bytes: int, *, is_vital: bool) -> bool:
+        """Reserve bytes of the backlog for a job; False if it is full."""
+        with self._lock:
+            is_taken = size_bytes <= self._free_bytes - (0 if is_vital else self._reserve_bytes)
+            self._free_bytes -= size_bytes if is_taken else 0
+        return is_taken
+
+    def release(self, size_bytes: int) -> None:
+        with self._lock:
+            self._free_bytes += size_bytes
 
     def write(self, work: Callable[[], None]) -> bool:
         """Run a job of `RecordingJobs` on a writing thread; False once closed."""
@@ -104,11 +125,13 @@ class RecorderThreads:
 
     def finalize(self, work: Callable[[], None]) -> Future[None] | None:
         """Finalize a recording on a thread of its own; None if too many wait, or once closed."""
-        return _submit(self._finalizer, self._endings, work)
+        return _submit(self._finalizer, self._finalizer_room, work)
 
-    def replay(self, work: Callable[[], None]) -> Future[None] | None:
-        """Make a replay; None if too many wait or the threads are closed."""
-        return _submit(self._merger, self._replays, work)
+    def replay(self, folder: Path) -> Future[None] | None:
+        """Make a replay; None if too many wait, the threads are closed, or none are made."""
+        if self._replays is None:
+            return None
+        return _submit(self._merger, self._merger_room, partial(self._replays.make, folder))
 
     def close(self, *, wait: bool = True) -> None:
         """Finish pending finalizations, then end the threads; blocks if `wait`.
@@ -116,8 +139,8 @@ class RecorderThreads:
         Unfinished replays are cancelled; recordings are complete without them.
         """
         self._finalizer.shutdown(wait=wait)
-        if self.replays is not None:
-            self.replays.stop()
+        if self._replays is not None:
+            self._replays.stop()
         self._merger.shutdown(wait=False, cancel_futures=True)
         self._merger.shutdown(wait=wait)
         self._writers.shutdown(wait=wait)
@@ -147,22 +170,18 @@ class _Job:
 class RecordingJobs:
     """Write jobs of one recording: they start in order, and run concurrently unless `in_order`.
 
-    Overflow: a job that exceeds the process's backlog is refused. After the first disk error
-    nothing more is written and every job is refused.
+    Overflow: a job that exceeds the process's backlog is refused. Once stopped, nothing more is
+    written and every job is refused.
     """
 
     def __init__(self, threads: RecorderThreads, on_failure: Callable[[OSError], None]) -> None:
-        """`on_failure` is called once, on a writing thread."""
+        """`on_failure` is called after a disk error, on a writing thread; it calls `stop`."""
         self._threads = threads
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()  # the first one is starting
         self._unfinished = 0
-        self._is_stopped = False
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._is_stopped
+        self.is_stopped = False
 
     def submit(
         self,
@@ -178,7 +197,7 @@ class RecordingJobs:
         complete before the next one starts. A vital job may use the backlog's reserve.
         """
         with self._changed:
-            if self._is_stopped or not self._threads.backlog.take(size_bytes, is_vital=is_vital):
+            if self.is_stopped or not self._threads.take(size_bytes, is_vital=is_vital):
                 return False
             self._unfinished += 1
             self._queue.append(_Job(work, size_bytes, in_order))
@@ -188,10 +207,11 @@ class RecordingJobs:
             self._begin_jobs()
         return True
 
-    def stop(self) -> None:
-        """Write nothing more; pending jobs are dropped."""
+    def stop(self) -> bool:
+        """Write nothing more, and drop pending jobs; False if it was stopped before."""
         with self._changed:
-            self._is_stopped = True
+            was_stopped, self.is_stopped = self.is_stopped, True
+        return not was_stopped
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait for all jobs; False after the time-out. Never on a writing thread."""
@@ -212,74 +232,23 @@ class RecordingJobs:
                 return
 
     def _run(self, job: _Job) -> None:
-        self._attempt(job.work)
-        self._threads.backlog.release(job.size_bytes)
+        try:
+            self._attempt(job.work)
+        except Exception:
+            logger.exception("a part of the recording could not be written")
+        self._threads.release(job.size_bytes)
         with self._changed:
             self._unfinished -= 1
             self._changed.notify_all()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        if self._is_stopped:
-            return
         try:
-            work()
+            if not self.is_stopped:
+                work()
         except OSError as error:
-            self._fail(error)
+            self._on_failure(error)
         except OmniError as error:
             logger.info("omitted from the recording: %s", error)
-        except Exception:
-            logger.exception("a part of the recording could not be written")
-
-    def _fail(self, error: OSError) -> None:
-        with self._changed:
-            was_stopped, self._is_stopped = self._is_stopped, True
-        if was_stopped:
-            return
-        try:
-            self._on_failure(error)
-        except Exception:
-            logger.exception("the recording stopped and its client could not be notified")
-
-
-class ReplayProcess:
-    """Runs `python -m recording.replay FOLDER`, one at a time, at low priority."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[str] | None = None
-        self._is_stopped = False
-
-    def make(self, folder: Path) -> None:
-        """Make the replay of a recording; blocks until the child exits. Failures are logged."""
-        with self._lock:
-            if self._is_stopped:
-                return
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "recording.replay", str(folder.resolve())],
-                cwd=PROJECT_FOLDER,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            child = self._child
-        try:
-            _, message = child.communicate(timeout=PROCESS_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            _, message = child.communicate()
-        with self._lock:
-            self._child = None
-        if child.returncode != 0:
-            tail = message[-KEPT_MESSAGE_CHARS:]
-            logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._is_stopped = True
-            if self._child is not None:
-                self._child.terminate()
 
 
 @dataclass(frozen=True)
@@ -305,20 +274,3 @@ class RecorderOptions:
     clock: Clock = field(default_factory=Clock)
     min_free_gb: float = 0.0
     owner_secret: str | None = None
-
-
-@dataclass
-class Problem:
-    on_warning: Callable[[RecordingStoppedError], None] | None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    problem: str | None = None
-    files_left_out: int = 0
-
-    def note(self, text: str) -> bool:
-        with self.lock:
-            is_first, self.problem = self.problem is None, self.problem or text
-        return is_first
-
-    def stopped(self, text: str) -> None:
-        if self.note(text) and self.on_warning is not None:
-            self.on_warning(RecordingStoppedError(text))

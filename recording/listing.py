@@ -1,8 +1,7 @@
 """Listing and cleanup of recordings: by age first, then by least recent use.
 
-Listing changes no recording; entries are cached in the store until a folder changes. A cleanup
-skips recordings being written and first recovers unfinished ones. Blocks on the disk: call from a
-thread.
+Listing changes no recording. A cleanup skips recordings being written and first recovers unfinished
+ones. Blocks on the disk: call from a thread.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,10 +19,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
 from core.errors import OmniError, SessionInUseError
-from core.files import locked_folder
+from core.files import locked
 from core.schemas.queue import RequestType
 from core.store import Store
 from recording.folder import (
@@ -40,12 +39,11 @@ from recording.names import (
     UPLOAD_STEM,
     recording_folders,
 )
-from recording.records import OVER, Record, Status
+from recording.records import Record, Status
 from recording.recovery import needs_recovery, recover_all, recover_session
 
 logger: Final = logging.getLogger(__name__)
 
-SETTLED_NS: Final = 10**9  # far above the resolution of file times: no change is missed
 ACCESS_STEP_S: Final = 60.0  # resolution of access times: a page reads many files
 
 UNLIMITED: Final = -1
@@ -110,45 +108,6 @@ def page_of(
     )
 
 
-def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
-    """Return the recordings of a data folder; the store caches finished ones."""
-    before = {row[0]: row[1:] for row in store.rows("SELECT * FROM recordings")}
-    gone = set(before)
-    listed, changed = [], []
-    for folder in recording_folders(data_dir):
-        known_ns, known = before.get(folder.name, (0, ""))
-        try:
-            changed_ns = folder.stat().st_mtime_ns  # files get their names by renaming
-            one = parse_listed(known) if changed_ns == known_ns and not is_live(folder) else None
-            one = one or list_folder(folder)
-        except OSError:  # deleted meanwhile
-            continue
-        listed.append(one)
-        is_settled = time.time_ns() - changed_ns > SETTLED_NS
-        if is_settled and one.status in OVER and not one.is_running:
-            gone.discard(folder.name)
-            if changed_ns != known_ns:
-                changed.append((folder.name, changed_ns, one.to_json()))
-    update_list(store, gone, changed)
-    return listed
-
-
-def parse_listed(kept: str) -> ListedRecording | None:
-    with suppress(ValidationError):
-        return ListedRecording.model_validate_json(kept)
-    return None
-
-
-def update_list(
-    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
-) -> None:
-    """Remove and add cached rows: id, time of change, JSON. Errors are ignored."""
-    if gone or rows:
-        with suppress(OSError), store.transaction() as state:
-            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
-
-
 def list_folder(folder: Path) -> ListedRecording:
     is_running, meta = is_live(folder), read_meta(folder)
     began = meta.created_at if meta else datetime.fromtimestamp(newest_change_s(folder), UTC)
@@ -185,10 +144,9 @@ def last_accesses(store: Store) -> dict[str, datetime]:
 
 
 def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
-    if recording_ids:
-        with suppress(OSError), store.transaction() as state:
-            rows = ((one,) for one in recording_ids)
-            state.executemany("DELETE FROM accesses WHERE recording_id = ?", rows)
+    with suppress(OSError), store.transaction() as state:
+        rows = ((one,) for one in recording_ids)
+        state.executemany("DELETE FROM accesses WHERE recording_id = ?", rows)
 
 
 class DeletedSession(Record):
@@ -239,16 +197,13 @@ class _Cleanup:
 
     def examine(self, folder: Path) -> None:
         self.scanned += 1
-        try:
-            if needs_recovery(folder) and not self.is_dry:
-                self._recover(folder)
-            one = self.left[folder.name] = list_folder(folder)
-        except OSError as error:
-            self._record_error(folder.name, error)
-            return
-        is_empty = one.status is None and not needs_recovery(folder)
-        if is_empty and self.now - one.created_at >= ORPHAN_AGE:
-            self._delete(one, "orphan")
+        if needs_recovery(folder) and not self.is_dry and self._attempt(folder, recover_session):
+            self.recovered += 1
+        if self._attempt(folder, self._list):
+            one = self.left[folder.name]
+            is_empty = one.status is None and not needs_recovery(folder)
+            if is_empty and self.now - one.created_at >= ORPHAN_AGE:
+                self._delete(one, "orphan")
 
     def finish(self, days: float, gigabytes: float, state: Store) -> CleanupReport:
         accesses = last_accesses(state)
@@ -258,47 +213,9 @@ class _Cleanup:
                 self._delete(one, "expired")
         if gigabytes > 0:
             self._make_room(round(gigabytes * GIGABYTE), accesses)
-        if not self.is_dry:
-            forget_accesses(state, accesses.keys() - self.left.keys())
-        return self._report()
-
-    def _make_room(self, limit_bytes: int, accesses: Mapping[str, datetime]) -> None:
-        def last_use(one: ListedRecording) -> tuple[datetime, str]:
-            ended_at = one.created_at + timedelta(seconds=one.duration_s or 0)
-            return accesses.get(one.id, ended_at), one.id
-
-        total_bytes = sum(one.bytes for one in self.left.values())
-        for one in sorted(self.left.values(), key=last_use):
-            if total_bytes > limit_bytes and self._delete(one, "capacity"):
-                total_bytes -= one.bytes
-
-    def _recover(self, folder: Path) -> None:
-        try:
-            recover_session(folder)
-            self.recovered += 1
-        except (OSError, SessionInUseError) as error:
-            self._record_error(folder.name, error)
-
-    def _delete(self, one: ListedRecording, reason: Reason) -> bool:
-        if one.is_running:
-            return False
-        try:
-            if not self.is_dry:
-                self.delete_one(one.id)
-        except (OSError, OmniError) as error:
-            self._record_error(one.id, error)
-            return False
-        del self.left[one.id]
-        deleted = DeletedSession(session_id=one.id, reason=reason, size_bytes=one.bytes)
-        self.deleted.append(deleted)
-        return True
-
-    def _record_error(self, recording_id: str, error: Exception) -> None:
-        logger.warning("cleanup of %s: %s", recording_id, error)
-        message = error.strerror if isinstance(error, OSError) else str(error)
-        self.errors.append(CleanupError(session_id=recording_id, message=message or repr(error)))
-
-    def _report(self) -> CleanupReport:
+        gone = accesses.keys() - self.left.keys()
+        if gone and not self.is_dry:
+            forget_accesses(state, gone)
         by_reason = [deleted.reason for deleted in self.deleted]
         left = self.left.values()
         return CleanupReport(
@@ -316,6 +233,39 @@ class _Cleanup:
             sessions=tuple(self.deleted),
             errors=tuple(self.errors),
         )
+
+    def _make_room(self, limit_bytes: int, accesses: Mapping[str, datetime]) -> None:
+        def last_use(one: ListedRecording) -> tuple[datetime, str]:
+            ended_at = one.created_at + timedelta(seconds=one.duration_s or 0)
+            return accesses.get(one.id, ended_at), one.id
+
+        total_bytes = sum(one.bytes for one in self.left.values())
+        for one in sorted(self.left.values(), key=last_use):
+            if total_bytes > limit_bytes and self._delete(one, "capacity"):
+                total_bytes -= one.bytes
+
+    def _list(self, folder: Path) -> None:
+        self.left[folder.name] = list_folder(folder)
+
+    def _delete(self, one: ListedRecording, reason: Reason) -> bool:
+        if one.is_running:
+            return False
+        if not self.is_dry and not self._attempt(Path(one.id), lambda _: self.delete_one(one.id)):
+            return False
+        del self.left[one.id]
+        deleted = DeletedSession(session_id=one.id, reason=reason, size_bytes=one.bytes)
+        self.deleted.append(deleted)
+        return True
+
+    def _attempt(self, folder: Path, act: Callable[[Path], object]) -> bool:
+        try:
+            act(folder)
+            return True
+        except (OSError, OmniError) as error:
+            logger.warning("cleanup of %s: %s", folder.name, error)
+            text = error.strerror if isinstance(error, OSError) else str(error)
+            self.errors.append(CleanupError(session_id=folder.name, message=text or repr(error)))
+            return False
 
 
 def delete_recording(folder: Path) -> None:
@@ -347,7 +297,7 @@ def cleanup_sessions(
     root = Path(data_dir) / SESSIONS_FOLDER
     run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
     with (
-        locked_folder(root) if root.is_dir() else nullcontext(),
+        locked(root) if root.is_dir() else nullcontext(),
         closing(Store(Path(data_dir))) as state,
     ):
         if not dry_run:  # deletions that were interrupted

@@ -129,8 +129,9 @@ def user_audio(index: int, extra: int = 0) -> str:
     return f"{USER_AUDIO}/{index:03d}{f'_{extra}' if extra else ''}.wav"
 
 
-def user_frame(index: int, extra: int, extension: str) -> str:
-    return f"{USER_FRAMES}/{index:03d}{f'_{extra}' if extra else ''}.{extension}"
+def user_frame(index: int, extra: int) -> str:
+    """Without its suffix, which depends on the picture."""
+    return f"{USER_FRAMES}/{index:03d}{f'_{extra}' if extra else ''}"
 
 
 def unit_audio(turn: int, index: int) -> str:
@@ -139,11 +140,3 @@ def unit_audio(turn: int, index: int) -> str:
 
 def turn_audio(turn: int) -> str:
     return f"{AI_AUDIO}/turn_{turn}.wav"
-
-
-def user_image(index: int, extension: str) -> str:
-    return f"{USER_IMAGES}/img_{index}.{extension}"
-
-
-def user_video(index: int) -> str:
-    return f"{USER_VIDEOS}/vid_{index}.mp4"

@@ -6,10 +6,9 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -41,8 +40,6 @@ from recording.listing import (
     ListedRecording,
     RecordingPage,
     cleanup_listed,
-    parse_listed,
-    update_list,
 )
 from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
 from recording.store import FilesListed, FolderStore, StoredFile
@@ -53,10 +50,8 @@ ANSWER_S: Final = 5.0
 CONCURRENT_CALLS: Final = 16  # to workers
 
 
-@dataclass(frozen=True)
-class _Held:
-    url: str
-    listed: ListedRecording
+_Held = tuple[str, ListedRecording]
+"""A recording, and the URL of the worker that holds it."""
 
 
 class RunningRecordings:
@@ -87,24 +82,23 @@ class RunningRecordings:
 
     def listed(self) -> list[ListedRecording]:
         """Return the unsealed recordings, at most `LIST_AGE_S` old."""
-        return [one.listed for one in self._known().values()]
+        return [listed for _, listed in self._known().values()]
 
     def find(self, recording_id: str) -> ListedRecording | None:
         held = self._holding(recording_id)
-        return None if held is None else held.listed
+        return None if held is None else held[1]
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        held = self._holding(recording_id)
-        if held is None:
+        url = self._url(recording_id)
+        if url is None:
             return None
-        answer = self._call("GET", f"{held.url}/recordings/{recording_id}/files/{name}")
+        answer = self._call("GET", f"{url}/files/{name}")
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        held = self._holding(recording_id)
-        if held is None:
+        url = self._url(recording_id)
+        if url is None:
             return []
-        url = f"{held.url}/recordings/{recording_id}"
         try:
             sizes = FilesListed.model_validate_json(self._call("GET", url).content).sizes
         except ValidationError:
@@ -115,9 +109,8 @@ class RunningRecordings:
         ]
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        held = self._holding(recording_id)
-        if held is not None:
-            self._call("POST", f"{held.url}/recordings/{recording_id}/diagnostics", line)
+        if (url := self._url(recording_id)) is not None:
+            self._call("POST", f"{url}/diagnostics", line)
 
     def delete(self, recording_id: str) -> None:
         """Delete a recording from every worker's disk; an unreachable one keeps a copy."""
@@ -129,6 +122,10 @@ class RunningRecordings:
 
     def close(self) -> None:
         self._http.close()
+
+    def _url(self, recording_id: str) -> str | None:
+        held = self._holding(recording_id)
+        return None if held is None else f"{held[0]}/recordings/{recording_id}"
 
     def _holding(self, recording_id: str) -> _Held | None:
         held = self._held[1].get(recording_id)
@@ -143,7 +140,7 @@ class RunningRecordings:
             if self._clock() - at_s < age_s:
                 return held
             found = self._ask_all("GET", "/recordings")
-            held = {one.id: _Held(url, one) for url in found for one in _page(found[url])}
+            held = {one.id: (url, one) for url in found for one in _page(found[url])}
             self._held = (self._clock(), held)
             return held
 
@@ -211,7 +208,14 @@ class ObjectStore:
         self._running = running
         self._state = state
         self._seals: OrderedDict[str, Seal] = OrderedDict()
-        self.media_origin = _signing_origin(bucket) if is_direct else ""
+        self.media_origin = ""
+        if is_direct:
+            try:
+                url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
+            except BucketError as error:
+                reason = f"recording.direct: URLs cannot be signed: {error.strerror}"
+                raise ValueError(reason) from error
+            self.media_origin = f"{url.scheme}://{url.netloc}"
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
@@ -252,7 +256,7 @@ class ObjectStore:
             self._bucket.put(object_name(recording_id, name), content)
         else:
             self._bucket.remove([object_name(recording_id, name)])
-        update_list(self._state, [recording_id])
+        _update_list(self._state, [recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         blocks = iter(partial(file.read, BLOCK_BYTES), b"")
@@ -260,7 +264,7 @@ class ObjectStore:
         self._bucket.remove(
             [object_name(recording_id, other) for other in sorted(replaces - {name})]
         )
-        update_list(self._state, [recording_id])
+        _update_list(self._state, [recording_id])
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
         self._running.append_diagnostic(recording_id, line)
@@ -269,7 +273,7 @@ class ObjectStore:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
         self._seals.pop(recording_id, None)
-        update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
+        _update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
             delete_sealed(self._bucket, recording_id)
 
@@ -343,25 +347,26 @@ class ObjectStore:
         listed = {name: one for name, one in found.items() if one is not None}
         fresh = {name: one.to_json() for name, one in listed.items()}
         rows = [(id_, SEALED_NS, row) for id_, row in fresh.items() if before.get(id_) != row]
-        update_list(self._state, before.keys() - listed.keys(), rows)
+        _update_list(self._state, before.keys() - listed.keys(), rows)
         return list(listed.values())
 
     def _listed_row(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
-        known = parse_listed(before.get(recording_id, ""))
-        if known is not None:
-            return known
+        with suppress(ValidationError):
+            return ListedRecording.model_validate_json(before.get(recording_id, ""))
         seal = read_seal(self._bucket, recording_id)
         if seal is None:
             return None
         return seal.listed(recording_id, self._bucket.list_folder(object_name(recording_id))[1])
 
 
+def _update_list(
+    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
+) -> None:
+    """Remove and add rows of the cached list: id, mark, JSON. Errors are ignored."""
+    if gone or rows:
+        with suppress(OSError), store.transaction() as state:
+            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
+
+
 RecordingStore = FolderStore | ObjectStore
-
-
-def _signing_origin(bucket: Bucket) -> str:
-    try:
-        url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
-    except BucketError as error:
-        raise ValueError(f"recording.direct: URLs cannot be signed: {error.strerror}") from error
-    return f"{url.scheme}://{url.netloc}"

@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from core.errors import RecordingStoppedError
 from core.files import append, atomic_write
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import folder, jobs, media, names, records
 from recording.media import Picture, Sound
-from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
+from recording.recovery import mark_ready, write_checkpoint, write_results
 
 logger: Final = logging.getLogger(__name__)
 
@@ -62,13 +63,13 @@ class SessionRecorder:
         self._threads = chosen.threads or jobs.RecorderThreads(jobs.ReplayProcess())
         self._options = chosen
         self._started_s = chosen.clock.monotonic_s()
-        self._problem = jobs.Problem(chosen.on_warning)
+        self._problem: str | None = None  # why it is incomplete
+        self._files_left_out = 0
         self._jobs = jobs.RecordingJobs(self._threads, self._on_disk_error)
         self._lock: folder.RecordingLock | None = None  # once the folder exists
         self._ended: Future[records.Meta | None] | None = None
         started = chosen.clock.now()
-        settings = dict(config_snapshot or {})
-        opening = partial(self._open, worker_id, started, settings)
+        opening = partial(self._open, worker_id, started, dict(config_snapshot or {}))
         self._jobs.submit(opening, 0, in_order=True, is_vital=True)
 
     @property
@@ -85,27 +86,13 @@ class SessionRecorder:
         """
         return self._save_sound(names.user_audio(index, extra), sound, INPUT_SAMPLE_RATE_HZ)
 
-    def save_ai_audio(self, turn: int, chunk: int, sound: Sound) -> str | None:
-        """Write the model's audio of a unit, 24 kHz."""
-        return self._save_sound(names.unit_audio(turn, chunk), sound, OUTPUT_SAMPLE_RATE_HZ)
-
     def save_ai_audio_turn(self, turn: int, sound: Sound) -> str | None:
         """Write the model's audio of a whole turn, 24 kHz."""
         return self._save_sound(names.turn_audio(turn), sound, OUTPUT_SAMPLE_RATE_HZ)
 
     def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
         """Write a camera picture of a chunk unchanged; None also if it is not a picture."""
-        return self._save_picture(partial(names.user_frame, index, extra), picture)
-
-    def save_user_image(self, index: int, picture: Picture) -> str | None:
-        return self._save_picture(partial(names.user_image, index), picture)
-
-    def save_user_video(self, index: int, video: Picture) -> str | None:
-        return self._save_content(names.user_video(index), video)
-
-    def update_config(self, extra: Mapping[str, Any]) -> None:
-        """Add settings known later, plain JSON values; they override earlier ones."""
-        self._add_line(records.ConfigLine(extra=media.without_media(extra)))
+        return self._save_picture(names.user_frame(index, extra), picture)
 
     def record_event(self, kind: str, ts_ms: float | None = None) -> None:
         """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
@@ -162,42 +149,33 @@ class SessionRecorder:
     def _add_line(self, line: records.Line) -> None:
         path = self.folder / names.TIMELINE_FILE
         encoded = records.encode_line(line)
-        is_taken = self._jobs.submit(
-            lambda: self._in_room(lambda: append(path, encoded)),
-            len(encoded),
-            in_order=True,
-            is_vital=True,
-        )
-        if not is_taken and not self._jobs.is_stopped:
-            self._jobs.stop()
-            self._problem.stopped(BACKLOG_TEXT)
+        write = partial(self._in_room, partial(append, path, encoded))
+        if not self._jobs.submit(write, len(encoded), in_order=True, is_vital=True):
+            self._stop(BACKLOG_TEXT)
 
     def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
-        kept = media.keep(sound)
-
         def write() -> None:
-            body = media.encode_pcm16(kept, rate_hz)
+            body = media.encode_pcm16(sound, rate_hz)
             atomic_write(self.folder / name, folder.wav_header(rate_hz, 1, len(body)) + body)
 
-        return self._save(name, write, media.size_bytes(kept))
+        return self._save(name, write, len(sound))
 
-    def _save_picture(self, named: Callable[[str], str], picture: Picture) -> str | None:
-        extension = media.picture_suffix(picture)
-        return self._save_content(named(extension), picture) if extension else None
+    def _save_picture(self, stem: str, picture: Picture) -> str | None:
+        suffix = media.picture_suffix(picture)
+        return self._save_content(f"{stem}.{suffix}", picture) if suffix else None
 
     def _save_content(self, name: str, content: Picture) -> str | None:
-        path = self.folder / name
-        return self._save(
-            name, lambda: atomic_write(path, media.content_bytes(content)), len(content)
-        )
+        def write() -> None:
+            atomic_write(self.folder / name, media.content_bytes(content))
+
+        return self._save(name, write, len(content))
 
     def _save(
         self, name: str, write: Callable[[], None], size_bytes: int, *, in_order: bool = False
     ) -> str | None:
-        if self._jobs.submit(lambda: self._in_room(write), size_bytes, in_order=in_order):
+        if self._jobs.submit(partial(self._in_room, write), size_bytes, in_order=in_order):
             return name
-        if not self._jobs.is_stopped:
-            self._problem.files_left_out += 1
+        self._files_left_out += not self._jobs.is_stopped
         return None
 
     def _in_room(self, write: Callable[[], None]) -> None:
@@ -207,35 +185,36 @@ class SessionRecorder:
 
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
         """Create the folder, which must not exist; on a writing thread."""
-        config = media.without_media(settings)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         folder.check_room(self.folder.parent, self._options.min_free_gb)
         self.folder.mkdir()
         self._lock = folder.RecordingLock(self.folder)
         if self._options.owner_secret is not None:
             folder.write_owner(self.folder, self._options.owner_secret)
-        line = records.SessionLine(
-            session_id=self.session_id,
-            app_type=self._app_type,
-            worker_id=worker_id,
-            start_ts=started,
-            config=config,
-        )
+        known: dict[str, Any] = {  # Any: the fields of a record
+            "session_id": self.session_id,
+            "app_type": self._app_type,
+            "worker_id": worker_id,
+            "config": media.without_media(settings),
+        }
+        line = records.SessionLine(start_ts=started, **known)
         append(self.folder / names.TIMELINE_FILE, records.encode_line(line))
-        meta = records.Meta(
-            session_id=self.session_id,
-            app_type=self._app_type,
-            created_at=started,
-            worker_id=worker_id,
-            title=title_of(started),
-            config=config,
-        )
+        meta = records.Meta(created_at=started, title=records.title_of(started), **known)
         folder.write_meta(self.folder, meta)
 
     def _on_disk_error(self, error: OSError) -> None:
-        logger.warning("recording %s stopped: %s", self.session_id, error)
         is_low = isinstance(error, folder.LowDiskError)
-        self._problem.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
+        if self._stop(LOW_DISK_TEXT if is_low else DISK_TEXT):
+            logger.warning("recording %s stopped: %s", self.session_id, error)
+
+    def _stop(self, problem: str) -> bool:
+        """Stop with one warning; on any thread. Returns False if it was stopped before."""
+        is_first = self._jobs.stop()
+        if is_first:
+            self._problem = problem
+            if self._options.on_warning is not None:
+                self._options.on_warning(RecordingStoppedError(problem))
+        return is_first
 
     def _ending(self, reason: records.EndReason) -> records.EndLine:
         duration_s = self.elapsed_ms() / MS_PER_S
@@ -245,47 +224,30 @@ class SessionRecorder:
     def _end(self, line: records.EndLine) -> None:
         """Write the results, then have the replay made; on the finalizing thread."""
         if not self._jobs.wait_idle(FLUSH_LIMIT_S):
-            self._problem.note(BACKLOG_TEXT)
+            self._problem = self._problem or BACKLOG_TEXT
         self._jobs.stop()
         if self._lock is None:  # the folder belongs to another recording
             self._resolve(None)
             return
-        known = {
-            "problem": self._problem.problem,
-            "files_left_out": self._problem.files_left_out or None,
-        }
+        known = {"problem": self._problem, "files_left_out": self._files_left_out or None}
         line = line.model_copy(update=known)
-        try:
-            # The newline protects this line from one torn by a full disk.
-            append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
-            write_results(self.folder)
-        except OSError as error:
-            logger.warning("recording %s is left for recovery: %s", self.session_id, error)
-            self._close(None)
-            return
-        replays = self._threads.replays
-        if replays is None or self._app_type in NO_REPLAY:
-            self._complete()
-            return
-        replay = self._threads.replay(lambda: replays.make(self.folder))
+        # The newline protects this line from one torn by a full disk.
+        append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
+        write_results(self.folder)
+        replay = None if self._app_type in NO_REPLAY else self._threads.replay(self.folder)
         if replay is None:
             self._complete()
         else:
-            replay.add_done_callback(self._check_replay)
-
-    def _check_replay(self, replay: Future[None]) -> None:
-        error = None if replay.cancelled() else replay.exception()
-        if error is not None:
-            logger.error("recording %s has no replay", self.session_id, exc_info=error)
-        self._complete()
+            replay.add_done_callback(self._complete)
 
     def _check_ending(self, ending: Future[None]) -> None:
-        error = None if ending.cancelled() else ending.exception()
-        if error is not None:
-            logger.error("recording %s was not ended", self.session_id, exc_info=error)
+        if (error := ending.exception()) is not None:
+            logger.warning("recording %s is left for recovery", self.session_id, exc_info=error)
             self._close(None)
 
-    def _complete(self) -> None:
+    def _complete(self, replay: Future[None] | None = None) -> None:
+        if replay is not None and not replay.cancelled() and (error := replay.exception()):
+            logger.error("recording %s has no replay", self.session_id, exc_info=error)
         try:
             meta = mark_ready(self.folder)
         except OSError as error:
@@ -300,5 +262,5 @@ class SessionRecorder:
         self._resolve(meta)
 
     def _resolve(self, meta: records.Meta | None) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(meta)
+        assert self._ended is not None
+        self._ended.set_result(meta)

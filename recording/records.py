@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -90,6 +91,10 @@ class Meta(Record):
     @property
     def is_over(self) -> bool:
         return self.status in OVER
+
+
+def title_of(created: datetime) -> str:
+    return f"{created.astimezone(UTC):%m-%d %H:%M}"
 
 
 class ChunkTiming(Record):
@@ -247,13 +252,6 @@ class SessionLine(Record):
     config: Settings = Field(default_factory=dict)
 
 
-class ConfigLine(Record):
-    """Settings that become known later; they override earlier ones."""
-
-    line: Literal["config"] = "config"
-    extra: Settings
-
-
 class ChunkLine(Record):
     line: Literal["chunk"] = "chunk"
     chunk: Chunk
@@ -296,16 +294,7 @@ class EndLine(Record):
     files_left_out: int | None = None
 
 
-Line = (
-    SessionLine
-    | ConfigLine
-    | ChunkLine
-    | EventLine
-    | TurnStartLine
-    | TextLine
-    | TurnEndLine
-    | EndLine
-)
+Line = SessionLine | ChunkLine | EventLine | TurnStartLine | TextLine | TurnEndLine | EndLine
 _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="line")])
 
 
@@ -327,9 +316,7 @@ class Timeline:
         match line:
             case SessionLine():
                 self.session = line
-                self.config |= line.config
-            case ConfigLine():
-                self.config |= line.extra
+                self.config = line.config
             case ChunkLine():
                 self.chunks[line.chunk.index] = line.chunk
             case EventLine():

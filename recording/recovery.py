@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from core.errors import SessionInUseError
-from core.files import UNFINISHED_SUFFIX, locked_folder
+from core.files import UNFINISHED_SUFFIX, locked
 from core.schemas.queue import RequestType
 from recording import names
 from recording.folder import (
@@ -50,8 +50,10 @@ from recording.records import (
     TurnInput,
     TurnOutput,
     TurnRecording,
+    TurnTiming,
     VoiceInput,
     read_timeline,
+    title_of,
 )
 
 logger: Final = logging.getLogger(__name__)
@@ -75,7 +77,11 @@ def write_results(folder: Path) -> Meta:
         known = {"merged_replay_timing": written.merged_replay_timing}
         built = built.model_copy(update=known)
     write_recording(folder, built)
-    meta = _with_end(meta, folder, timeline, before)
+    end: EndLine | Meta | None = timeline.end
+    if end is None and before is not None and before.ended_at is not None:
+        end = before  # the timeline has lost it
+    end = end or _presumed_end(folder, meta.created_at)
+    meta = meta.model_copy(update={name: value for name, value in end if name in END_FIELDS})
     write_meta(folder, meta)
     return meta
 
@@ -136,7 +142,7 @@ def recover_all(data_dir: Path | str) -> list[str]:
     recovered: list[str] = []
     if not place.is_dir():
         return recovered
-    with locked_folder(place):
+    with locked(place):
         for folder in filter(needs_recovery, names.recording_folders(data_dir)):
             try:
                 recover_session(folder)
@@ -145,15 +151,6 @@ def recover_all(data_dir: Path | str) -> list[str]:
             else:
                 recovered.append(folder.name)
     return recovered
-
-
-def _with_end(meta: Meta, folder: Path, timeline: Timeline, before: Meta | None) -> Meta:
-    """Add the end of the session, from an earlier `meta.json` if the timeline has lost it."""
-    end: EndLine | Meta | None = timeline.end
-    if end is None and before is not None and before.ended_at is not None:
-        end = before
-    end = end or _presumed_end(folder, meta.created_at)
-    return meta.model_copy(update={name: value for name, value in end if name in END_FIELDS})
 
 
 def _presumed_end(folder: Path, created: datetime) -> EndLine:
@@ -168,10 +165,6 @@ def _presumed_end(folder: Path, created: datetime) -> EndLine:
     )
 
 
-def title_of(created: datetime) -> str:
-    return f"{created.astimezone(UTC):%m-%d %H:%M}"
-
-
 def _remove_unfinished(folder: Path) -> None:
     """Remove temporary files of recorder and replay, but not of a comment being written."""
     for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
@@ -181,31 +174,31 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 class MediaFiles:
+    """A recording's media files, as far as they are complete."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def sound(self, name: str | None) -> WavShape | None:
+        """Return a sound's shape, after repairing a truncated file."""
         path = self._path(name)
         return readable_wav(path) if path is not None else None
 
-    def picture(self, name: str | None) -> str | None:
-        path = self._path(name)
-        return name if path is not None and is_whole_picture(path) else None
+    def whole(
+        self, names: Iterable[str | None] | None, is_whole: Callable[[Path], object]
+    ) -> tuple[str, ...] | None:
+        """Return the names of complete files; None without any."""
+        found = ((name, self._path(name)) for name in names or ())
+        return tuple(name for name, path in found if name and path and is_whole(path)) or None
 
-    def video(self, name: str | None) -> str | None:
-        path = self._path(name)
-        return name if path is not None and path.stat().st_size > 0 else None
-
-    def numbered(self, subfolder: str, pattern: re.Pattern[str]) -> dict[tuple[int, ...], str]:
+    def numbered(self, subfolder: str, pattern: re.Pattern[str]) -> dict[int, str]:
+        """Return the names in a subfolder by the last number in them."""
         try:
             found = sorted(os.listdir(self._folder / subfolder))
         except OSError:
             return {}
-        matches = [match for name in found if (match := pattern.fullmatch(name))]
-        return {
-            tuple(int(number) for number in match.groups()): f"{subfolder}/{match.string}"
-            for match in matches
-        }
+        matches = filter(None, map(pattern.fullmatch, found))
+        return {int(match.groups()[-1]): f"{subfolder}/{match.string}" for match in matches}
 
     def _path(self, name: str | None) -> Path | None:
         if name is None or names.MEDIA_NAME.fullmatch(name) is None:
@@ -284,61 +277,54 @@ def _chunks(timeline: Timeline, media: MediaFiles) -> tuple[Chunk, ...]:
     user_sounds = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
     frames = media.numbered(names.USER_FRAMES, names.USER_FRAME_NAME)
     model_sounds = media.numbered(names.AI_AUDIO, names.UNIT_AUDIO_NAME)
-    sound_of_chunk = {index: (turn, name) for (turn, index), name in model_sounds.items()}
-    indices = {*timeline.chunks, *(index for (index,) in (*user_sounds, *frames)), *sound_of_chunk}
     built = []
-    for index in sorted(indices):
+    for index in sorted({*timeline.chunks, *user_sounds, *frames, *model_sounds}):
         chunk = timeline.chunks.get(index, Chunk(index=index))
         result = chunk.result
-        if index in sound_of_chunk and result is None:
-            turn, name = sound_of_chunk[index]
-            result = ChunkResult(mode="SPEAK", ai_audio=name, turn=turn)
-        user_audio = chunk.user_audio or user_sounds.get((index,))
+        if result is None and (name := model_sounds.get(index)):
+            turn = names.UNIT_AUDIO_NAME.search(name)
+            result = ChunkResult(mode="SPEAK", ai_audio=name, turn=int(turn[1]) if turn else None)
+        if result is not None:
+            sound = media.sound(result.ai_audio)
+            known = {
+                "ai_audio": result.ai_audio if sound else None,
+                "ai_audio_duration_ms": sound.duration_ms if sound else None,
+            }
+            result = result.model_copy(update=known)
+        user_audio = chunk.user_audio or user_sounds.get(index)
         sound = media.sound(user_audio)
-        known = {
+        pictures = media.whole([chunk.user_frame or frames.get(index)], is_whole_picture)
+        found = {
             "user_audio": user_audio if sound else None,
             "user_audio_duration_ms": sound.duration_ms if sound else None,
-            "user_frame": media.picture(chunk.user_frame or frames.get((index,))),
-            "extra_frames": _whole(chunk.extra_frames, media),
-            "result": _with_sound(result, media) if result else None,
+            "user_frame": pictures[0] if pictures else None,
+            "extra_frames": media.whole(chunk.extra_frames, is_whole_picture),
+            "result": result,
         }
-        built.append(chunk.model_copy(update=known))
+        built.append(chunk.model_copy(update=found))
     return tuple(built)
-
-
-def _with_sound(result: ChunkResult, media: MediaFiles) -> ChunkResult:
-    sound = media.sound(result.ai_audio)
-    known = {
-        "ai_audio": result.ai_audio if sound else None,
-        "ai_audio_duration_ms": sound.duration_ms if sound else None,
-    }
-    return result.model_copy(update=known)
-
-
-def _whole(pictures: Iterable[str] | None, media: MediaFiles) -> tuple[str, ...] | None:
-    kept = tuple(name for name in pictures or () if media.picture(name))
-    return kept or None
 
 
 def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tuple[Turn, ...]:
     user_sounds = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
     model_sounds = media.numbered(names.AI_AUDIO, names.TURN_AUDIO_NAME)
-    on_disk = {index for (index,) in (*user_sounds, *model_sounds)}
     transcripts = {event.turn_index: event.text for event in timeline.events if event.text}
+    indices = {*timeline.starts, *timeline.texts, *timeline.ends, *user_sounds, *model_sounds}
+    kind = VoiceInput if app_type is RequestType.HALF_DUPLEX_AUDIO else TextInput
     turns = []
-    for index in sorted({*timeline.starts, *timeline.texts, *timeline.ends, *on_disk}):
+    for index in sorted(indices):
         start, end = timeline.starts.get(index), timeline.ends.get(index)
-        if start is not None:
-            user_input: TurnInput | None = _checked(start.input, media)
-        else:
-            user_input = _found(user_sounds.get((index,)), media, app_type)
-        if user_input is not None and index in transcripts:
-            user_input = user_input.model_copy(update={"transcript": transcripts[index]})
-        answer_name = model_sounds.get((index,))
-        answer = media.sound(answer_name)
+        user_input: TurnInput | None = start.input if start else None
+        if start is None and media.sound(user_sounds.get(index)):
+            user_input = kind(audio=user_sounds[index])
+        if user_input is not None:
+            user_input = _checked(user_input, media)
+            if index in transcripts:
+                user_input = user_input.model_copy(update={"transcript": transcripts[index]})
+        answer = media.sound(model_sounds.get(index))
         output = TurnOutput(
             text=timeline.reply(index),
-            audio=answer_name if answer else None,
+            audio=model_sounds[index] if answer else None,
             audio_duration_ms=answer.duration_ms if answer else None,
         )
         turn = Turn(
@@ -346,35 +332,24 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
             request_ts_ms=start.request_ts_ms if start else None,
             input=user_input,
             output=output,
+            timing=end.timing if end else TurnTiming(),
+            interrupted=end.interrupted if end else None,
         )
-        if end is not None:
-            known = {"timing": end.timing, "interrupted": end.interrupted}
-            turn = turn.model_copy(update=known)
         turns.append(turn)
     return tuple(turns)
 
 
 def _checked(user_input: TurnInput, media: MediaFiles) -> TurnInput:
+    """Return an input with those of its files that are complete."""
     sound = media.sound(user_input.audio)
     audio = user_input.audio if sound else None
     if isinstance(user_input, VoiceInput):
         duration_ms = sound.duration_ms if sound else user_input.duration_ms
         return user_input.model_copy(update={"audio": audio, "duration_ms": duration_ms})
-    more = tuple(name for name in user_input.more_audio or () if media.sound(name))
-    videos = tuple(name for name in user_input.videos or () if media.video(name))
     known = {
         "audio": audio,
-        "more_audio": more or None,
-        "images": _whole(user_input.images, media),
-        "videos": videos or None,
+        "more_audio": media.whole(user_input.more_audio, readable_wav),
+        "images": media.whole(user_input.images, is_whole_picture),
+        "videos": media.whole(user_input.videos, lambda path: path.stat().st_size),
     }
     return user_input.model_copy(update=known)
-
-
-def _found(name: str | None, media: MediaFiles, app_type: RequestType) -> TurnInput | None:
-    sound = media.sound(name)
-    if sound is None:
-        return None
-    if app_type is RequestType.HALF_DUPLEX_AUDIO:
-        return VoiceInput(duration_ms=sound.duration_ms, audio=name)
-    return TextInput(audio=name)

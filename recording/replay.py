@@ -11,12 +11,12 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import av
 import numpy as np
@@ -40,7 +40,7 @@ from recording.folder import (
     wav_header,
     write_recording,
 )
-from recording.media import PCM_SCALE
+from recording.media import PCM_SCALE, to_pcm16
 from recording.names import REPLAY_SOUND_FILE, REPLAY_SUBTITLES_FILE, REPLAY_VIDEO_FILE
 from recording.records import ReplayTiming
 from recording.replay_plan import (
@@ -83,55 +83,25 @@ BLACK: Final = (0, 0, 0)
 
 Pcm = npt.NDArray[np.int16]
 
-BLOCK_SAMPLES: Final = 16_384  # about a second; held in memory at once
+BLOCK_SAMPLES: Final = 16_384  # of a file, about a second
 CHANNELS: Final = 2
 
 
 def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
-    total = plan.samples
+    """Write the user's and the model's track; the spans of each do not overlap."""
     with path.open("wb") as file:
-        file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, total * CHANNELS * SAMPLE_BYTES))
-        for left, right in zip(track(plan.user, total), track(plan.ai, total), strict=True):
-            file.write(np.stack([left, right], axis=1).astype("<i2").tobytes())  # [T, 2]
-
-
-def track(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield one channel in blocks; the spans are in order and do not overlap."""
-    held = np.zeros(0, np.int16)
-    left = total
-    for piece in _pieces(spans, total):
-        held = np.concatenate([held, piece[: left - len(held)]])
-        while len(held) >= BLOCK_SAMPLES:
-            yield held[:BLOCK_SAMPLES]
-            held = held[BLOCK_SAMPLES:]
-            left -= BLOCK_SAMPLES
-    if len(held):
-        yield held
-
-
-def _pieces(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield sound and silence alternately, in pieces of a few blocks at most."""
-    position = 0
-    for span in spans:
-        yield from _silence(span.start - position)
-        yield from _fit(_played(span), span.samples)
-        position = span.end
-    yield from _silence(total - position)
-
-
-def _silence(samples: int) -> Iterator[Pcm]:
-    for start in range(0, samples, BLOCK_SAMPLES):
-        yield np.zeros(min(BLOCK_SAMPLES, samples - start), np.int16)
-
-
-def _fit(pieces: Iterator[Pcm], samples: int) -> Iterator[Pcm]:
-    """Truncate or pad with silence to a length."""
-    for piece in pieces:
-        if samples <= 0:
-            return
-        yield piece[:samples]
-        samples -= len(piece)
-    yield from _silence(samples)
+        size_bytes = plan.samples * CHANNELS * SAMPLE_BYTES
+        file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, size_bytes))
+        file.truncate(WAV_HEADER_BYTES + size_bytes)  # silence
+    sound = np.memmap(path, "<i2", "r+", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
+    for channel, spans in enumerate((plan.user, plan.ai)):
+        for span in spans:
+            start = span.start
+            for piece in _played(span):
+                stop = min(start + len(piece), span.end)
+                sound[start:stop, channel] = piece[: stop - start]
+                start = stop
+    sound.flush()
 
 
 def _played(span: Span) -> Iterator[Pcm]:
@@ -141,13 +111,8 @@ def _played(span: Span) -> Iterator[Pcm]:
         return
     stream = soxr.ResampleStream(span.rate_hz, REPLAY_RATE_HZ, 1, dtype="float32")
     for block in _read(span):
-        yield _to_pcm(stream.resample_chunk(block.astype(np.float32) / PCM_SCALE))
-    yield _to_pcm(stream.resample_chunk(np.zeros(0, np.float32), last=True))
-
-
-def _to_pcm(samples: npt.NDArray[np.float32]) -> Pcm:
-    scaled: npt.NDArray[np.float32] = np.rint(np.clip(samples, -1.0, 1.0) * PCM_SCALE)
-    return scaled.astype(np.int16)
+        yield to_pcm16(stream.resample_chunk(block.astype(np.float32) / PCM_SCALE))
+    yield to_pcm16(stream.resample_chunk(np.zeros(0, np.float32), last=True))
 
 
 def _read(span: Span) -> Iterator[Pcm]:
@@ -183,30 +148,28 @@ def write_replay_video(
     cues: list[Cue],
     options: VideoOptions | None = None,
 ) -> None:
-    """Write the video; `sound` is the replay's WAV file, which determines the length.
+    """Write the video; `sound` is the replay's WAV file.
 
     After ReplayTooSlowError or an encoder's error the file is incomplete.
     """
     chosen = options or VideoOptions()
     deadline_s = chosen.monotonic_s() + chosen.limit_s
-    with (
-        sound.open("rb") as source,
-        av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file,
-    ):
+    samples = np.memmap(sound, "<i2", "r", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
+    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file:
         video = _video_stream(file, chosen.codec or best_codec())
         voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
         voice.bit_rate = SOUND_BIT_RATE
         for packet in add_track(file, cues) if cues else ():
             file.mux(packet)
-        sounds = _Sounds(file, voice, source)
+        written = 0
         for at_ms, picture in _pictures(plan):
             if chosen.monotonic_s() > deadline_s:
                 raise ReplayTooSlowError
-            sounds.write_until(at_ms * SAMPLES_PER_MS)
+            written = _write_sound(file, voice, samples, written, at_ms * SAMPLES_PER_MS)
             frame = av.VideoFrame.from_ndarray(np.asarray(picture), format="rgb24")
             frame.pts, frame.time_base = at_ms, MS
             file.mux(video.encode(frame))
-        sounds.write_until(plan.samples)
+        _write_sound(file, voice, samples, written, plan.samples)
         file.mux(video.encode(None))
         file.mux(voice.encode(None))
 
@@ -240,26 +203,17 @@ def _video_stream(file: OutputContainer, codec: str) -> VideoStream:
     return stream
 
 
-class _Sounds:
-    """Encodes the replay's WAV file up to the position of the pictures."""
-
-    def __init__(self, file: OutputContainer, stream: AudioStream, source: BinaryIO) -> None:
-        self._file = file
-        self._stream = stream
-        self._source = source
-        self._position = 0
-        source.seek(WAV_HEADER_BYTES)
-
-    def write_until(self, position: int) -> None:
-        while self._position < position:
-            raw = self._source.read(SOUND_BLOCK * CHANNELS * SAMPLE_BYTES)
-            block = np.frombuffer(raw, "<i2").astype(np.int16)
-            if block.size == 0:
-                return
-            frame = av.AudioFrame.from_ndarray(block[None], format="s16", layout="stereo")
-            frame.sample_rate, frame.pts = REPLAY_RATE_HZ, self._position
-            self._file.mux(self._stream.encode(frame))
-            self._position += block.size // CHANNELS
+def _write_sound(
+    file: OutputContainer, stream: AudioStream, sound: Pcm, start: int, stop: int
+) -> int:
+    """Encode whole blocks of [T, 2] until `stop` is passed; return where the last one ends."""
+    while start < min(stop, len(sound)):
+        block = np.array(sound[start : start + SOUND_BLOCK], np.int16)
+        frame = av.AudioFrame.from_ndarray(block.reshape(1, -1), format="s16", layout="stereo")
+        frame.sample_rate, frame.pts = REPLAY_RATE_HZ, start
+        file.mux(stream.encode(frame))
+        start += len(block)
+    return start
 
 
 def _pictures(plan: ReplayPlan) -> Iterator[tuple[int, Image.Image]]:
@@ -289,19 +243,13 @@ MAX_REPLAY_S: Final = 4 * 3_600.0  # ours; four hours of WAV are 0.9 GB
 LOW_PRIORITY: Final = 10  # added to a process's niceness
 
 
-@dataclass(frozen=True)
-class ReplayFiles:
-    sound: Path | None = None
-    video: Path | None = None
-
-
 def build_replay(
     folder: Path,
     *,
     timing: ReplayTiming = "session",
     max_duration_s: float = MAX_REPLAY_S,
     video: VideoOptions | None = None,
-) -> ReplayFiles:
+) -> None:
     """Make `merged_replay.wav`, and if there are pictures `merged_replay.mp4` with subtitles.
 
     Memory is independent of the session's length. Files appear when complete and are then named in
@@ -310,21 +258,19 @@ def build_replay(
     """
     recording = read_recording(folder)
     if recording is None:
-        return ReplayFiles()
+        return
     plan = plan_replay(folder, recording, timing)
     if not 0 < plan.samples <= max_duration_s * REPLAY_RATE_HZ:
-        return ReplayFiles()
+        return
     sound = folder / REPLAY_SOUND_FILE
     with replacing(sound) as unfinished:
         write_replay_sound(unfinished, plan)
-    made = ReplayFiles(sound=sound)
     known: dict[str, str] = {"merged_replay": sound.name, "merged_replay_timing": timing}
     if plan.pictures:
         film, cues = folder / REPLAY_VIDEO_FILE, cues_of(plan)
         try:
             with replacing(film) as unfinished:
                 write_replay_video(unfinished, plan, sound, cues, video)
-            made = ReplayFiles(sound=sound, video=film)
             known["merged_replay_video"] = film.name
             if cues:
                 atomic_write(folder / REPLAY_SUBTITLES_FILE, webvtt(cues).encode())
@@ -332,7 +278,6 @@ def build_replay(
         except (ReplayTooSlowError, av.FFmpegError, UnknownCodecError) as error:
             logger.warning("no video of %s: %r", folder.name, error)
     write_recording(folder, recording.model_copy(update=known))
-    return made
 
 
 def main() -> None:

@@ -124,10 +124,17 @@ class _DuplexPlanner:
                 self._say(speech)
             if self._is_logical:
                 duration = max(duration, speech.samples if speech else 0, self._unit)
-            self._add_caption(result.text or "")
+            if result.text:
+                if self._caption is None:
+                    self._caption = CaptionTurn()
+                    self._plan.captions.append(self._caption)
+                self._caption.texts.append((self._now, result.text))
         else:
             self._speech = None
-        self._show(chunk, duration)
+        pictures = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
+        for number, name in enumerate(pictures):
+            at = self._now + number * duration // len(pictures)
+            self._plan.pictures.append((at, self._folder / name))
         self._now += duration
         if result is not None and result.end_of_turn:
             self._end_turn()
@@ -171,26 +178,12 @@ class _DuplexPlanner:
             spans[-1].limit = self._now - spans[-1].start
         self._end_turn()
 
-    def _add_caption(self, text: str) -> None:
-        if not text:
-            return
-        if self._caption is None:
-            self._caption = CaptionTurn()
-            self._plan.captions.append(self._caption)
-        self._caption.texts.append((self._now, text))
-
     def _end_turn(self) -> None:
         """End the caption shortly after the later end of chunk and speech."""
         if self._caption is not None:
             spoken = self._plan.ai[-1].end if self._plan.ai else 0
             self._caption.end = max(self._now, spoken) + SUBTITLE_LINGER_SAMPLES
         self._speech, self._caption = None, None
-
-    def _show(self, chunk: Chunk, duration: int) -> None:
-        pictures = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
-        for number, name in enumerate(pictures):
-            at = self._now + number * duration // len(pictures)
-            self._plan.pictures.append((at, self._folder / name))
 
 
 def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
@@ -232,9 +225,6 @@ class Cue:
     end_ms: int
     text: str
 
-    def times(self, point: str) -> str:
-        return f"{_clock(self.start_ms, point)} --> {_clock(self.end_ms, point)}"
-
 
 def cues_of(plan: ReplayPlan) -> list[Cue]:
     """Return the subtitles: text accumulates over a turn, then disappears.
@@ -272,8 +262,17 @@ def _side_by_side(above: list[Cue], below: list[Cue]) -> list[Cue]:
 
 def webvtt(cues: list[Cue]) -> str:
     """Return the text of a WebVTT file. Source: W3C, WebVTT, section 4."""
-    blocks = [f"{cue.times('.')}\n{html.escape(cue.text, quote=False)}\n" for cue in cues]
+    blocks = [f"{_times(cue)}\n{html.escape(cue.text, quote=False)}\n" for cue in cues]
     return "\n".join(["WEBVTT\n", *blocks])
+
+
+def subrip(cues: list[Cue]) -> str:
+    """Return the text of a SubRip file (.srt)."""
+    blocks = [
+        f"{number}\n{_times(cue).replace('.', ',')}\n{cue.text}\n"
+        for number, cue in enumerate(cues, start=1)
+    ]
+    return "\n".join(blocks)
 
 
 def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
@@ -287,8 +286,12 @@ def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
             yield Cue(start_ms, end_ms, text)
 
 
-def _clock(at_ms: int, point: str) -> str:
+def _times(cue: Cue) -> str:
+    return f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}"
+
+
+def _clock(at_ms: int) -> str:
     seconds, ms = divmod(at_ms, MS_PER_S)
     minutes, seconds = divmod(seconds, S_PER_MINUTE)
     hours, minutes = divmod(minutes, S_PER_MINUTE)
-    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{point}{ms:03d}"
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}.{ms:03d}"

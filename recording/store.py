@@ -25,16 +25,21 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import NotFoundError
 from core.files import FILE_MODE, SAFE_FLAGS, append, atomic_write
-from core.store import Store
 from recording.folder import check_room, is_live
 from recording.listing import (
     CleanupReport,
     ListedRecording,
     cleanup_sessions,
     delete_recording,
-    list_folders,
+    list_folder,
 )
-from recording.names import DIAGNOSTICS_FILE, UPLOAD_PART_FILE, asset_path, recording_folder
+from recording.names import (
+    DIAGNOSTICS_FILE,
+    UPLOAD_PART_FILE,
+    asset_path,
+    recording_folder,
+    recording_folders,
+)
 from recording.records import Record
 
 logger: Final = logging.getLogger(__name__)
@@ -74,9 +79,8 @@ class FolderStore:
 
     media_origin = ""
 
-    def __init__(self, data_dir: Path, state: Store, min_free_gb: float = 0.0) -> None:
+    def __init__(self, data_dir: Path, min_free_gb: float = 0.0) -> None:
         self._data_dir = data_dir
-        self._state = state
         self._min_free_gb = min_free_gb
 
     def check(self, recording_id: str) -> None:
@@ -129,7 +133,11 @@ class FolderStore:
         delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
-        return list_folders(self._data_dir, self._state)
+        found = []
+        for folder in recording_folders(self._data_dir):
+            with suppress(OSError):  # deleted meanwhile
+                found.append(list_folder(folder))
+        return found
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         return cleanup_sessions(self._data_dir, days, gigabytes, dry_run=dry_run)

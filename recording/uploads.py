@@ -6,21 +6,20 @@ only. Every step is idempotent.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from core.files import FILE_MODE, SAFE_FLAGS, replacing
+from core.files import locked, replacing
 from recording.bucket import (
     BLOCK_BYTES,
     SEAL_FILE,
@@ -40,6 +39,7 @@ from recording.folder import is_live, read_meta
 from recording.listing import delete_recording
 from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta
+from settings.recording import RecordingSettings
 
 logger: Final = logging.getLogger(__name__)
 
@@ -61,21 +61,6 @@ class Unsealed:
     age_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class UploadRules:
-    """Upload settings.
-
-    Attributes:
-        keep_local_s: how long a sealed recording stays on the local disk, s.
-        checkpoint_s: interval of uploads of running recordings, s; 0: none.
-        worker: name recorded in seals.
-    """
-
-    keep_local_s: float = 24 * HOUR_S
-    checkpoint_s: float = 0.0
-    worker: str = ""
-
-
 class Uploader:
     """Uploads and seals the complete recordings of a data folder."""
 
@@ -83,7 +68,8 @@ class Uploader:
         self,
         bucket: Bucket,
         data_dir: Path,
-        rules: UploadRules,
+        settings: RecordingSettings,
+        worker: str = "",
         *,
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = time.time,
@@ -91,7 +77,7 @@ class Uploader:
         """`wait` sleeps for the given seconds, or returns True to stop; `clock` is Unix time, s."""
         self._bucket = bucket
         self._data_dir = data_dir
-        self._rules = rules
+        self._settings, self._worker = settings, worker
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._clock = clock
@@ -118,8 +104,8 @@ class Uploader:
         while not is_ending:
             try:
                 root.mkdir(parents=True, exist_ok=True)
-                with _only_one(root / UPLOADER_LOCK) as is_ours:
-                    is_ending = is_ours and self._scan_repeatedly()
+                with suppress(BlockingIOError), locked(root / UPLOADER_LOCK, waits=False):
+                    is_ending = self._scan_repeatedly()
             except Exception:  # the next round must come in any case
                 logger.exception("recordings are not uploaded")
             is_ending = is_ending or self._wait(SCAN_PERIOD_S)
@@ -154,7 +140,7 @@ class Uploader:
             thread.join()
         if not _is_away(failed):
             self._attempt(failed, lambda: self._tidy(sealed))
-        if not _is_away(failed) and self._rules.checkpoint_s:
+        if not _is_away(failed) and self._settings.checkpoint_upload_s:
             self._attempt(failed, lambda: self._keep_checkpoints(running))
         return not failed
 
@@ -209,7 +195,7 @@ class Uploader:
             if self._bucket.read(object_name(recording_id, name)) is None:
                 self._bucket.put(object_name(recording_id, name), folder / name)
         sealed_at = datetime.fromtimestamp(self._clock(), UTC)
-        seal = Seal(sealed_at=sealed_at, worker=self._rules.worker, files=tuple(files), meta=meta)
+        seal = Seal(sealed_at=sealed_at, worker=self._worker, files=tuple(files), meta=meta)
         if not is_whole(self._bucket, recording_id, seal):
             raise SealError(f"{recording_id} is not complete in the store")
         self._bucket.put(object_name(recording_id, SEAL_FILE), seal.to_json().encode())
@@ -218,10 +204,13 @@ class Uploader:
             os.utime(mark, (self._clock(),) * 2)
 
     def _tidy(self, sealed: list[Path]) -> None:
-        """Remove folders after `keep_local_s` if the store is still complete."""
+        """Remove folders after `keep_local_h` if the store is still complete."""
         for folder in sealed:
             mark = folder / SEALED_FILE
-            if self._stopping.is_set() or not self._is_due(mark):
+            age_s = float("-inf")
+            with suppress(OSError):
+                age_s = self._clock() - mark.stat().st_mtime
+            if self._stopping.is_set() or age_s < self._settings.keep_local_h * HOUR_S:
                 continue
             seal = read_seal(self._bucket, folder.name)
             if seal is not None and not is_whole(self._bucket, folder.name, seal):
@@ -230,30 +219,23 @@ class Uploader:
             else:  # complete, or deleted in the store
                 delete_recording(folder)
 
-    def _is_due(self, mark: Path) -> bool:
-        with contextlib.suppress(OSError):
-            return self._clock() - mark.stat().st_mtime >= self._rules.keep_local_s
-        return False
-
     def _keep_checkpoints(self, running: list[Path]) -> None:
+        """Upload the changed files of running recordings whose interval has passed."""
         names = {folder.name for folder in running}
-        for gone in self._checkpoints.keys() - names:
-            del self._checkpoints[gone]
+        self._checkpoints = {n: kept for n, kept in self._checkpoints.items() if n in names}
         for folder in running:
-            kept = self._checkpoints.setdefault(folder.name, _Checkpoint(self._clock(), {}))
-            if self._clock() - kept.at_s >= self._rules.checkpoint_s:
-                kept.at_s = self._clock()
-                self._put_changed(folder, kept.versions)
-
-    def _put_changed(self, folder: Path, versions: dict[str, tuple[int, int]]) -> None:
-        for name in names_in(folder)[0]:
-            with contextlib.suppress(FileNotFoundError):
-                found = (folder / name).stat()
-                version = (found.st_size, found.st_mtime_ns)
-                if versions.get(name) != version:
-                    content = _blocks(folder / name, found.st_size)
-                    self._bucket.put(object_name(folder.name, name), content)
-                    versions[name] = version
+            kept = self._checkpoints.setdefault(folder.name, _Checkpoint(self._clock()))
+            if self._clock() - kept.at_s < self._settings.checkpoint_upload_s:
+                continue
+            kept.at_s = self._clock()
+            for name in names_in(folder)[0]:
+                with suppress(FileNotFoundError):
+                    found = (folder / name).stat()
+                    version = (found.st_size, found.st_mtime_ns)
+                    if kept.versions.get(name) != version:
+                        content = _blocks(folder / name, found.st_size)
+                        self._bucket.put(object_name(folder.name, name), content)
+                        kept.versions[name] = version
 
 
 @dataclass
@@ -261,22 +243,7 @@ class _Checkpoint:
     """Uploaded versions of a running recording's files: size and time by name."""
 
     at_s: float
-    versions: dict[str, tuple[int, int]]
-
-
-@contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[bool]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(descriptor)
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def _is_away(failed: list[OSError]) -> bool:
@@ -285,7 +252,7 @@ def _is_away(failed: list[OSError]) -> bool:
 
 
 def _sealed_in(folder: Path) -> str | None:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return (folder / SEALED_FILE).read_text(encoding="utf8")
     return None
 

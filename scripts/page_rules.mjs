@@ -7,7 +7,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 
-const HEADER = /^\/\/ @ts-check\n\/\*\*(.*?)\*\//s;
+const HEADER = /^\/\*\*(.*?)\*\//s;
 const MAX_HEADER_LINES = 5;
 const STATIC = resolve(import.meta.dirname, "..", "static");
 const GENERATED = /\/shared\/protocol\.js$/;
@@ -45,7 +45,7 @@ const header = {
   create: ({ sourceCode, report }) => ({
     Program(node) {
       const lines = HEADER.exec(sourceCode.text)?.[1].split("\n");
-      if (!lines) report({ node, message: "Begin with // @ts-check and what the module is for." });
+      if (!lines) report({ node, message: "Begin with what the module is for." });
       else if (lines.filter((line) => /[^ *]/.test(line)).length > MAX_HEADER_LINES)
         report({ node, message: `Say in at most ${MAX_HEADER_LINES} lines what the module is for.` });
     },

@@ -97,8 +97,8 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     # A file's tests stay in one process, because they share what is computed from a recording.
     # tests/conftest.py determines the order.
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
-    # One process more than cores, since one mostly waits for the systems that it started.
-    many = ("-n", str(1 + CORES), "--ignore=tests/browser")
+    # More processes than cores, since some mostly wait for the systems that they started.
+    many = ("-n", str(CORES + (2 if is_everything else 1)), "--ignore=tests/browser")
     stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.70)]
     if "browser" not in left_out:
         # Each process starts its own system and up to two browsers.

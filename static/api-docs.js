@@ -1,8 +1,6 @@
-// @ts-check
 /** Shows /api/openapi.json: every route with its parameters, its request, its answers. Text only. */
 
-import { byId } from "./shared/dom.js";
-import { html, nothing, render } from "./shared/lit.js";
+import { byId, html, nothing, render } from "./shared/lit.js";
 
 const DESCRIPTION = "/api/openapi.json";
 
@@ -78,8 +76,7 @@ async function show() {
     about.textContent = `The description cannot be read: HTTP ${answer.status}.`;
     return;
   }
-  /** @type {Description} */
-  const { info, paths, components } = await answer.json();
+  /** @type {Description} */ const { info, paths, components } = await answer.json();
   about.textContent = info.description;
   const routes = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, route]) => ({

@@ -1,8 +1,8 @@
 /** Conversations of the chat page: messages, their media, and what happens to them. */
 
 import type { AnswerStatus, ContentItem } from "../static/turnbased/conversation.js";
-import type { MediaKind } from "../static/turnbased/media-part.js";
-import type { TurnSettings } from "../static/turnbased/turn-options.js";
+import type { MediaKind } from "../static/turnbased/conversation.js";
+import type { TurnSettings } from "../static/turnbased/turn.js";
 
 export type MediaPart = {
   type: "audio" | "image" | "video";

@@ -2,7 +2,7 @@
 
 import type { MixMode, MixerController } from "../static/duplex/lib/mixer-controller.js";
 import type { Facing } from "../static/duplex/lib/camera.js";
-import type { SpeechFrame } from "../static/duplex/lib/speech-features.js";
+import type { SpeechFrame } from "../static/duplex/lib/resampler.js";
 
 export type CaptureChunk = {
   audio: Float32Array; // 16 kHz mono

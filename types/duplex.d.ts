@@ -5,7 +5,7 @@ import type { LiveProblem } from "../static/duplex/lib/call-state.js";
 import type { CallParts } from "../static/duplex/lib/call.js";
 import type { DuplexSession } from "../static/duplex/lib/duplex-session.js";
 import type { PhaseEvent } from "../static/duplex/lib/session-state.js";
-import type { UnitRecord } from "../static/duplex/lib/unit-log.js";
+import type { UnitRecord } from "../static/duplex/lib/full-duplex.js";
 import type { Network, WireMessage } from "../static/shared/live-socket.js";
 import type { VisibilitySource } from "../static/shared/page-visibility.js";
 import type { EndReason, QueuePlace } from "../static/shared/server-messages.js";

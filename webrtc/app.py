@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 from fastapi import FastAPI, Request
-from pydantic import TypeAdapter
 from starlette.responses import JSONResponse, Response
 
 from config import Settings
@@ -16,16 +14,11 @@ from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallOffer
 from core.serving.server import SecretGate
 from gateway_modules.web.responses import OPENAI_PREFIX, error_answer
-from webrtc.call import Limits
 from webrtc.calls import Calls, GatewayAddress, RefusedError
-
-OFFER: Final[TypeAdapter[CallOffer]] = TypeAdapter(CallOffer)
 
 
 def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
-    webrtc = settings.webrtc
-    limits = Limits(webrtc.ice_timeout_s, webrtc.public_address)
-    calls = Calls(gateway, limits, webrtc.max_peers, settings.openai.max_wait_s)
+    calls = Calls(gateway, settings.webrtc, settings.openai.max_wait_s)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -47,7 +40,7 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
 
     @app.post(CALLS_PATH)
     async def begin(request: Request) -> Response:
-        answer = await calls.begin(parse_body(OFFER, await request.body()))
+        answer = await calls.begin(parse_body(CallOffer, await request.body()))
         return JSONResponse(answer.model_dump())
 
     @app.delete(CALLS_PATH + "/{call_id}")

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from core.errors import BadRequestError
 from core.schemas.limits import MIB
 from core.schemas.webrtc import SDP_MAX_CHARS
+from settings.webrtc import WebRtcSettings
 from webrtc.audio import Microphone, SpeechTrack
 from webrtc.dialect import (
     Dialect,
@@ -117,30 +117,22 @@ OVER: Final = frozenset({"failed", "closed"})
 DRAIN_LIMIT_S: Final = 1.0  # for sending queued events when a call ends
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Time for a peer to connect, and the public address in ICE candidates."""
-
-    ice_timeout_s: float
-    public_address: str | None = None
-
-
 class Call:
     """Relays audio and events in both directions until one side ends it."""
 
     def __init__(
-        self, socket: ClientConnection, dialect: Dialect, playout: Playout, limits: Limits
+        self,
+        socket: ClientConnection,
+        dialect: Dialect,
+        playout: Playout,
+        settings: WebRtcSettings,
     ) -> None:
         """Create a call; the caller then uses `answer`, `run` and `close`.
 
-        Args:
-            socket: Open; the session's first event has been sent.
-            dialect: Protocol of the session.
-            playout: Audio for the peer.
-            limits: Limits of the peer.
+        The socket is open, and the session's first event has been sent.
         """
         self._socket, self._dialect, self._playout = socket, dialect, playout
-        self._limits = limits
+        self._settings = settings
         self._peer = RTCPeerConnection()
         self._outbox, self._channel = Outbox(), EventChannel()
         self._track: MediaStreamTrack | None = None
@@ -161,7 +153,7 @@ class Call:
         # The exceptions of aiortc's SDP parser.
         except (ValueError, KeyError, IndexError, AssertionError, InvalidStateError) as error:
             raise BadRequestError(f"sdp: invalid ({error}).") from error
-        return with_address(peer.localDescription.sdp, self._limits.public_address)
+        return with_address(peer.localDescription.sdp, self._settings.public_address)
 
     async def run(self) -> None:
         """Serve until the peer disconnects or never connects, or the gateway closes."""
@@ -218,10 +210,10 @@ class Call:
     async def _watch(self) -> None:
         """Return if the peer does not connect in time, or disconnects."""
         try:
-            async with asyncio.timeout(self._limits.ice_timeout_s):
+            async with asyncio.timeout(self._settings.ice_timeout_s):
                 await self._until(frozenset({CONNECTED}) | OVER)
         except TimeoutError:
-            self._problem = f"not connected after {self._limits.ice_timeout_s:g} s"
+            self._problem = f"not connected after {self._settings.ice_timeout_s:g} s"
             return
         await self._until(OVER)
 

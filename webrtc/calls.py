@@ -18,7 +18,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from core.errors import ErrorCode, NotFoundError, QueueFullError, WorkerUnreachableError
 from core.schemas.limits import MIB
 from core.schemas.webrtc import CallAnswer, CallOffer
-from webrtc.call import Call, Limits, check_offer
+from settings.webrtc import WebRtcSettings
+from webrtc.call import Call, check_offer
 from webrtc.dialect import Dialect, Live, Realtime, read
 from webrtc.playout import Playout
 
@@ -50,19 +51,9 @@ class GatewayAddress:
 class Calls:
     """Owns the tasks of all calls."""
 
-    def __init__(
-        self, gateway: GatewayAddress, limits: Limits, peers_max: int, wait_s: float
-    ) -> None:
-        """Create it without calls.
-
-        Args:
-            gateway: Address of the gateway.
-            limits: Limits of each peer.
-            peers_max: Concurrent calls, including those being set up.
-            wait_s: Time that a session may wait in the gateway's queue.
-        """
-        self._gateway, self._limits = gateway, limits
-        self._peers_max, self._wait_s = peers_max, wait_s
+    def __init__(self, gateway: GatewayAddress, settings: WebRtcSettings, wait_s: float) -> None:
+        """Create it without calls; a session may wait `wait_s` in the gateway's queue."""
+        self._gateway, self._settings, self._wait_s = gateway, settings, wait_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beginning = 0
         self._log = structlog.get_logger("webrtc")
@@ -78,9 +69,10 @@ class Calls:
             RefusedError: The gateway refused the session.
         """
         check_offer(offer.sdp)
-        if len(self) >= self._peers_max:
+        peers_max = self._settings.max_peers
+        if len(self) >= peers_max:
             raise QueueFullError(
-                f"There are {self._peers_max} calls over WebRTC; please try again later."
+                f"There are {peers_max} calls over WebRTC; please try again later."
             )
         self._beginning += 1
         try:
@@ -121,7 +113,7 @@ class Calls:
                 call_id = read(first)["session"]["id"]
         except ConnectionClosed as closed:
             raise WorkerUnreachableError(f"The session ended at once: {closed}") from closed
-        call = Call(socket, dialect, playout, self._limits)
+        call = Call(socket, dialect, playout, self._settings)
         stack.push_async_callback(call.close)
         if first:
             call.apply(dialect.from_server(first))

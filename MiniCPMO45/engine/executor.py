@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -78,9 +77,6 @@ class MissingVoiceError(RuntimeError):
     """Speech was requested and the checkpoint has no vocoder."""
 
 
-Handlers = dict[type, Callable[[Sequence[Any]], list[Any]]]
-
-
 class Executor:
     """Weights, cache stores, and `answer`, which takes requests of one kind.
 
@@ -121,10 +117,12 @@ class Executor:
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )
-        self._handlers: Handlers = {
+        self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._text.feed,
             ChooseToken: self._text.choose,
-            EncodeClips: self._encode_clips,
+            EncodeClips: lambda requests: [
+                self._audio.embed_clips(each.mels, each.block_frames) for each in requests
+            ],
             EncodeStream: self._audio.embed_streams,
             EncodeImages: self._encode_images,
             DrawCodes: self._speech.draw,
@@ -133,13 +131,16 @@ class Executor:
         }
         self.memory_at_start = self._capture() if self._has_graphs else None
 
-    @cached_property
-    def answer(self) -> Callable[[Sequence[Request]], list[Any]]:
+    @torch.inference_mode()
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer requests of one kind, in their order; each request type documents its answer.
 
         At most one per conversation, besides pictures encoded ahead.
         """
-        return partial(_answer, self._handlers)
+        if not requests:
+            return []
+        [kind] = {type(request) for request in requests}
+        return self._handlers[kind](requests)
 
     @property
     def device(self) -> torch.device:
@@ -228,9 +229,6 @@ class Executor:
         torch.cuda.empty_cache()
         return CardMemory.of(self.device)
 
-    def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
-        return [self._audio.embed_clips(each.mels, each.block_frames) for each in requests]
-
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Prepare slices on the CPU before they are encoded; any thread may call this."""
         return self._vision.prepare(slices)
@@ -255,11 +253,3 @@ class Executor:
         if self.vocoder is None:
             raise MissingVoiceError(NO_VOICE)
         return self.vocoder
-
-
-@torch.inference_mode()
-def _answer(handlers: Handlers, requests: Sequence[Request]) -> list[Any]:
-    if not requests:
-        return []
-    [kind] = {type(request) for request in requests}
-    return handlers[kind](requests)

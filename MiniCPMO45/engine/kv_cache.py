@@ -102,15 +102,7 @@ class KvStore:
         cos, sin = rope.tables(everywhere, dtype)
         self.tables = cos.float(), sin.float()
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
-        self._free_slots = list(reversed(range(slots)))
-
-    @property
-    def bytes_per_token(self) -> int:
-        return cached_bytes(self.shape, self.pool.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(handle.nbytes for handle in self.handles)
+        self.free_slots = list(reversed(range(slots)))
 
     @property
     def free_pages(self) -> int:
@@ -138,15 +130,9 @@ class KvStore:
             )
         return [heapq.heappop(self._free_pages) for _ in range(count)]
 
-    def take_slot(self) -> int:
-        """Take a row of the page table; raises `CacheFullError` if all are taken."""
-        if not self._free_slots:
-            raise CacheFullError(f"all {self.page_table.shape[0]} caches are in use")
-        return self._free_slots.pop()
-
     def release(self, slots: list[int], pages: list[int]) -> None:
         """Return rows of the page table and pages; empties both lists."""
-        self._free_slots += slots
+        self.free_slots += slots
         for page in pages:
             heapq.heappush(self._free_pages, page)
         slots.clear()
@@ -214,10 +200,6 @@ class KvHandle:
     def capacity(self) -> int:
         return len(self._pages) * self.store.page_tokens
 
-    @property
-    def nbytes(self) -> int:
-        return self.capacity * self.store.bytes_per_token
-
     def reserve(self, tokens: int) -> None:
         """Allocate pages for `tokens` in total.
 
@@ -232,7 +214,9 @@ class KvHandle:
         if missing <= 0:
             return
         if not self._slots:
-            self._slots.append(store.take_slot())
+            if not store.free_slots:
+                raise CacheFullError(f"all {store.page_table.shape[0]} caches are in use")
+            self._slots.append(store.free_slots.pop())
         taken = store.take_pages(missing)
         self._pages += taken
         upload(taken, store.page_table[self.slot, held : held + missing])
@@ -422,22 +406,20 @@ P = TypeVar("P")
 
 
 class PassSizes(Generic[P]):
-    """Passes by size: in buckets if graphs are captured, else created on demand."""
+    """Passes by size: in buckets if graphs are captured, else created on demand.
+
+    Attributes:
+        captured: all passes to capture, largest first; none if sizes are exact.
+    """
 
     def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
         self.most = buckets[-1]
-        self._kept = lru_cache(maxsize=EXACT_PASSES_KEPT)(make)
-        self._passes = {} if is_exact else {size: make(size) for size in buckets}
+        self._buckets = [] if is_exact else buckets
+        self._pass = lru_cache(maxsize=EXACT_PASSES_KEPT if is_exact else None)(make)
+        self.captured = [self._pass(size) for size in self._buckets][::-1]
 
     def of(self, count: int) -> P:
-        if not self._passes:
-            return self._kept(count)
-        return self._passes[bucket_of(count, list(self._passes))]
-
-    @property
-    def captured(self) -> list[P]:
-        """All passes to capture, largest first; none if sizes are exact."""
-        return list(reversed(self._passes.values()))
+        return self._pass(bucket_of(count, self._buckets) if self._buckets else count)
 
 
 @dataclass(frozen=True)
@@ -478,10 +460,14 @@ class PackedRows:
         vector_of_row: int32 [rows] index of a row's vector; NO_VECTOR for none.
         last_rows: int32 [sequences] last row of each conversation, 0 for padding.
         map: positions and pages of rows, as attention reads them.
+        vectors: [rows, width] vectors of the pass, concatenated; None if it takes none.
     """
 
-    def __init__(self, store: KvStore, rows: int, *, rows_per_tile: int) -> None:
+    def __init__(
+        self, store: KvStore, rows: int, *, rows_per_tile: int, vectors: Tensor | None = None
+    ) -> None:
         """Allocate; `rows_per_tile` is 1 if every conversation has exactly one row."""
+        self.store, self.vectors = store, vectors
         self.n_rows = rows
         self.n_sequences = min(rows, MOST_SEQUENCES)
         self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
@@ -496,7 +482,7 @@ class PackedRows:
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:
-        """Describe a pass with one upload, in the order of the current stream.
+        """Describe a pass with one upload, in the order of the current stream; copy its vectors.
 
         `parts` are of different conversations; without any, all rows are padding.
         """
@@ -532,13 +518,15 @@ class PackedRows:
             ],
             self._words,
         )
+        vectors = [rows for part in parts for _, rows in part.vectors]
+        if vectors:
+            assert self.vectors is not None, "the pass takes vectors"
+            given = [rows.to(self.vectors.dtype) for rows in vectors]
+            torch.cat(given, out=self.vectors[:n_vectors])
 
-
-def gather_vectors(parts: Sequence[FedRows], into: Tensor) -> None:
-    """Concatenate the vectors of a pass at the front of `into` [rows, width]."""
-    vectors = [rows.to(into.dtype) for part in parts for _, rows in part.vectors]
-    if vectors:
-        torch.cat(vectors, out=into[: sum(len(rows) for rows in vectors)])
+    def batch(self) -> PagedBatch:
+        """Return the rows as input of a decoder; part of the captured work."""
+        return PagedBatch(self.store, self.map.fresh())
 
 
 def _padded(values: list[int], size: int, padding: int) -> list[int]:

@@ -152,8 +152,6 @@ class UnitPolicy:
 
     def settle(self, token: int, history: list[int]) -> int:
         """Record a drawn token in `history` and return it."""
-        if token == self.tokens.chunk_eos:
-            return token
         if token not in self._non_text:
             history.append(token)
         return token

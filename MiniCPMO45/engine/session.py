@@ -137,34 +137,21 @@ def maintain_units(kv: KvHandle, window: WindowState, settings: WindowSettings) 
     if count == 0:
         return
     window.evictions += 1
-    if settings.mode is WindowMode.BASIC:
-        _drop_oldest_units(kv, window, count)
+    dropped, said = window.units[:count], list[int]()
+    stop = window.preserved + sum(unit.length for unit in dropped)
+    if settings.mode is not WindowMode.BASIC:
+        said = [token for unit in dropped for token in unit.text_ids]
+        carried = (*window.carried_ids, *said)
+        window.carried_ids = carried[max(0, len(carried) - settings.context_previous_max_tokens) :]
+    if said and window.carried_ids:
+        kept = kv.rows(stop, kv.length)
+        kv.truncate(window.prefix)
+        rebuilt = window.marker_ids + window.carried_ids + window.suffix_ids
+        yield LlmForward(kv, (TokenIds(rebuilt),), wants_logits=False)
+        window.preserved = kv.length
+        kv.put(kept)
     else:
-        yield from _carry_and_drop(kv, window, settings, count)
-
-
-def _drop_oldest_units(kv: KvHandle, window: WindowState, count: int) -> None:
-    length = sum(unit.length for unit in window.units[:count])
-    kv.drop(window.preserved, window.preserved + length)
-    del window.units[:count]
-
-
-def _carry_and_drop(
-    kv: KvHandle, window: WindowState, settings: WindowSettings, count: int
-) -> Steps[None]:
-    said = tuple(token for unit in window.units[:count] for token in unit.text_ids)
-    carried = window.carried_ids + said
-    window.carried_ids = carried[max(0, len(carried) - settings.context_previous_max_tokens) :]
-    if not window.carried_ids or not said:
-        _drop_oldest_units(kv, window, count)
-        return
-    length = sum(unit.length for unit in window.units[:count])
-    kept = kv.rows(window.preserved + length, kv.length)
-    kv.truncate(window.prefix)
-    rebuilt = window.marker_ids + window.carried_ids + window.suffix_ids
-    yield LlmForward(kv, (TokenIds(rebuilt),), wants_logits=False)
-    window.preserved = kv.length
-    kv.put(kept)
+        kv.drop(window.preserved, stop)
     del window.units[:count]
 
 
@@ -224,10 +211,6 @@ class AudioInputState:
         return replace(
             self, mel=replace(self.mel), cache=self.cache.clone(), pending=self.pending.clone()
         )
-
-    @property
-    def nbytes(self) -> int:
-        return self.mel.nbytes + self.cache.nbytes + self.pending.nbytes
 
 
 @dataclass
@@ -329,13 +312,6 @@ class Session:
     settings: DuplexSettings = field(default_factory=DuplexSettings)
     snapshot: Snapshot | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all caches, without the shared voice."""
-        vocoder = self.speech.vocoder
-        voiced = vocoder.nbytes if vocoder is not None else 0
-        return self.kv.nbytes + self.speech.kv.nbytes + self.audio_input.nbytes + voiced
 
     @property
     def cached_tokens(self) -> int:

@@ -22,9 +22,7 @@ from MiniCPMO45.engine.kv_cache import (
     FedRows,
     KvStore,
     PackedRows,
-    PagedBatch,
     PassLimits,
-    gather_vectors,
     passes,
     reserve_all,
 )
@@ -132,16 +130,10 @@ class StartPass(Capturable[Tensor]):
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, rows: int, rows_per_tile: int) -> None:
         super().__init__(f"speech start of {rows}")
-        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
-        weight = tts.emb_text.weight
         width = tts.projector_semantic.linear1.in_features
-        self.vectors = torch.zeros(rows, width, dtype=weight.dtype, device=weight.device)
+        self.vectors = tts.emb_text.weight.new_zeros(rows, width)
+        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile, vectors=self.vectors)
         self._tts = tts
-        self._store = store
-
-    def load(self, parts: Sequence[FedRows]) -> None:
-        self.packed.load(parts)
-        gather_vectors(parts, self.vectors)
 
     def _work(self) -> Tensor:
         tts, ids = self._tts, self.packed.ids
@@ -153,7 +145,7 @@ class StartPass(Capturable[Tensor]):
         chosen = self.packed.vector_of_row
         spoken = bare + states.index_select(0, chosen.clamp(min=0))
         rows = torch.where(chosen[:, None] == NO_VECTOR, bare, spoken)
-        hidden = tts.model(rows, PagedBatch(self._store, self.packed.map.fresh()))
+        hidden = tts.model(rows, self.packed.batch())
         return hidden.index_select(0, self.packed.last_rows)
 
 
@@ -172,9 +164,7 @@ class CodePass:
         self.step = Capturable(f"code of {rows}", self._work)
         self._codes = torch.zeros(rows, dtype=torch.int64, device=device)
         self._last_positions = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._head = head
-        self._tts = tts
-        self._store = store
+        self._head, self._tts = head, tts
 
     def load(self, requests: Sequence[DrawCodes], held: Sequence[int]) -> None:
         self.sampler.load(requests)
@@ -189,8 +179,8 @@ class CodePass:
     def _work(self) -> None:
         rows = self.packed.map
         advance_runs(rows.positions, rows.tile_rows, self._last_positions, self.sampler.has_ended)
-        batch = PagedBatch(self._store, rows.fresh())
-        self._draw(self._tts.model(self._tts.emb_code[0](self._codes), batch))
+        embedded = self._tts.emb_code[0](self._codes)
+        self._draw(self._tts.model(embedded, self.packed.batch()))
 
     def _draw(self, hidden: Tensor) -> None:
         logits = norm_linear(hidden, None, 0.0, self._head)
@@ -278,7 +268,7 @@ class SpeechRunner:
         owners = {id(part.kv): row for row, part in enumerate(rows)}
         for group in passes(rows, self.starts.most, self.draws.most):
             start = self.starts.of(sum(len(part.ids) for part in group))
-            start.load(group)
+            start.packed.load(group)
             last = start.run()
             if len(group) == len(rows):
                 hidden[: len(group)].copy_(last[: len(group)])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.model.audio_encoder import EncodeStream
@@ -18,7 +18,7 @@ from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import Vocode
 
-CODES_PER_UNIT = SpeechTiming().codes_per_second
+CODES_PER_UNIT = TIMING.codes_per_second
 CODES_PER_REQUEST = CODES_PER_UNIT + 1  # at most, so that a stop takes effect within a second
 
 T = TypeVar("T")

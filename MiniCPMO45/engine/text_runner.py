@@ -23,9 +23,7 @@ from MiniCPMO45.engine.kv_cache import (
     FedRows,
     KvStore,
     PackedRows,
-    PagedBatch,
     PassLimits,
-    gather_vectors,
     passes,
     reserve_all,
 )
@@ -196,34 +194,22 @@ class DecodePass(Capturable[Scores]):
     def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
         super().__init__(f"decode of {rows}")
         self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
-        self.head = head
-        self._decoder = llm.model
-        self._store = store
+        self.head, self._decoder = head, llm.model
 
     def _work(self) -> Scores:
         embedded = self._decoder.embed_tokens(self.packed.ids)
-        batch = PagedBatch(self._store, self.packed.map.fresh())
-        return self.head.score(self._decoder(embedded, batch))
+        return self.head.score(self._decoder(embedded, self.packed.batch()))
 
 
 class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
-    """Any mix of rows up to a bucket: embedding and layers.
-
-    Attributes:
-        vectors: [rows, width] input embeddings of the rows that are not tokens, concatenated.
-    """
+    """Any mix of rows up to a bucket: embedding and layers."""
 
     def __init__(self, llm: CausalLM, store: KvStore, rows: int, rows_per_tile: int) -> None:
         super().__init__(f"prefill of {rows}")
-        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
         norm = llm.model.norm.weight
         self.vectors = norm.new_zeros(rows, len(norm))
+        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile, vectors=self.vectors)
         self._decoder = llm.model
-        self._store = store
-
-    def load(self, parts: Sequence[FedRows]) -> None:
-        self.packed.load(parts)
-        gather_vectors(parts, self.vectors)
 
     def _work(self) -> tuple[Tensor, Tensor]:
         """Return hidden states [rows, width] and those of last rows [sequences, width]."""
@@ -231,7 +217,7 @@ class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
         chosen = self.packed.vector_of_row
         vectors = self.vectors.index_select(0, chosen.clamp(min=0))
         inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)
-        hidden = self._decoder(inputs, PagedBatch(self._store, self.packed.map.fresh()))
+        hidden = self._decoder(inputs, self.packed.batch())
         return hidden, hidden.index_select(0, self.packed.last_rows)
 
 
@@ -306,7 +292,7 @@ class TextRunner:
     def _prefill(self, group: list[FedRows], texts: list[TextRows]) -> None:
         counts = [len(part.ids) for part in group]
         step = self.prefills.of(sum(counts))
-        step.load(group)
+        step.packed.load(group)
         hidden, last = step.run()
         states = hidden[: sum(counts)].clone()
         for text, state in zip(texts, states.split(counts), strict=True):

@@ -19,7 +19,7 @@ from MiniCPMO45.kernels.attention_kernels import (
     rotate_and_store,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
-from MiniCPMO45.kernels.device import fitting_stages, overlaps_launches, runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import dependent_launch, fitting_stages, runs_kernels, tl, triton
 from MiniCPMO45.kernels.products import normalise, rotate
 
 PAGE_TOKENS = 64
@@ -130,141 +130,59 @@ class AttentionPlan:
     early_pages: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Attention:
-    """One layer's attention; attributes as the arguments of `attend`, and the plan."""
-
-    qkv: Tensor
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-    eps: float
-    cos_table: Tensor
-    sin_table: Tensor
-    rows: RowMap
-    kv_layer: Tensor
-    kv_scales: Tensor | None
-    scale: float
-    plan: AttentionPlan
-
-    @property
-    def heads(self) -> int:
-        return self.qkv.shape[1] // self.kv_layer.shape[4] - 2 * self.kv_layer.shape[2]
-
-    def run(self) -> Tensor:
-        count, heads, d = self.qkv.shape[0], self.heads, self.kv_layer.shape[4]
-        splits = self.plan.splits
-        mixed = self.qkv.new_empty(count, heads * d)
-        parts = stats = mixed
-        if splits > 1:
-            parts = self.qkv.new_empty((count, heads, splits, d), dtype=torch.float32)
-            stats = self.qkv.new_empty((count, heads, splits, 2), dtype=torch.float32)
-        if self.rows.rows_per_tile == 1:
-            self._attend_rows(mixed, parts, stats)
-        else:
-            self._attend_tiles(self._rotate(mixed), mixed, parts, stats)
-        if splits > 1:
-            combine_splits[(count, heads)](
-                parts,
-                stats,
-                self.rows.positions,
-                mixed,
-                H=heads,
-                D=d,
-                WIDE=self._wide,
-                SPLITS=splits,
-                num_warps=1,
-                **self._overlap(),
-            )
-        return mixed
-
-    def _inputs(self) -> tuple[Tensor | None, ...]:
-        rows = self.rows
-        norms, tables = (self.q_norm, self.k_norm), (self.cos_table, self.sin_table)
-        places = (rows.positions, rows.sequences, rows.page_table)
-        return (self.qkv, *norms, *tables, *places, *self._pages)
-
-    @property
-    def _pages(self) -> tuple[Tensor, Tensor]:
-        """The layer's pages and their scales, or any pointer without scales."""
-        return self.kv_layer, self.kv_layer if self.kv_scales is None else self.kv_scales
-
-    def _attend_rows(self, mixed: Tensor, parts: Tensor, stats: Tensor) -> None:
-        attend_one_row[(self.plan.splits, self.kv_layer.shape[2], self.qkv.shape[0])](
-            *self._inputs(),
-            mixed,
-            parts,
-            stats,
-            self.rows.page_table.shape[1],
-            self.eps,
-            self.scale,
-            HAS_NORM=self.q_norm is not None,
-            EARLY_PAGES=self.plan.early_pages,
-            **self._cut(),
+def attend_by_kernels(
+    qkv: Tensor,
+    norms: tuple[Tensor, Tensor] | None,
+    eps: float,
+    tables: tuple[Tensor, Tensor],
+    rows: RowMap,
+    kv_layer: Tensor,
+    kv_scales: Tensor | None,
+    plan: AttentionPlan,
+) -> Tensor:
+    """`attend` with a plan."""
+    kv_heads, d = kv_layer.shape[2], kv_layer.shape[4]
+    count, heads = qkv.shape[0], qkv.shape[1] // d - 2 * kv_heads
+    splits, max_pages, scale = plan.splits, rows.page_table.shape[1], d**-0.5
+    mixed = qkv.new_empty(count, heads * d)
+    parts = stats = mixed
+    if splits > 1:
+        parts = qkv.new_empty((count, heads, splits, d), dtype=torch.float32)
+        stats = qkv.new_empty((count, heads, splits, 2), dtype=torch.float32)
+    q_norm, k_norm = norms or (None, None)
+    pages = (kv_layer, kv_layer if kv_scales is None else kv_scales)  # any pointer without scales
+    places = (rows.positions, rows.sequences, rows.page_table)
+    inputs = (qkv, q_norm, k_norm, *tables, *places, *pages)
+    overlap, has_norm = dependent_launch(qkv), norms is not None
+    shape = {"H": heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS, **overlap}
+    shape["IS_CODED"] = kv_scales is not None
+    wide = max(triton.next_power_of_2(d), NARROWEST_HEAD)
+    lines = max(triton.next_power_of_2(rows.rows_per_tile * (heads // kv_heads)), FEWEST_LINES)
+    page_bytes = 2 * PAGE_TOKENS * wide * kv_layer.element_size()
+    query_bytes = lines * wide * qkv.element_size()
+    stages = fitting_stages(qkv, plan.stages, page_bytes, kept_bytes=2 * query_bytes)
+    tile = {"LINES": lines, "WIDE": wide, "SPLITS": splits, **shape}
+    tile |= {"num_warps": plan.warps, "num_stages": stages}
+    into = (mixed, parts, stats, max_pages)
+    if rows.rows_per_tile == 1:
+        attend_one_row[(splits, kv_heads, count)](
+            *inputs, *into, eps, scale, HAS_NORM=has_norm, EARLY_PAGES=plan.early_pages, **tile
         )
-
-    def _rotate(self, mixed: Tensor) -> Tensor:
-        kv_heads, d = self.kv_layer.shape[2], self.kv_layer.shape[4]
-        together = math.gcd(self.heads, kv_heads, MOST_HEADS_TOGETHER)
-        queries = torch.empty_like(mixed)
-        rotate_and_store[(self.qkv.shape[0], (self.heads + 2 * kv_heads) // together)](
-            *self._inputs(),
-            queries,
-            mixed,
-            self.rows.page_table.shape[1],
-            self.eps,
-            HAS_NORM=self.q_norm is not None,
-            HALF=triton.next_power_of_2(d // 2),
-            HEADS=together,
-            num_warps=1,
-            **self._shape(),
+    else:
+        queries, half = torch.empty_like(mixed), triton.next_power_of_2(d // 2)
+        together = math.gcd(heads, kv_heads, MOST_HEADS_TOGETHER)
+        turn = {"HAS_NORM": has_norm, "HALF": half, "HEADS": together, "num_warps": 1, **shape}
+        rotate_and_store[(count, (heads + 2 * kv_heads) // together)](
+            *inputs, queries, mixed, max_pages, eps, **turn
         )
-        return queries
-
-    def _attend_tiles(self, queries: Tensor, mixed: Tensor, parts: Tensor, stats: Tensor) -> None:
-        tiles = self.rows.tile_rows.shape[0]
-        attend_tile[(self.plan.splits, self.kv_layer.shape[2], tiles)](
-            queries,
-            *self._pages,
-            self.rows.positions,
-            self.rows.sequences,
-            self.rows.page_table,
-            self.rows.tile_first_row,
-            self.rows.tile_rows,
-            mixed,
-            parts,
-            stats,
-            self.rows.page_table.shape[1],
-            self.scale,
-            **self._cut(),
+        tiles = (rows.tile_first_row, rows.tile_rows)
+        attend_tile[(splits, kv_heads, len(rows.tile_rows))](
+            queries, *pages, *places, *tiles, *into, scale, **tile
         )
-
-    @property
-    def _wide(self) -> int:
-        return max(triton.next_power_of_2(self.kv_layer.shape[4]), NARROWEST_HEAD)
-
-    def _overlap(self) -> dict[str, bool]:
-        overlaps = overlaps_launches(self.qkv)
-        return {"OVERLAPS": overlaps, "launch_pdl": overlaps}
-
-    def _shape(self) -> dict[str, int]:
-        kv_heads, d = self.kv_layer.shape[2], self.kv_layer.shape[4]
-        sizes = {"H": self.heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS}
-        return {**sizes, "IS_CODED": self.kv_scales is not None, **self._overlap()}
-
-    def _cut(self) -> dict[str, int]:
-        group = self.heads // self.kv_layer.shape[2]
-        lines = max(triton.next_power_of_2(self.rows.rows_per_tile * group), FEWEST_LINES)
-        page_bytes = 2 * PAGE_TOKENS * self._wide * self.kv_layer.element_size()
-        query_bytes = lines * self._wide * self.qkv.element_size()
-        stages = fitting_stages(self.qkv, self.plan.stages, page_bytes, kept_bytes=2 * query_bytes)
-        return {
-            "LINES": lines,
-            "WIDE": self._wide,
-            "SPLITS": self.plan.splits,
-            "num_warps": self.plan.warps,
-            "num_stages": stages,
-            **self._shape(),
-        }
+    if splits > 1:
+        sizes = {"H": heads, "D": d, "WIDE": wide, "SPLITS": splits, "num_warps": 1, **overlap}
+        combine_splits[(count, heads)](parts, stats, rows.positions, mixed, **sizes)
+    return mixed
 
 
 MULTIPROCESSORS = 132
@@ -288,25 +206,19 @@ DECODES = {
 MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
 
 
-def decode_plan(rows: int, *, is_grouped: bool) -> AttentionPlan:
-    return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
+def attention_plan(
+    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
+) -> AttentionPlan:
+    """Choose the plan of a pass.
 
-
-def prefill_plan(rows: int, rows_per_tile: int, kv_heads: int) -> AttentionPlan:
-    """Choose the plan of a prefill: one program per multiprocessor, with most tiles full."""
+    A prefill has one program per multiprocessor, with most tiles full.
+    """
+    if rows_per_tile == 1:
+        return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
     programs, splits = kv_heads * -(-rows // rows_per_tile), 1
     while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
         splits *= 2
     return AttentionPlan(splits, warps=4, stages=3)
-
-
-def attention_plan(
-    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
-) -> AttentionPlan:
-    """Choose the plan of a pass; see `decode_plan` and `prefill_plan`."""
-    if rows_per_tile == 1:
-        return decode_plan(rows, is_grouped=is_grouped)
-    return prefill_plan(rows, rows_per_tile, kv_heads)
 
 
 def rotated_heads(
@@ -360,9 +272,7 @@ def attend(
         plan = attention_plan(
             qkv.shape[0], rows.rows_per_tile, kv_heads, is_grouped=qkv.shape[1] > 3 * kv_heads * d
         )
-        q_norm, k_norm = norms or (None, None)
-        pages, scale = (kv_layer, kv_scales), d**-0.5
-        return Attention(qkv, q_norm, k_norm, eps, *tables, rows, *pages, scale, plan).run()
+        return attend_by_kernels(qkv, norms, eps, tables, rows, kv_layer, kv_scales, plan)
     # pages of one head are contiguous and can be read as a view
     is_in_order = kv_scales is None and kv_layer.stride(0) == PAGE_TOKENS * d
     plain = rows.plain(tables, is_in_order=is_in_order)

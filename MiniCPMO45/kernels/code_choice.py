@@ -11,8 +11,8 @@ from torch import Tensor
 
 from MiniCPMO45.kernels.device import (
     await_rows,
+    dependent_launch,
     let_next_start,
-    overlaps_launches,
     runs_kernels,
     tl,
     triton,
@@ -229,7 +229,6 @@ def _choose_code(
 def _launch_choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     rows, n_codes = logits.shape
     out = drawn.new_empty(rows)
-    overlaps = overlaps_launches(logits)
     _choose_code[(rows,)](
         logits,
         words,
@@ -244,8 +243,7 @@ def _launch_choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor
         MIN_KEPT=MIN_KEPT,
         NO_CODE=NO_CODE,
         BLOCK=triton.next_power_of_2(n_codes),
-        OVERLAPS=overlaps,
         num_warps=WARPS,
-        launch_pdl=overlaps,
+        **dependent_launch(logits),
     )
     return out

@@ -94,9 +94,10 @@ def prefetch_line(pointers, OVERLAPS: tl.constexpr):
         )
 
 
-def overlaps_launches(x: Tensor) -> bool:
-    """Whether the tensor's device supports dependent launches."""
-    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= HOPPER
+def dependent_launch(x: Tensor) -> dict[str, bool]:
+    """Return a launch's options: whether the tensor's device supports dependent launches."""
+    overlaps = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= HOPPER
+    return {"OVERLAPS": overlaps, "launch_pdl": overlaps}
 
 
 SPARE_SHARED_BYTES = 12 * 1024  # of a program, for everything except its tiles
@@ -283,20 +284,26 @@ def cached_tensor(
 
 
 class Staging:
-    """A pinned host table and its device copy, int32 [rows, columns] each, initially zero."""
+    """A pinned host table and its device copy, `dtype` [rows, columns] each, initially zero.
 
-    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
+    Attributes:
+        words: the host's; the last copy may still read them before `begin`.
+    """
+
+    def __init__(
+        self, rows: int, columns: int, device: torch.device, dtype: torch.dtype = torch.int32
+    ) -> None:
         is_cuda = device.type == "cuda"
-        self.device_words = torch.zeros(rows, columns, dtype=torch.int32, device=device)
-        self._host = torch.zeros(rows, columns, dtype=torch.int32, pin_memory=is_cuda)
-        self._words = self._host.numpy()
+        self.device_words = torch.zeros(rows, columns, dtype=dtype, device=device)
+        self._host = torch.zeros(rows, columns, dtype=dtype, pin_memory=is_cuda)
+        self.words = self._host.numpy()
         self._copied = torch.cuda.Event() if is_cuda else None
 
     def begin(self) -> np.ndarray:
-        """Wait for the last copy and return the host's words, int32 [rows, columns]."""
+        """Wait for the last copy and return the host's words."""
         if self._copied is not None:
             self._copied.synchronize()
-        return self._words
+        return self.words
 
     def send(self) -> None:
         """Enqueue the copy to the device."""

@@ -7,39 +7,8 @@ row) or from the number (few rows).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from torch import Tensor
-
-from MiniCPMO45.kernels.device import await_rows, let_next_start, overlaps_launches, tl, triton
-from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, value_of
-
-
-@dataclass(frozen=True)
-class OneRowPlan:
-    """Tile sizes of the kernel.
-
-    A program takes `block_k` inputs at a time for `block_n` output columns.
-    """
-
-    block_n: int
-    block_k: int
-    warps: int
-
-
-@dataclass(frozen=True)
-class FewRowsPlan:
-    """Tile sizes of the kernel.
-
-    A program takes `block_k` inputs at a time, which divide them all, for `block_n` output columns;
-    `stages` weight tiles are in flight. Each of its rows, `most_rows` at most, takes accumulators.
-    """
-
-    block_n: int
-    block_k: int
-    warps: int
-    stages: int
-    most_rows: int = 64
+from MiniCPMO45.kernels.device import await_rows, let_next_start, tl, triton
+from MiniCPMO45.kernels.quantised import value_of
 
 
 @triton.jit
@@ -56,7 +25,7 @@ def _scales(scales, line, at, W: tl.constexpr, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _multiply_row(
+def multiply_packed_row(
     x, norm, weight, scales, residual, out, N, eps, W: tl.constexpr,
     GROUP: tl.constexpr, HAS_NORM: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr, OVERLAPS: tl.constexpr,
@@ -117,44 +86,8 @@ def _multiply_row(
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
 
 
-def multiply_packed_row(
-    x: Tensor,
-    norm: Tensor | None,
-    eps: float,
-    weight: QuantisedWeight,
-    residual: Tensor | None,
-    out: Tensor,
-    *,
-    is_gated: bool,
-    plan: OneRowPlan,
-) -> None:
-    """Multiply a row with a weight of 4 bits into `out`; see `row_products.multiply_row`."""
-    n, words = out.shape[1], weight.values.shape[1]
-    overlaps = overlaps_launches(x)
-    _multiply_row[(triton.cdiv(n, plan.block_n),)](
-        x,
-        norm,
-        weight.values,
-        weight.scales,
-        residual,
-        out,
-        n,
-        eps,
-        words,
-        GROUP=weight.group_words,
-        HAS_NORM=norm is not None,
-        HAS_GATE=is_gated,
-        HAS_RESIDUAL=residual is not None,
-        BLOCK_N=plan.block_n,
-        BLOCK_W=plan.block_k // PLACES,
-        OVERLAPS=overlaps,
-        num_warps=plan.warps,
-        launch_pdl=overlaps,
-    )
-
-
 @triton.jit
-def _multiply_rows(
+def multiply_packed_rows(
     x, weight, scales, residual, out, M, N, W: tl.constexpr, GROUP: tl.constexpr,
     HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAPS: tl.constexpr,
@@ -202,40 +135,3 @@ def _multiply_rows(
     if HAS_RESIDUAL:
         total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
     tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
-
-
-def multiply_packed_rows(
-    x: Tensor,
-    weight: QuantisedWeight,
-    residual: Tensor | None,
-    out: Tensor,
-    *,
-    is_gated: bool,
-    plan: FewRowsPlan,
-    block_m: int,
-) -> None:
-    """Multiply rows with a weight of 4 bits into `out`; see `row_products.multiply_rows`.
-
-    The groups of the weight have the size of the plan's `block_k`.
-    """
-    (count, n), words = out.shape, weight.values.shape[1]
-    overlaps = overlaps_launches(x)
-    _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
-        x,
-        weight.values,
-        weight.scales,
-        residual,
-        out,
-        count,
-        n,
-        words,
-        GROUP=weight.group_words,
-        HAS_GATE=is_gated,
-        HAS_RESIDUAL=residual is not None,
-        BLOCK_M=block_m,
-        BLOCK_N=plan.block_n,
-        OVERLAPS=overlaps,
-        num_warps=plan.warps,
-        num_stages=plan.stages,
-        launch_pdl=overlaps,
-    )

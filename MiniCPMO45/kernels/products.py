@@ -1,6 +1,6 @@
 """Norms, matrix products and rotary positions of a decoder, and the layers that hold its matrices.
 
-A weight is dense or quantised; the plans of `row_products` choose the kernel. Layers keep their
+A weight is dense or quantised; `product_plans` chooses the kernel. Layers keep their
 published names; a quantised layer has the buffers `values` and `scales` in place of `weight`.
 """
 
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from MiniCPMO45.kernels.device import (
     await_rows,
+    dependent_launch,
     let_next_start,
-    overlaps_launches,
     runs_kernels,
     tl,
     triton,
 )
-from MiniCPMO45.kernels.packed_products import OneRowPlan
+from MiniCPMO45.kernels.product_plans import OneRowPlan, product_plan
 from MiniCPMO45.kernels.quantised import (
     DTYPES,
     LARGEST,
@@ -35,10 +35,10 @@ from MiniCPMO45.kernels.quantised import (
 from MiniCPMO45.kernels.row_products import (
     multiply_row,
     multiply_rows,
-    product_plan,
+    multiply_scaled,
+    plain_gate,
     silu_gate,
 )
-from MiniCPMO45.kernels.scaled_products import multiply_scaled
 
 LARGEST_E4M3 = tl.constexpr(LARGEST[Scheme.FP8])
 NORM_WARPS = 8
@@ -94,7 +94,6 @@ def _launch(
     x: Tensor, weight: Tensor | None, eps: float, out: Tensor, scales: Tensor | None
 ) -> None:
     count, k = x.shape
-    overlaps = overlaps_launches(x)
     _normalise_row[(count,)](
         x,
         weight,
@@ -105,9 +104,8 @@ def _launch(
         BLOCK=triton.next_power_of_2(k),
         HAS_NORM=weight is not None,
         HAS_SCALES=scales is not None,
-        OVERLAPS=overlaps,
         num_warps=NORM_WARPS,
-        launch_pdl=overlaps,
+        **dependent_launch(x),
     )
 
 
@@ -119,29 +117,15 @@ def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tens
     """
     if not runs_kernels(x):
         return scale_each_row((x if norm is None else normalise(x, norm, eps)).float(), Scheme.FP8)
-    values, scales = (
-        torch.empty_like(x, dtype=DTYPES[Scheme.FP8]),
-        x.new_empty(len(x), dtype=torch.float32),
-    )
+    values = torch.empty_like(x, dtype=DTYPES[Scheme.FP8])
+    scales = x.new_empty(len(x), dtype=torch.float32)
     _launch(x, norm, eps, values, scales)
     return values, scales
 
 
 def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
     """Multiply contiguous rows [M, K], normalised first if there is a norm: [M, N]."""
-    if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
-        return multiply_scaled(
-            *scale_rows(x, norm_weight, eps), weight, None, is_gated=False, dtype=x.dtype
-        )
-    if runs_kernels(x):
-        plan = product_plan(x.shape[0], weight, x.dtype)
-        if isinstance(plan, OneRowPlan):
-            return multiply_row(x, norm_weight, eps, weight, None, is_gated=False, plan=plan)
-        if plan is not None:
-            normed = x if norm_weight is None else rms_norm(x, norm_weight, eps)
-            return multiply_rows(normed, weight, None, is_gated=False, plan=plan)
-    normed = x if norm_weight is None else rms_norm(x, norm_weight, eps)
-    return F.linear(normed, dense(weight, x.dtype))
+    return _multiply(x, norm_weight, eps, weight)
 
 
 def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> Tensor:
@@ -149,36 +133,42 @@ def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> 
 
     The first F rows of `gate_up` [2F, K] are the gate.
     """
-    if isinstance(gate_up, QuantisedWeight) and gate_up.is_e4m3:
-        return multiply_scaled(
-            *scale_rows(x, norm_weight, eps), gate_up, None, is_gated=True, dtype=x.dtype
-        )
-    if runs_kernels(x):
-        plan = product_plan(x.shape[0], gate_up, x.dtype, is_gated=True)
-        if isinstance(plan, OneRowPlan):
-            return multiply_row(x, norm_weight, eps, gate_up, None, is_gated=True, plan=plan)
-        normed = rms_norm(x, norm_weight, eps)
-        if plan is None:
-            return silu_gate(F.linear(normed, dense(gate_up, x.dtype)))
-        return multiply_rows(normed, gate_up, None, is_gated=True, plan=plan)
-    gate, up = F.linear(rms_norm(x, norm_weight, eps), dense(gate_up, x.dtype)).chunk(2, dim=-1)
-    return F.silu(gate) * up
+    return _multiply(x, norm_weight, eps, gate_up, is_gated=True)
 
 
 def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
     """Return residual + x @ weight.T, [M, N], for contiguous rows x [M, K]."""
+    return _multiply(x, None, 0.0, weight, residual)
+
+
+def _multiply(
+    x: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    weight: Weight,
+    residual: Tensor | None = None,
+    *,
+    is_gated: bool = False,
+) -> Tensor:
     if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
-        return multiply_scaled(
-            *scale_rows(x, None, 0.0), weight, residual, is_gated=False, dtype=x.dtype
-        )
-    if runs_kernels(x):
-        plan = product_plan(x.shape[0], weight, x.dtype)
-        if isinstance(plan, OneRowPlan):
-            return multiply_row(x, None, 0.0, weight, residual, is_gated=False, plan=plan)
-        if plan is None:
-            return torch.addmm(residual, x, dense(weight, x.dtype).t())
-        return multiply_rows(x, weight, residual, is_gated=False, plan=plan)
-    return residual + F.linear(x, dense(weight, x.dtype))
+        values, scales = scale_rows(x, norm, eps)
+        return multiply_scaled(values, scales, weight, residual, is_gated=is_gated, dtype=x.dtype)
+    by_kernel = runs_kernels(x)
+    plan = product_plan(x.shape[0], weight, x.dtype, is_gated=is_gated) if by_kernel else None
+    if isinstance(plan, OneRowPlan):
+        return multiply_row(x, norm, eps, weight, residual, is_gated=is_gated, plan=plan)
+    normed = x if norm is None else rms_norm(x, norm, eps)
+    if plan is not None:
+        return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
+    matrix = dense(weight, x.dtype)
+    if residual is not None:
+        if by_kernel:
+            return torch.addmm(residual, x, matrix.t())
+        return residual + F.linear(x, matrix)
+    product = F.linear(normed, matrix)
+    if not is_gated:
+        return product
+    return silu_gate(product) if by_kernel else plain_gate(product)
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

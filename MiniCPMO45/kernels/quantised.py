@@ -2,7 +2,7 @@
 
 Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated: a
 weight depends on the published values alone. Products read the stored form directly where that is
-faster: `row_products`, `packed_products` and `scaled_products`.
+faster: `row_products` and `packed_products`.
 """
 
 from __future__ import annotations

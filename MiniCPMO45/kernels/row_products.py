@@ -2,113 +2,32 @@
 
 One row: multiply-add with many loads in flight; the norm's weight is applied to the row and its
 scale to the sums, so the row is read once. A few rows: tensor cores; the weight is the first
-operand, so that few rows fill the narrow side. Plans give the kernel and the tile sizes for each
-shape. They are constants, measured on one H200 by `python -m benchmarks.kernels`; nothing is tuned
-at run time, so every start runs the same code.
+operand, so that few rows fill the narrow side. With `model.weights: fp8` both operands are e4m3:
+each row of the input has a scale of its own, whatever else is in the pass, so a conversation's
+numbers do not depend on the other rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import ScalingType
 
 from MiniCPMO45.kernels.device import (
     LINE,
     await_rows,
+    dependent_launch,
     fitting_stages,
     let_next_start,
-    overlaps_launches,
     prefetch_line,
+    runs_kernels,
     tl,
     triton,
 )
-from MiniCPMO45.kernels.packed_products import (
-    FewRowsPlan,
-    OneRowPlan,
-    multiply_packed_row,
-    multiply_packed_rows,
-)
-from MiniCPMO45.kernels.quantised import QuantisedWeight, Weight
-
-FEW_ROWS = 16  # the fewest of a tensor core operation
-
-
-@dataclass(frozen=True)
-class ProductPlan:
-    """Kernels of one shape; the library is faster beyond `most_rows` rows.
-
-    `many_rows`, if any, is used beyond `FEW_ROWS` rows.
-    """
-
-    one_row: OneRowPlan | FewRowsPlan
-    few_rows: FewRowsPlan
-    most_rows: int
-    many_rows: FewRowsPlan | None = None
-
-
-DEEP = FewRowsPlan(64, 128, 4, 6)
-SHALLOW = FewRowsPlan(64, 128, 4, 4)  # for two weights at a time, or many columns
-NARROW = FewRowsPlan(16, 128, 2, 6)  # few columns
-
-PRODUCTS: dict[tuple[int, int], ProductPlan] = {
-    # (columns, inputs) of the language model
-    (6144, 4096): ProductPlan(OneRowPlan(8, 1024, 4), DEEP, 64),  # queries, keys, values
-    (4096, 4096): ProductPlan(OneRowPlan(1, 4096, 4), DEEP, 32),  # attention output
-    (12288, 4096): ProductPlan(OneRowPlan(4, 256, 1), SHALLOW, 16),  # gate and up
-    (4096, 12288): ProductPlan(OneRowPlan(2, 4096, 8), DEEP, 32),  # down
-    # The library has no fast kernel for rows of 151,748 values, which are not aligned.
-    (151748, 4096): ProductPlan(OneRowPlan(8, 512, 2), SHALLOW, 1024),  # head
-    # of the speech decoder; one row takes all inputs at once
-    (2304, 768): ProductPlan(OneRowPlan(2, 1024, 1), NARROW, 64),
-    (768, 768): ProductPlan(OneRowPlan(2, 1024, 4), SHALLOW, 64),
-    (3072, 768): ProductPlan(OneRowPlan(1, 1024, 1), NARROW, 64),
-    (768, 3072): ProductPlan(OneRowPlan(1, 4096, 8), NARROW, 64),
-}
-MEASURED_BYTES = 2  # of the measured dtype
-OTHER_PRODUCTS = ProductPlan(OneRowPlan(4, 256, 1), FewRowsPlan(32, 64, 4, 3), 16)
-
-
-# Only the head has int8 weights.
-BYTES_FEW = FewRowsPlan(32, 128, 2, 6)
-BYTES_MANY = FewRowsPlan(64, 128, 4, 5)
-BYTE_PRODUCTS: dict[tuple[int, int], ProductPlan] = {
-    # Tensor cores are fastest here, although fifteen of their sixteen rows are zero.
-    (151748, 4096): ProductPlan(BYTES_FEW, BYTES_FEW, 1024, BYTES_MANY),
-}
-# 4-bit weights: the fastest of about twenty tile sizes; (6144, 4096) was not measured.
-PACKED_FEW = FewRowsPlan(32, 128, 2, 5)
-PACKED_PRODUCTS: dict[tuple[int, int], ProductPlan] = {
-    (6144, 4096): ProductPlan(OneRowPlan(4, 4096, 4), PACKED_FEW, 32),
-    (4096, 4096): ProductPlan(OneRowPlan(4, 4096, 4), PACKED_FEW, 32),
-    (12288, 4096): ProductPlan(OneRowPlan(4, 4096, 4), PACKED_FEW, 32),
-    (4096, 12288): ProductPlan(OneRowPlan(4, 2048, 2), PACKED_FEW, 32),
-}
-OTHER_PACKED = ProductPlan(OneRowPlan(4, 1024, 1), FewRowsPlan(32, 128, 4, 3), 16)
-
-
-def product_plan(
-    rows: int, weight: Weight, dtype: torch.dtype, *, is_gated: bool = False
-) -> OneRowPlan | FewRowsPlan | None:
-    """Choose the kernel of a product; None means the library.
-
-    The weight is [N, K], or [2N, K] if gated. Dtypes wider than the measured one need more shared
-    memory and use the default plan.
-    """
-    outputs, inputs = weight.shape
-    columns = outputs // 2 if is_gated else outputs
-    plans, plan = PRODUCTS, OTHER_PRODUCTS
-    if isinstance(weight, QuantisedWeight):
-        plans, plan = (PACKED_PRODUCTS, OTHER_PACKED) if weight.is_packed else (BYTE_PRODUCTS, plan)
-    if dtype.itemsize == MEASURED_BYTES:
-        plan = plans.get((columns, inputs), plan)
-    if rows == 1:
-        return plan.one_row
-    chosen = plan.few_rows if rows <= FEW_ROWS else plan.many_rows or plan.few_rows
-    is_whole = inputs % chosen.block_k == 0
-    return chosen if rows <= plan.most_rows and is_whole else None
-
+from MiniCPMO45.kernels.packed_products import multiply_packed_row, multiply_packed_rows
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, scaled_plan
+from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, Weight, unpacked
 
 LOADED_BYTES = 16  # per load of a thread
 
@@ -214,31 +133,32 @@ def multiply_row(
     k = x.shape[1]
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(1, n)
-    if isinstance(weight, QuantisedWeight) and weight.is_packed:
-        multiply_packed_row(x, norm, eps, weight, residual, out, is_gated=is_gated, plan=plan)
-        return out
+    grid = (triton.cdiv(n, plan.block_n),)
+    options = {
+        "HAS_NORM": norm is not None,
+        "HAS_GATE": is_gated,
+        "HAS_RESIDUAL": residual is not None,
+        "BLOCK_N": plan.block_n,
+        "num_warps": plan.warps,
+        **dependent_launch(x),
+    }
     values, scales = _stored(weight)
-    overlaps = overlaps_launches(x)
-    _multiply_row[(triton.cdiv(n, plan.block_n),)](
-        x,
-        norm,
-        values,
-        scales,
-        residual,
-        out,
+    tensors = (x, norm, values, scales, residual, out)
+    if isinstance(weight, QuantisedWeight) and weight.is_packed:
+        words, block = values.shape[1], plan.block_k // PLACES
+        multiply_packed_row[grid](
+            *tensors, n, eps, words, GROUP=weight.group_words, BLOCK_W=block, **options
+        )
+        return out
+    _multiply_row[grid](
+        *tensors,
         n,
         eps,
         k,
-        HAS_NORM=norm is not None,
         HAS_SCALES=scales is not None,
-        HAS_GATE=is_gated,
-        HAS_RESIDUAL=residual is not None,
-        BLOCK_N=plan.block_n,
         BLOCK_K=plan.block_k,
         WIDTH=LOADED_BYTES // values.element_size(),
-        OVERLAPS=overlaps,
-        num_warps=plan.warps,
-        launch_pdl=overlaps,
+        **options,
     )
     return out
 
@@ -325,17 +245,26 @@ def multiply_rows(
     count, k = x.shape
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(count, n, dtype=dtype)
-    overlaps = overlaps_launches(x)
     block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
-    if isinstance(weight, QuantisedWeight) and weight.is_packed:
-        multiply_packed_rows(
-            x, weight, residual, out, is_gated=is_gated, plan=plan, block_m=block_m
-        )
-        return out
+    grid = (triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))
+    options = {
+        "HAS_GATE": is_gated,
+        "HAS_RESIDUAL": residual is not None,
+        "BLOCK_M": block_m,
+        "BLOCK_N": plan.block_n,
+        "num_warps": plan.warps,
+        **dependent_launch(x),
+    }
     values, scales = _stored(weight)
+    if isinstance(weight, QuantisedWeight) and weight.is_packed:
+        # The groups of the weight have the size of the plan's `block_k`.
+        tensors, sizes = (x, values, scales, residual, out), (count, n, values.shape[1])
+        group = weight.group_words
+        multiply_packed_rows[grid](*tensors, *sizes, GROUP=group, num_stages=plan.stages, **options)
+        return out
     columns = plan.block_n * (1 + is_gated)
     column_bytes = columns * values.element_size() + block_m * x.element_size()
-    _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
+    _multiply_rows[grid](
         x,
         values,
         row_scales,
@@ -347,16 +276,10 @@ def multiply_rows(
         k,
         HAS_ROW_SCALES=row_scales is not None,
         HAS_SCALES=scales is not None,
-        HAS_GATE=is_gated,
-        HAS_RESIDUAL=residual is not None,
-        BLOCK_M=block_m,
-        BLOCK_N=plan.block_n,
         BLOCK_K=plan.block_k,
         EARLY_K=EARLY_INPUTS if k >= EARLY_INPUTS else 0,
-        OVERLAPS=overlaps,
-        num_warps=plan.warps,
         num_stages=fitting_stages(x, plan.stages, plan.block_k * column_bytes),
-        launch_pdl=overlaps,
+        **options,
     )
     return out
 
@@ -381,8 +304,58 @@ def silu_gate(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up of rows [M, 2F] whose first half is the gate: [M, F]."""
     count, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, width)
-    overlaps = overlaps_launches(gate_up)
     _gate[(count, triton.cdiv(width, GATE_BLOCK))](
-        gate_up, out, width, BLOCK=GATE_BLOCK, OVERLAPS=overlaps, launch_pdl=overlaps
+        gate_up, out, width, BLOCK=GATE_BLOCK, **dependent_launch(gate_up)
     )
     return out
+
+
+def plain_gate(gate_up: Tensor) -> Tensor:
+    """`silu_gate` in plain PyTorch."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+ALIGNMENT = 16  # both sizes of a weight are multiples of it for PyTorch's product
+
+
+def multiply_scaled(
+    values: Tensor,
+    scales: Tensor,
+    weight: QuantisedWeight,
+    residual: Tensor | None,
+    *,
+    is_gated: bool,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Multiply rows, e4m3 [M, K] with scales [M], with an FP8 weight [N, K]: [M, N] of `dtype`.
+
+    The tensor cores read both operands as they are stored, in our kernel or, for many rows, in
+    PyTorch's. With `is_gated` the weight is [2N, K] and the result silu(gate) * up of its halves.
+    `residual` is added if there is one.
+    """
+    plan = scaled_plan(len(values), weight, is_gated=is_gated) if runs_kernels(values) else None
+    if plan is not None:
+        return multiply_rows(
+            values, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
+        )
+    is_aligned = all(side % ALIGNMENT == 0 for side in weight.shape)
+    # PyTorch supports row scales on CUDA with bfloat16 results only.
+    if runs_kernels(weight.values) and dtype == torch.bfloat16 and is_aligned:
+        product = F.scaled_mm(
+            values,
+            weight.values.t(),
+            scales[:, None],
+            ScalingType.RowWise,
+            weight.scales[None],
+            ScalingType.RowWise,
+            output_dtype=dtype,
+            use_fast_accum=True,
+        )
+        if is_gated:
+            product = silu_gate(product)
+    else:
+        product = F.linear((values.float() * scales[:, None]).to(dtype), unpacked(weight, dtype))
+        if is_gated:
+            product = plain_gate(product)
+    return product if residual is None else residual + product

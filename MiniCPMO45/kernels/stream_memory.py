@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.device import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import Staging, runs_kernels, tl, triton
 
 COPY_BLOCK = 1024  # values per program
 # Sizes that vary between batches are runtime arguments: every variant costs seconds at start.
@@ -43,11 +43,9 @@ class StreamTable:
         """Allocate the table; `sizes` gives the integers per row of each field."""
         edges = pairwise(accumulate(sizes.values(), initial=0))
         self._places = {name: slice(*edge) for name, edge in zip(sizes, edges, strict=True)}
-        shape = (n_rows, sum(sizes.values()))
         with torch.inference_mode(False):
-            self._host = torch.zeros(shape, dtype=torch.int64, pin_memory=device.type == "cuda")
-            self.rows = torch.zeros(shape, dtype=torch.int64, device=device)
-        self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
+            self._staging = Staging(n_rows, sum(sizes.values()), device, torch.int64)
+        self.rows = self._staging.device_words
         self.memory: dict[str, Sequence[Tensor]] = {}
         self._owner: tuple[int, int] | None = None  # thread and CUDA stream that upload
 
@@ -61,13 +59,11 @@ class StreamTable:
 
     def value(self, name: str, row: int) -> int:
         """Return the first integer of a field from the host's copy."""
-        return int(self._host[row, self._places[name].start])
+        return int(self._staging.words[row, self._places[name].start])
 
     def on_host(self) -> dict[str, NDArray[np.int64]]:
         """Return the host's fields by name [S, n], to be filled before `upload`."""
-        if self._uploaded is not None:
-            self._uploaded.synchronize()  # the last copy may still read them
-        rows = self._host.numpy()
+        rows = self._staging.begin()
         return {name: rows[:, place] for name, place in self._places.items()}
 
     def upload(self, memory: Mapping[str, Sequence[Tensor]]) -> None:
@@ -78,11 +74,9 @@ class StreamTable:
         self._check_owner()
         self.memory = dict(memory)
         for name, tensors in memory.items():
-            addresses = [tensor.data_ptr() for tensor in tensors]
-            self._host[:, self._places[name]] = torch.tensor(addresses)[:, None]
-        self.rows.copy_(self._host, non_blocking=True)
-        if self._uploaded is not None:
-            self._uploaded.record()
+            addresses = np.array([tensor.data_ptr() for tensor in tensors])
+            self._staging.words[:, self._places[name]] = addresses[:, None]
+        self._staging.send()
 
     def release(self) -> None:
         """Drop the tensors after the launch, so that a closed stream's memory is freed."""

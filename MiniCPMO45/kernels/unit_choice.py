@@ -14,8 +14,8 @@ from torch import Tensor
 from MiniCPMO45.kernels.code_choice import largest_with_count, largest_with_mass, ordered_bits, pick
 from MiniCPMO45.kernels.device import (
     await_rows,
+    dependent_launch,
     let_next_start,
-    overlaps_launches,
     runs_kernels,
     tl,
     triton,
@@ -313,7 +313,6 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     tokens, counts = logits.new_empty(2, rows, blocks, dtype=torch.int32)
     groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
     out = logits.new_empty(rows, dtype=torch.int64)
-    overlaps = overlaps_launches(logits)
     layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
     _scan[(blocks, rows)](
         logits,
@@ -328,9 +327,8 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         vocabulary,
         N_WORDS=N_WORDS,
         RECENT=MOST_RECENT,
-        OVERLAPS=overlaps,
         num_warps=SCAN_WARPS,
-        launch_pdl=overlaps,
+        **dependent_launch(logits),
         **layout,
     )
     _choose[(rows,)](
@@ -351,9 +349,8 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         CANDIDATES=MOST_CANDIDATES,
         FEW=FEW_GROUPS,
         NO_TOKEN=NO_TOKEN,
-        OVERLAPS=overlaps,
         num_warps=CHOICE_WARPS,
-        launch_pdl=overlaps,
+        **dependent_launch(logits),
         **layout,
     )
     return out

@@ -297,6 +297,19 @@ def list_misfits(
     return "\n".join(f"  {len(v)} {kind}: {shorten(v)}" for kind, v in kinds.items() if v)
 
 
+def adopt_weights(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Assign tensors to a module built on the meta device.
+
+    Raises:
+        CheckpointError: some are missing, unexpected or of another shape; one error lists them.
+    """
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    misfits = list_misfits(expected_shapes(module), given)
+    if misfits:
+        raise CheckpointError(f"The tensors of {source} do not fit.\n{misfits}")
+    module.load_state_dict(dict(tensors), strict=True, assign=True)
+
+
 def shorten(names: Iterable[str]) -> str:
     listed = list(names)
     more = len(listed) - _LISTED_NAMES

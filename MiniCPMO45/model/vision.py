@@ -297,10 +297,9 @@ class SliceEncoder:
             by_shape.setdefault(self._shape_for(each.size), []).append(index)
         answers: dict[int, Tensor] = {}
         for (length, is_fixed), indices in by_shape.items():
-            run = self._run_fixed if is_fixed else self._run_exact
             for start in range(0, len(indices), self._rows[-1]):
                 batch = indices[start : start + self._rows[-1]]
-                encoded = run(length, [slices[index] for index in batch])
+                encoded = self._encode(length, is_fixed, [slices[index] for index in batch])
                 answers.update(zip(batch, encoded, strict=True))
         return [answers[index] for index in range(len(slices))]
 
@@ -362,15 +361,14 @@ class SliceEncoder:
             return count, False
         return (count if count in USUAL_COUNTS else PADDED), True
 
-    def _run_exact(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
+    def _encode(self, length: int, is_fixed: bool, slices: Sequence[Slice]) -> Tensor:
+        if is_fixed:
+            fixed = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
+            fixed.load(slices)
+            return fixed.run()[: len(slices)].clone()  # the next replay overwrites the original
         patches = torch.empty(len(slices), length, PATCH_VALUES, device=self.device)
         self.load(slices, patches)
-        return list(self.forward(patches, self.grid([each.size for each in slices], length)))
-
-    def _run_fixed(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
-        fixed = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
-        fixed.load(slices)
-        return list(fixed.run()[: len(slices)].clone())  # the next replay overwrites the original
+        return self.forward(patches, self.grid([each.size for each in slices], length))
 
     def _fixed(self, length: int, n_rows: int) -> FixedPass:
         key = (length, n_rows)

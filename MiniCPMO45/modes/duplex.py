@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.configuration_minicpmo import TIMING, MiniCPMOConfig
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
 from MiniCPMO45.engine.session import (
     AudioInputState,
@@ -36,7 +36,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
-from MiniCPMO45.modes.speech import TIMING, Stopwatch, UnitSpeech, speak_unit
+from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, speak_unit
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
@@ -166,7 +166,6 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
-        self._speech_eos = config.tts_config.speech_eos_id
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -407,9 +406,7 @@ class DuplexCapability:
             is_greedy=settings.decode_mode == GREEDY,
         )
         config = self.config.tts_config
-        return (
-            yield from speak_unit(session, draft, text, config, rule, watch, eos=self._speech_eos)
-        )
+        return (yield from speak_unit(session, draft, text, config, rule, watch))
 
     def _result(
         self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
+from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
 from MiniCPMO45.engine.session import AudioInputState, Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
@@ -57,61 +57,40 @@ class PrefillOptions(PromptOptions):
 Pieces = tuple[TokenIds | Embeddings, ...]
 
 
-class MessageInput:
-    def __init__(self, config: MiniCPMOConfig, processor: MiniCPMOProcessor) -> None:
-        self.config = config
-        self.processor = processor
+def render_message(
+    processor: MiniCPMOProcessor, session: Session, message: Message, options: PrefillOptions
+) -> Prompt:
+    """Render a message as continuation of the cached text; raises `ProcessingError`."""
+    content = message.content
+    if message.role == "user" and not isinstance(content, str):
+        content = list(content)
+        if session.audio_input.audio_units == 0:
+            pad_first_audio(content)
+    frame = _frame(session.turn.opening, message.role, options)
+    return processor.render_content(content, frame, replace(options, use_image_id=False))
 
-    def render_message(self, session: Session, message: Message, options: PrefillOptions) -> Prompt:
-        """Render a message as continuation of the cached text; raises `ProcessingError`."""
-        content = message.content
-        if message.role == "user" and not isinstance(content, str):
-            content = list(content)
-            if session.audio_input.audio_units == 0:
-                pad_first_audio(content)
-        frame = _frame(session.turn.opening, message.role, options)
-        return self.processor.render_content(content, frame, replace(options, use_image_id=False))
 
-    def render_history(self, messages: Sequence[Message], options: PrefillOptions) -> Prompt:
-        """Render a complete history; raises `ProcessingError` or `PromptTooLongError`."""
-        return self.processor.render(messages, options)
+def embed_stream(
+    audio_input: AudioInputState, prompt: Prompt, *, is_last: bool
+) -> Steps[list[Tensor]]:
+    """Encode live audio unit by unit; an incomplete unit waits for the next chunk.
 
-    def embed_message(
-        self, session: Session, prompt: Prompt, role: str, options: PrefillOptions
-    ) -> Steps[Pieces]:
-        """Encode a message's media; live user audio extends the session's stream."""
-        pictures = yield from embed_pictures(prompt)
-        if options.stream_input and role == "user":
-            audio = yield from self._embed_stream(session.audio_input, prompt, options)
-        else:
-            audio = yield from embed_clips(prompt, block_frames=None)
-        return lay_out(prompt, pictures, audio)
-
-    def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
-        """Encode the media of a whole history, audio in attention blocks of a second."""
-        pictures = yield from embed_pictures(prompt)
-        audio = yield from embed_clips(prompt, self.config.audio_block_frames)
-        return lay_out(prompt, pictures, audio)
-
-    def _embed_stream(
-        self, audio_input: AudioInputState, prompt: Prompt, options: PrefillOptions
-    ) -> Steps[list[Tensor]]:
-        """Encode live audio unit by unit; an incomplete unit waits for the next chunk."""
-        audio = []
-        for number, clip in enumerate(prompt.clips):
-            is_last_clip = options.is_last_chunk and number == len(prompt.clips) - 1
-            rows: list[Tensor] = []
-            parts = as_samples(clip).split(UNIT_SAMPLES)
-            for index, part in enumerate(parts):
-                is_last = is_last_clip and index == len(parts) - 1
-                mel = push(audio_input.mel, part, is_last=is_last)
-                if mel.shape[1] == 0:
-                    continue
-                prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
-                rows.append((yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES)))
-                audio_input.audio_units += 1
-            audio.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
-        return audio
+    The last chunk of a turn `is_last`.
+    """
+    audio = []
+    for number, clip in enumerate(prompt.clips):
+        rows: list[Tensor] = []
+        parts = as_samples(clip).split(UNIT_SAMPLES)
+        for index, part in enumerate(parts):
+            is_end = is_last and number == len(prompt.clips) - 1 and index == len(parts) - 1
+            mel = push(audio_input.mel, part, is_last=is_end)
+            if mel.shape[1] == 0:
+                continue
+            prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
+            rows.append((yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES)))
+            audio_input.audio_units += 1
+        audio.append(torch.cat(rows) if rows else torch.zeros(0))
+    return audio
 
 
 def pad_first_audio(content: list) -> None:

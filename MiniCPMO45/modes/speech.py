@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming, TTSConfig
+from MiniCPMO45.configuration_minicpmo import TIMING, TTSConfig
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session, UnitDraft
@@ -40,7 +40,6 @@ from MiniCPMO45.token2wav.vocoder import (
     finish_unit,
 )
 
-TIMING = SpeechTiming()
 EARLY_CODES = FEWEST_CODES - TIMING.lookahead_codes  # consumed by the vocoder's smallest call
 
 
@@ -202,10 +201,8 @@ def speak_unit(
     config: TTSConfig,
     rule: CodeRule,
     watch: Stopwatch,
-    *,
-    eos: int,
 ) -> Steps[UnitSpeech]:
-    """Synthesise the `text` of one duplex unit, at most one second; `eos` is the end code.
+    """Synthesise the `text` of one duplex unit, at most one second.
 
     With `DuplexSettings.early_audio`, the beginning is emitted as `EarlyAudio` as soon as the
     vocoder can compute it. Both parts together have the length of the whole.
@@ -219,7 +216,7 @@ def speak_unit(
         session,
         pieces,
         rule,
-        eos=eos,
+        eos=config.speech_eos_id,
         most=CODES_PER_REQUEST,
         least=CODES_PER_REQUEST if is_inside_turn else 0,
     )
@@ -280,71 +277,71 @@ class ReplyChunk:
     waveform: np.ndarray | None = None
 
 
-class ReplySpeech:
-    """Speech of turn-based replies.
+def speak_group(
+    session: Session,
+    ids: Sequence[int],
+    hidden: Tensor,
+    config: TTSConfig,
+    sampling: SpeechSampling,
+    *,
+    is_text_end: bool,
+    take_text: Callable[[], str],
+) -> Steps[None]:
+    """Synthesise one group of text tokens of a reply; emits a `ReplyChunk` per second of speech.
 
     `hidden` [n, hidden] is the language-model state of each of `ids`. `take_text` returns the text
     not emitted yet and marks it as emitted.
     """
+    codes = session.speech.codes
+    run = CodeRun(
+        session,
+        condition(ids, hidden, config, is_text_end=is_text_end),
+        _code_rule(sampling),
+        eos=config.speech_eos_id,
+        most=sampling.max_codes_per_chunk,
+        history=codes,
+    )
+    while not run.is_over:
+        due = CODES_PER_UNIT - len(codes) % CODES_PER_UNIT
+        if len((yield from run.draw(due))) == due:
+            second = codes[-CODES_PER_UNIT:]
+            wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
+            if len(wave):
+                yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
 
-    def __init__(self, config: TTSConfig) -> None:
-        self.config = config
 
-    def speak_group(
-        self,
-        session: Session,
-        ids: Sequence[int],
-        hidden: Tensor,
-        sampling: SpeechSampling,
-        *,
-        is_text_end: bool,
-        take_text: Callable[[], str],
-    ) -> Steps[None]:
-        """Synthesise one group of text tokens; emits a `ReplyChunk` per second of speech."""
-        codes = session.speech.codes
-        run = CodeRun(
-            session,
-            condition(ids, hidden, self.config, is_text_end=is_text_end),
-            _code_rule(sampling),
-            eos=self.config.speech_eos_id,
-            most=sampling.max_codes_per_chunk,
-            history=codes,
-        )
-        while not run.is_over:
-            due = CODES_PER_UNIT - len(codes) % CODES_PER_UNIT
-            if len((yield from run.draw(due))) == due:
-                second = codes[-CODES_PER_UNIT:]
-                wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
-                if len(wave):
-                    yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
+def finish_speech(session: Session, take_text: Callable[[], str]) -> Steps[None]:
+    """Synthesise the remaining codes and end the reply; emits the last `ReplyChunk`."""
+    codes = session.speech.codes
+    if codes:
+        rest = codes[len(codes) // CODES_PER_UNIT * CODES_PER_UNIT :]
+        wave = yield from vocode(session, rest, is_last=True, fewest=WINDOW_CODES)
+        yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
+    session.reset_speech()
 
-    def finish(self, session: Session, take_text: Callable[[], str]) -> Steps[None]:
-        """Synthesise the remaining codes and end the reply; emits the last `ReplyChunk`."""
-        codes = session.speech.codes
-        if codes:
-            rest = codes[len(codes) // CODES_PER_UNIT * CODES_PER_UNIT :]
-            wave = yield from vocode(session, rest, is_last=True, fewest=WINDOW_CODES)
-            yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
-        session.reset_speech()
 
-    def speak_whole(
-        self, session: Session, ids: Sequence[int], hidden: Tensor, sampling: SpeechSampling
-    ) -> Steps[np.ndarray]:
-        """Synthesise a finished reply: float32 [samples] at 24 kHz."""
-        session.reset_speech()
-        run = CodeRun(
-            session,
-            condition(ids, hidden, self.config, is_text_end=True),
-            _code_rule(sampling),
-            eos=self.config.speech_eos_id,
-            most=sampling.max_codes_per_reply,
-            least=sampling.min_codes_per_reply,
-        )
-        codes = (yield from run.finish())[: run.most - 1]
-        chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
-        wave = yield from _vocode_chunks(session, chunks)
-        session.reset_speech()
-        return wave.cpu().numpy()
+def speak_whole(
+    session: Session,
+    ids: Sequence[int],
+    hidden: Tensor,
+    config: TTSConfig,
+    sampling: SpeechSampling,
+) -> Steps[np.ndarray]:
+    """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples]."""
+    session.reset_speech()
+    run = CodeRun(
+        session,
+        condition(ids, hidden, config, is_text_end=True),
+        _code_rule(sampling),
+        eos=config.speech_eos_id,
+        most=sampling.max_codes_per_reply,
+        least=sampling.min_codes_per_reply,
+    )
+    codes = (yield from run.finish())[: run.most - 1]
+    chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
+    wave = yield from _vocode_chunks(session, chunks)
+    session.reset_speech()
+    return wave.cpu().numpy()
 
 
 def _code_rule(sampling: SpeechSampling) -> CodeRule:

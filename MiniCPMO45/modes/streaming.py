@@ -13,14 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import ReplyPolicy
 from MiniCPMO45.engine.session import Round, Session, maintain_rounds, window_now
 from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
-from MiniCPMO45.modes.prompt_input import MessageInput, Pieces, PrefillOptions
-from MiniCPMO45.modes.speech import ReplyChunk, ReplySpeech
+from MiniCPMO45.modes.prompt_input import (
+    Pieces,
+    PrefillOptions,
+    embed_clips,
+    embed_pictures,
+    embed_stream,
+    lay_out,
+    render_message,
+)
+from MiniCPMO45.modes.speech import ReplyChunk, finish_speech, speak_group, speak_whole
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import MelState
-from MiniCPMO45.processing.processor import Message, Prompt, PromptOptions
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import SPEECH_END, TurnOpening
 from MiniCPMO45.settings import GenerationSettings
 
@@ -74,11 +83,13 @@ class _Reply:
 
 
 class StreamingCapability:
-    def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
-        self.messages = messages
-        self.tokenizer = messages.processor.tokenizer
+    def __init__(
+        self, config: MiniCPMOConfig, processor: MiniCPMOProcessor, policy: ReplyPolicy
+    ) -> None:
+        self.config = config
+        self.processor = processor
+        self.tokenizer = processor.tokenizer
         self.policy = policy
-        self.speech = speech
 
     def prefill(
         self, session: Session, message: Message, options: PrefillOptions | None = None
@@ -94,8 +105,13 @@ class StreamingCapability:
         options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
         is_user = message.role == "user"
-        prompt = self.messages.render_message(session, message, options)
-        pieces = yield from self.messages.embed_message(session, prompt, message.role, options)
+        prompt = render_message(self.processor, session, message, options)
+        if is_user and options.stream_input:
+            pictures = yield from embed_pictures(prompt)
+            audio = yield from embed_stream(audio_input, prompt, is_last=options.is_last_chunk)
+            pieces = lay_out(prompt, pictures, audio)
+        else:
+            pieces = yield from self._embed(prompt, block_frames=None)
         yield from self._feed(session, pieces, message.role)
         if is_user:
             audio_input.audio_units += len(prompt.clips) if not options.stream_input else 0
@@ -112,8 +128,8 @@ class StreamingCapability:
     ) -> Steps[str]:
         """Prefill a complete history into a fresh session; return its text with media markers."""
         options = options or PrefillOptions(omni_mode=False)
-        prompt = self.messages.render_history(messages, options)
-        pieces = yield from self.messages.embed_history(session, prompt)
+        prompt = self.processor.render(messages, options)
+        pieces = yield from self._embed(prompt, self.config.audio_block_frames)
         yield from self._feed(session, pieces, "user")
         self._split_into_rounds(session, prompt.ids, messages)
         return prompt.text
@@ -137,12 +153,12 @@ class StreamingCapability:
                 yield from self._feed_last(session, reply)
             yield from self._emit_group(session, reply, settings, speaks)
             if speaks and self._has_call(reply):
-                yield from self.speech.finish(session, lambda: self._new_text(reply))
+                yield from finish_speech(session, lambda: self._new_text(reply))
                 speaks = False
         if session.stop.is_set():
             reply.grouped = len(reply.hidden)
         elif speaks:
-            yield from self.speech.finish(session, lambda: self._new_text(reply))
+            yield from finish_speech(session, lambda: self._new_text(reply))
         rest = self._new_text(reply, is_final=True)
         if rest:
             yield Emit(ReplyChunk(rest))
@@ -162,7 +178,8 @@ class StreamingCapability:
         if not spoken or not self._speaks(session, settings) or session.stop.is_set():
             return result
         hidden = torch.stack(reply.hidden[: len(spoken)])
-        wave = yield from self.speech.speak_whole(session, spoken, hidden, settings.speech)
+        config = self.config.tts_config
+        wave = yield from speak_whole(session, spoken, hidden, config, settings.speech)
         return replace(result, waveform=wave)
 
     def reply(
@@ -184,7 +201,7 @@ class StreamingCapability:
         """
         if session.kv.length:
             raise ValueError("a one-shot reply needs a fresh conversation")
-        prompt = self.messages.processor.render(
+        prompt = self.processor.render(
             messages,
             replace(options or PromptOptions(), max_tokens=settings.max_input_tokens),
             add_generation_prompt=True,
@@ -192,7 +209,7 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
         )
         reply = self._begin(session, settings)
-        reply.next_pieces = yield from self.messages.embed_history(session, prompt)
+        reply.next_pieces = yield from self._embed(prompt, self.config.audio_block_frames)
         reply.is_one_shot, given = True, reply.given
         yield from self._generate_whole(session, reply, settings)
         if reply.hit_limit and len(reply.ids) == len(given):
@@ -213,6 +230,12 @@ class StreamingCapability:
             prompt=prompt.text,
             prompt_tokens=len(prompt.ids),
         )
+
+    def _embed(self, prompt: Prompt, block_frames: int | None) -> Steps[Pieces]:
+        """Encode a prompt's media; clips attend in blocks of encoder frames, or fully."""
+        pictures = yield from embed_pictures(prompt)
+        audio = yield from embed_clips(prompt, block_frames)
+        return lay_out(prompt, pictures, audio)
 
     def _split_into_rounds(
         self, session: Session, ids: Sequence[int], messages: Sequence[Message]
@@ -326,10 +349,11 @@ class StreamingCapability:
         ids = ids[: self.policy.tokens.spoken_count(ids)]
         if not reply.ids or (not ids and not session.speech.codes):
             return
-        yield from self.speech.speak_group(
+        yield from speak_group(
             session,
             ids,
             torch.stack(reply.hidden[start:])[: len(ids)],
+            self.config.tts_config,
             settings.speech,
             is_text_end=reply.has_ended or reply.hit_limit or self._has_call(reply),
             take_text=lambda: self._new_text(reply),
@@ -366,15 +390,11 @@ class StreamingCapability:
             return None
         hidden = torch.cat((reply.prefix, *(row[None] for row in reply.hidden)))
         ids = (*prompt.ids, *reply.ids[: tokens.spoken_count(reply.ids)])
-        start = _last(ids, tokens.tts_bos, 0) + 1
-        stop = _last(ids, tokens.tts_eos, start)
-        stop = min(stop if stop >= 0 else len(ids), len(hidden))
+        start = max(index for index, token in enumerate(ids) if token == tokens.tts_bos) + 1
+        ends = (index for index in range(start, len(ids)) if ids[index] == tokens.tts_eos)
+        stop = min(max(ends, default=len(ids)), len(hidden))
         if stop <= start:
             return None
         spoken, states = ids[start:stop], hidden[start:stop]
-        return (yield from self.speech.speak_whole(session, spoken, states, settings.speech))
-
-
-def _last(ids: Sequence[int], token: int, start: int) -> int:
-    """Return the index of the last `token` from `start` on, or -1."""
-    return max((index for index in range(start, len(ids)) if ids[index] == token), default=-1)
+        config = self.config.tts_config
+        return (yield from speak_whole(session, spoken, states, config, settings.speech))

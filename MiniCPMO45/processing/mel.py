@@ -176,10 +176,6 @@ class MelState:
         is_short = len(self.samples) < DYNAMIC_FLOOR_FROM_SAMPLES
         return LogFloor.FIXED if is_short else LogFloor.DYNAMIC
 
-    @property
-    def nbytes(self) -> int:
-        return self.samples.nbytes + self.loudest.nbytes + self.frames.nbytes
-
 
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
     """Append audio and return the next unit's mel frames, once they are stable.

@@ -23,7 +23,6 @@ from MiniCPMO45.processing.prompts import (
     AUDIO_MARKER,
     IMAGE_MARKER,
     audio_placeholder,
-    image_placeholder,
 )
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
@@ -231,12 +230,19 @@ class MiniCPMOProcessor(ProcessorMixin):
     def _image_placeholder(
         self, number: int, grid: tuple[int, int] | None, options: PromptOptions
     ) -> list[int]:
-        processor, use_id = self.image_processor, options.use_image_id
-        if use_id is None:
-            use_id = processor.use_image_id
-        ids = self.tokenizer.encode(str(number)) if use_id else None
-        slots, special = processor.image_feature_size, self.tokenizer.special
-        return image_placeholder(grid, slots, special, self._newline, ids)
+        """Return the ids of a picture, with `<unk>` for the embeddings of each slice."""
+        processor, special = self.image_processor, self.tokenizer.special
+        slots = [special.unk] * processor.image_feature_size
+        ids = [special.image_start, *slots, special.image_end]
+        use_id = options.use_image_id
+        if processor.use_image_id if use_id is None else use_id:
+            digits = self.tokenizer.encode(str(number))
+            ids = [special.image_id_start, *digits, special.image_id_end, *ids]
+        columns, rows = grid or (0, 0)
+        for row in range(rows):
+            ids += self._newline if row else ()
+            ids += [special.slice_start, *slots, special.slice_end] * columns
+        return ids
 
 
 def _content_parts(content: Content) -> list[list[Part]]:
@@ -251,22 +257,18 @@ def _checked_part(part: object) -> Part:
         return part.translate(_NO_CODES)
     if isinstance(part, Image.Image):
         return part.convert("RGB")
-    if isinstance(part, np.ndarray):
-        return _checked_sound(part)
-    raise ProcessingError(
-        f"a message part must be text, a picture or a sound, not {type(part).__name__}"
-    )
-
-
-def _checked_sound(sound: np.ndarray) -> np.ndarray:
-    if sound.ndim != 1 or sound.dtype.kind != "f":
+    if not isinstance(part, np.ndarray):
         raise ProcessingError(
-            f"a sound must be mono float samples, got {sound.dtype} of shape {sound.shape}"
+            f"a message part must be text, a picture or a sound, not {type(part).__name__}"
         )
-    if not sound.size or not np.isfinite(sound).all():
+    if part.ndim != 1 or part.dtype.kind != "f":
+        raise ProcessingError(
+            f"a sound must be mono float samples, got {part.dtype} of shape {part.shape}"
+        )
+    if not part.size or not np.isfinite(part).all():
         raise ProcessingError("a sound is empty or holds values that are not numbers")
-    missing = max(0, MIN_CLIP_SAMPLES - len(sound))
-    return np.pad(sound.astype(np.float32, copy=False), (0, missing))
+    missing = max(0, MIN_CLIP_SAMPLES - len(part))
+    return np.pad(part.astype(np.float32, copy=False), (0, missing))
 
 
 def _content_text(groups: Sequence[Sequence[Part]], options: PromptOptions) -> str:

@@ -5,7 +5,6 @@ Source: docs/specification/model.md#3.2 to #3.5 and #4.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -167,30 +166,3 @@ def duplex_suffix(text: str = "") -> str:
 def audio_placeholder(n_embeddings: int, special: SpecialTokens) -> list[int]:
     """Return the ids of a sound, with an `<unk>` for each embedding."""
     return [special.audio_start, *[special.unk] * n_embeddings, special.audio_end]
-
-
-def image_placeholder(
-    grid: tuple[int, int] | None,
-    query_num: int,
-    special: SpecialTokens,
-    newline: Sequence[int],
-    number: Sequence[int] | None = None,
-) -> list[int]:
-    """Return the ids of a picture, with `query_num` `<unk>` for each slice.
-
-    Args:
-        grid: columns and rows of slices besides the overview, None if there are none.
-        query_num: embeddings per slice.
-        special: ids of the control tokens.
-        newline: ids that separate two rows of slices.
-        number: ids of the picture's number, None to leave it out.
-    """
-    slots = [special.unk] * query_num
-    ids = [special.image_start, *slots, special.image_end]
-    if number is not None:
-        ids = [special.image_id_start, *number, special.image_id_end, *ids]
-    columns, rows = grid or (0, 0)
-    for row in range(rows):
-        ids += newline if row else ()
-        ids += [special.slice_start, *slots, special.slice_end] * columns
-    return ids

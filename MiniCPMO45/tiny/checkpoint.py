@@ -31,7 +31,7 @@ from MiniCPMO45.token2wav.speech_tokenizer import (
     SpeechTokenizer,
     SpeechTokenizerConfig,
 )
-from MiniCPMO45.token2wav.voice_features import FBANK_BINS, SPEAKER_SIZE
+from MiniCPMO45.token2wav.voices import FBANK_BINS, SPEAKER_SIZE
 
 
 class TinyCheckpointError(ValueError):
@@ -67,17 +67,14 @@ def _require_writable(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise TinyCheckpointError(f"{folder} is a file, not a folder")
-    if any(folder.iterdir()) and not _is_tiny(folder):
+    try:
+        is_tiny = read_json_object(folder / CONFIG_FILE).get("model_variant") == TINY_VARIANT
+    except CheckpointError:
+        is_tiny = False
+    if any(folder.iterdir()) and not is_tiny:
         raise TinyCheckpointError(
             f"{folder} is not empty and holds no tiny checkpoint; name another folder"
         )
-
-
-def _is_tiny(folder: Path) -> bool:
-    try:
-        return read_json_object(folder / CONFIG_FILE).get("model_variant") == TINY_VARIANT
-    except CheckpointError:
-        return False
 
 
 OPSET = 17  # the first with LayerNormalization
@@ -218,7 +215,7 @@ def write_assets(folder: Path, seed: int, *, has_published_size: bool = False) -
 
 def write_vocoder(folder: Path, seed: int) -> None:
     sizes = vocoder_config()
-    write_vocoder_weights(folder, seed, Token2WavConfig.from_dict(sizes))
+    write_vocoder_weights(folder, seed, Token2WavConfig.model_validate(sizes))
     write_json(folder / "config.json", sizes)
 
 

@@ -106,11 +106,11 @@ class CausalConvBlock(nn.Module):
         first, norm, second = self.block.values()
         return cast(TapConvolution, first), cast(nn.LayerNorm, norm), cast(TapConvolution, second)
 
-    def forward(self, rows: Tensor, tails: Tails, n_frames: Tensor | None) -> Tensor:
+    def forward(self, rows: Tensor, tails: Tails, n_frames: Tensor) -> Tensor:
         """Run both convolutions over the unfolded rows [2S, T, 3 * C] of the first: [2S, T, C].
 
-        `tails` belong to the second one, float32 [S, 2, 2, C] each; `n_frames` are valid, int64
-        [S], or all.
+        `tails` belong to the second one, float32 [S, 2, 2, C] each; `n_frames`, int64 [S], are
+        valid.
         """
         first, norm, second = self.layers
         affine = (norm.weight, norm.bias)
@@ -140,7 +140,7 @@ class DiTBlock(nn.Module):
         cache: StreamCache,
         layer: int,
         tails: tuple[Tails, Tails],
-        n_frames: Tensor | None,
+        n_frames: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Run the block; return the MLP's branch [2S, T, C] and its gate.
 
@@ -244,7 +244,7 @@ class DiT(nn.Module):
             Velocity of the guidance rows, float32 [S, 2, T, bins]; undefined beyond a stream's end.
         """
         cache, depth, schedule = batch.estimator, len(self.blocks), batch.schedule
-        n_frames = None if batch.n_frames is None else batch.n_frames[:, 0]
+        n_frames = batch.table["n_frames"][:, 0]
         rows = x @ self.in_proj.weight[:, : x.shape[2]].T
         hidden = (rows[:, None] + condition).flatten(0, 1)  # [2S, T, C]
         inner = 3 * cache.heads * self.config.head_dim

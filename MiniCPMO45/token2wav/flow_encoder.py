@@ -128,11 +128,11 @@ def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Te
     return torch.stack((angle.sin(), angle.cos()), dim=2).reshape(rows, width).to(like.dtype)
 
 
-@dataclass(frozen=True)
-class PackedAttention:
-    """Weights of an attention, packed for its products.
+class RelativeAttention(nn.Module):
+    """Multi-head attention with content and position scores (Transformer-XL form).
 
     Attributes:
+        qkv: packed weights of queries, keys and values.
         position_shift: position bias minus content bias [heads, 1, d].
         places: projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1].
     """
@@ -140,25 +140,6 @@ class PackedAttention:
     qkv: PackedLinear
     position_shift: Tensor
     places: Tensor
-
-    def position_scores(self, qkv: Tensor, history: int) -> Tensor:
-        """Score every distance that a query of qkv [S, T, 3 * C] may see.
-
-        Returns:
-            [heads, S * T, history + 2 T - 1], distance -(T - 1) first.
-        """
-        heads, head_dim, width = self.places.shape
-        n_frames = qkv.shape[1]
-        query = qkv[:, :, : heads * head_dim].unflatten(2, (heads, head_dim)).flatten(0, 1)
-        query = query.transpose(0, 1) + self.position_shift  # [heads, S * T, d]
-        begin = (width + 1) // 2 - n_frames
-        return query @ self.places[:, :, begin : begin + history + 2 * n_frames - 1]
-
-
-class RelativeAttention(nn.Module):
-    """Multi-head attention with content and position scores (Transformer-XL form)."""
-
-    packed: PackedAttention
 
     def __init__(self, config: FlowEncoderConfig) -> None:
         super().__init__()
@@ -179,11 +160,9 @@ class RelativeAttention(nn.Module):
         bias = torch.cat((bias[: content.numel()] + content.flatten(), bias[content.numel() :]))
         table = relative_positions(n_positions, n_positions, content.numel(), content).flip(0)
         places = self.linear_pos(table).unflatten(1, content.shape)  # [2 N - 1, heads, d]
-        self.packed = PackedAttention(
-            PackedLinear.of(torch.cat([part.weight for part in parts]), bias, dtype),
-            (position - content)[:, None].to(dtype),
-            places.permute(1, 2, 0).to(dtype).contiguous(),
-        )
+        self.qkv = PackedLinear.of(torch.cat([part.weight for part in parts]), bias, dtype)
+        self.position_shift = (position - content)[:, None].to(dtype)
+        self.places = places.permute(1, 2, 0).to(dtype).contiguous()
 
     def forward(
         self, x: Tensor, qkv: Tensor, cache: StreamCache, layer: int, history: int
@@ -193,9 +172,22 @@ class RelativeAttention(nn.Module):
         `qkv` [S, T, 3 * C] receives queries, keys and values; a cache holds at most `history`
         entries.
         """
-        self.packed.qkv.into(x, qkv)
-        scores = self.packed.position_scores(qkv, history)
+        self.qkv.into(x, qkv)
+        scores = self._position_scores(qkv, history)
         return cast(Tensor, self.linear_out(attend(qkv, scores, cache, layer)))
+
+    def _position_scores(self, qkv: Tensor, history: int) -> Tensor:
+        """Score every distance that a query of qkv [S, T, 3 * C] may see.
+
+        Returns:
+            [heads, S * T, history + 2 T - 1], distance -(T - 1) first.
+        """
+        heads, head_dim, width = self.places.shape
+        n_frames = qkv.shape[1]
+        query = qkv[:, :, : heads * head_dim].unflatten(2, (heads, head_dim)).flatten(0, 1)
+        query = query.transpose(0, 1) + self.position_shift  # [heads, S * T, d]
+        begin = (width + 1) // 2 - n_frames
+        return query @ self.places[:, :, begin : begin + history + 2 * n_frames - 1]
 
 
 class FeedForward(nn.Module):
@@ -323,11 +315,11 @@ class FlowEncoder(nn.Module):
         """
         given = torch.arange(x.shape[1], device=x.device) < batch.table["n_given"]
         x = self.embed(x) * given[:, :, None]
-        x, tail = self.pre_lookahead_layer(x, tails["lookahead"], batch.n_codes)
+        x, tail = self.pre_lookahead_layer(x, tails["lookahead"], batch.table["n_codes"])
         new_tails["lookahead"][:] = tail
         history = batch.shape.history
         x = self._run(self.encoders, x, batch.token_rate, history // UPSAMPLING)
-        x, tail = self.up_layer(x, tails["upsample"], batch.n_frames)
+        x, tail = self.up_layer(x, tails["upsample"], batch.table["n_frames"])
         new_tails["upsample"][:] = tail
         x = self._run(self.up_encoders, self.up_embed(x), batch.mel_rate, history)
         return cast(Tensor, self.after_norm(x))

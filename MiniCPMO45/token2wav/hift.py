@@ -25,6 +25,7 @@ from MiniCPMO45.kernels.convolutions import (
     Upsampling,
     branch,
     convolve,
+    inside,
     upsample,
 )
 from MiniCPMO45.kernels.device import run_concurrently
@@ -33,19 +34,6 @@ from MiniCPMO45.token2wav.config import OVERLAP_FRAMES, F0Config, HiFTConfig
 
 F0_LAYERS = 5
 LAST_LEAKY_SLOPE = 0.01  # before the last convolution only
-
-
-@dataclass(frozen=True)
-class Ends:
-    """Ends of the streams in a padded batch.
-
-    Attributes:
-        n_frames: valid new mel frames, int64 [S, 1].
-        has_started: whether the turn has had an earlier piece, int64 [S, 1].
-    """
-
-    n_frames: Tensor
-    has_started: Tensor
 
 
 @dataclass(frozen=True)
@@ -58,10 +46,6 @@ class Overlap:
     mel: Tensor
     source: Tensor
     speech: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        return self.mel.nbytes + self.source.nbytes + self.speech.nbytes
 
 
 class Snake(nn.Module):
@@ -90,12 +74,12 @@ class ResBlock(nn.Module):
     def alpha(self) -> Tensor:
         return cast(Snake, self.activations1[0]).alpha
 
-    def forward(self, x: Tensor, y: Tensor, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor, lengths: Tensor) -> Tensor:
         """Run the block over x [S, T, C], whose first Snake gave y [S, T, C]: float32 [S, T, C]."""
         x, y = self.run_front(x, y, lengths)
         return convolve(y, self.last, lengths, added=(x,))[0]
 
-    def run_front(self, x: Tensor, y: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    def run_front(self, x: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Run all but the last convolution; return its residual and its input."""
         pairs = list(zip(self.convs1, self.activations2, self.convs2, strict=True))
         for index, (first, inner, second) in enumerate(pairs):
@@ -199,13 +183,19 @@ class HiFT(nn.Module):
             self._alphas = [self._stack_alphas(stage) for stage in range(len(self.ups))]
 
     def forward(
-        self, mel: Tensor, noise: Tensor | None, overlap: Overlap | None, ends: Ends | None = None
+        self,
+        mel: Tensor,
+        noise: Tensor | None,
+        overlap: Overlap | None,
+        n_frames: Tensor | None = None,
+        has_started: Tensor | None = None,
     ) -> tuple[Tensor, Overlap]:
         """Convert the next mel frames of S streams to samples.
 
-        `mel` are new frames, float32 [S, T, bins], and `noise` draws for old and new samples
-        together [S, L, harmonics + 1]; kernels require it. Without `overlap` all streams start
-        here; without `ends` every frame is valid.
+        `mel` are new frames, float32 [S, T, bins], of which `n_frames`, int64 [S, 1], or all are
+        valid, and `noise` draws for old and new samples together [S, L, harmonics + 1]; kernels
+        require it. Without `overlap` all streams start here; with it those do whose turn has not
+        `has_started`, int64 [S, 1].
 
         Returns:
             float32 [S, L], L being the samples of T frames, and of 8 more with an overlap: those of
@@ -213,25 +203,24 @@ class HiFT(nn.Module):
             frames of which change with the next piece. And the ends of these pieces.
         """
         held = OVERLAP_FRAMES * self.config.samples_per_frame
-        started = None if ends is None else ends.has_started > 0  # [S, 1]
-        total = None if ends is None else ends.n_frames + OVERLAP_FRAMES * ends.has_started
+        if has_started is None:
+            has_started = torch.full((len(mel), 1), int(overlap is not None), device=mel.device)
+        started = has_started > 0
+        total = (mel.shape[1] if n_frames is None else n_frames) + OVERLAP_FRAMES * has_started
         if overlap is not None:
-            begun = torch.cat((overlap.mel, mel), dim=1)
-            behind = None if started is None else F.pad(mel, (0, 0, 0, OVERLAP_FRAMES))
-            mel = _where(started, begun, behind)  # [S, 8 + T, bins]
-        counts = None
-        if total is not None:
-            counts = torch.arange(mel.shape[1], device=mel.device) < total  # [S, F]
-            mel = torch.where(counts[:, :, None], mel, 0.0)
+            begun, behind = torch.cat((overlap.mel, mel), 1), F.pad(mel, (0, 0, 0, OVERLAP_FRAMES))
+            mel = torch.where(started[:, :, None], begun, behind)  # [S, 8 + T, bins]
+        counts = torch.arange(mel.shape[1], device=mel.device) < total  # [S, F]
+        mel = torch.where(counts[:, :, None], mel, 0.0)
         source = self.excite(self.f0_predictor(mel, counts), noise)  # [S, L]
         if overlap is not None:
-            begin = _where(started, overlap.source, source[:, :held])
+            begin = torch.where(started, overlap.source, source[:, :held])
             source = torch.cat((begin, source[:, held:]), dim=1)
-        speech = self.decode(mel, source, None if total is None else total[:, 0])
+        speech = self.decode(mel, source, total[:, 0])
         if overlap is not None:
             fade_in, fade_out = cross_fade(held, speech.device)
             faded = (speech[:, :held] * fade_in + overlap.speech * fade_out).to(speech.dtype)
-            begin = _where(started, faded, speech[:, :held])
+            begin = torch.where(started, faded, speech[:, :held])
             speech = torch.cat((begin, speech[:, held:]), dim=1)
         return speech, self._end_of(mel, source, speech, total)
 
@@ -244,21 +233,17 @@ class HiFT(nn.Module):
         Returns:
             Waveform in +-audio_limit [S, F * samples_per_frame].
         """
-        config, lengths = self.config, n_frames
-        columns = None
-        if n_frames is not None:
-            columns = n_frames * (config.samples_per_frame // config.hop_len) + 1
+        config = self.config
+        if n_frames is None:
+            n_frames = torch.full((len(mel),), mel.shape[1], device=mel.device)
+        columns = n_frames * (config.samples_per_frame // config.hop_len) + 1
         spectrum = self._spectrum(source, n_frames, columns)
         y = F.leaky_relu(self.conv_pre(mel), config.lrelu_slope)
-        if lengths is not None:
-            y = y * (torch.arange(y.shape[1], device=y.device) < lengths[:, None])[:, :, None]
-        y = y.to(self.dtype)
-        rates, counts = config.upsample_rates, [lengths]
-        for stage, rate in enumerate(rates):
-            if lengths is not None:
-                # The last stage has the columns of a centred transform, one more than its frames.
-                lengths = lengths * rate + int(stage == len(rates) - 1)
-            counts.append(lengths)
+        y = (y * inside(y, n_frames)).to(self.dtype)
+        rates, counts = config.upsample_rates, [n_frames]
+        for rate in rates:
+            counts.append(counts[-1] * rate)
+        counts[-1] = counts[-1] + 1  # the last stage has the columns of a centred transform
         sources = run_concurrently(
             [partial(self._source, n, spectrum, counts[n + 1]) for n in range(len(rates))], y.device
         )
@@ -271,16 +256,14 @@ class HiFT(nn.Module):
         wave = overlap_add(parts, columns, transform.squared_window, config.hop_len)
         return wave.clamp(-config.audio_limit, config.audio_limit)
 
-    def _source(self, stage: int, spectrum: Tensor, lengths: Tensor | None) -> Tensor:
+    def _source(self, stage: int, spectrum: Tensor, lengths: Tensor) -> Tensor:
         """Filter the excitation's spectrum for a stage, float32 [S, T, C]."""
         block = cast(ResBlock, self.source_resblocks[stage])
         x = self.source_downs[stage](spectrum)
         x, [y] = branch(x, None, block.alpha[None], lengths, self.dtype)
         return block(x, y, lengths)
 
-    def _run_stage(
-        self, stage: int, source: Tensor, upsampled: Tensor, lengths: Tensor | None
-    ) -> Tensor:
+    def _run_stage(self, stage: int, source: Tensor, upsampled: Tensor, lengths: Tensor) -> Tensor:
         """Add the source and run the blocks; the result is activated for the next convolution."""
         config = self.config
         alphas = self._stack_alphas(stage) if self._alphas is None else self._alphas[stage]
@@ -311,45 +294,25 @@ class HiFT(nn.Module):
     def _stack_alphas(self, stage: int) -> Tensor:
         return torch.stack([block.alpha for block in self._blocks_of(stage)])
 
-    def _spectrum(
-        self, source: Tensor, n_frames: Tensor | None, n_columns: Tensor | None
-    ) -> Tensor:
+    def _spectrum(self, source: Tensor, n_frames: Tensor, n_columns: Tensor) -> Tensor:
         """Centred transform of streams of different lengths [S, columns, n_fft + 2]."""
         n_fft, hop, length = self.config.n_fft, self.config.hop_len, source.shape[1]
-        forward = fourier(n_fft, source.device).forward
-        if n_frames is None or n_columns is None:
-            mirrored = F.pad(source[:, None], (n_fft // 2, n_fft // 2), mode="reflect")[:, 0]
-            return mirrored.unfold(1, n_fft, hop) @ forward
         places = torch.arange(-n_fft // 2, length + n_fft // 2, device=source.device).abs()
         last = n_frames[:, None] * self.config.samples_per_frame - 1
         places = (last - (last - places).abs()).clamp(min=0)  # mirrored at both ends [S, L + n_fft]
         pieces = source.gather(1, places).unfold(1, n_fft, hop)  # [S, columns, n_fft]
-        counts = torch.arange(pieces.shape[1], device=source.device) < n_columns[:, None]
-        return (pieces @ forward) * counts[:, :, None]
+        spectrum = pieces @ fourier(n_fft, source.device).forward
+        return spectrum * inside(spectrum, n_columns)
 
-    def _end_of(self, mel: Tensor, source: Tensor, speech: Tensor, total: Tensor | None) -> Overlap:
+    def _end_of(self, mel: Tensor, source: Tensor, speech: Tensor, total: Tensor) -> Overlap:
         """The overlap with the next piece; undefined for shorter streams."""
-        per_frame = self.config.samples_per_frame
-        held = OVERLAP_FRAMES * per_frame
-        if total is None:
-            missing = max(0, OVERLAP_FRAMES - mel.shape[1])
-            mel = F.pad(mel, (0, 0, missing, 0))[:, -OVERLAP_FRAMES:]
-            source, speech = (
-                F.pad(each, (missing * per_frame, 0))[:, -held:] for each in (source, speech)
-            )
-            return Overlap(mel, source, speech)
-        frames = torch.arange(OVERLAP_FRAMES, device=mel.device)
-        frames = (total - OVERLAP_FRAMES).clamp(min=0) + frames  # [S, 8]
-        samples = per_frame * frames[:, :1] + torch.arange(held, device=mel.device)  # [S, held]
+        per_frame, device = self.config.samples_per_frame, mel.device
+        frames = total - OVERLAP_FRAMES + torch.arange(OVERLAP_FRAMES, device=device)
+        frames = frames.clamp(0, mel.shape[1] - 1)  # [S, 8]
+        samples = per_frame * frames[:, :, None] + torch.arange(per_frame, device=device)
+        samples = samples.flatten(1)  # [S, 8 * samples_per_frame]
         mel = mel.gather(1, frames[:, :, None].expand(-1, -1, mel.shape[2]))
         return Overlap(mel, source.gather(1, samples), speech.gather(1, samples))
-
-
-def _where(condition: Tensor | None, chosen: Tensor, other: Tensor | None) -> Tensor:
-    """`torch.where` per row for a condition [S, 1]; without one, `chosen`."""
-    if condition is None or other is None:
-        return chosen
-    return torch.where(condition.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
 
 def _source_downs(config: HiFTConfig, widths: Sequence[int]) -> list[nn.Module]:

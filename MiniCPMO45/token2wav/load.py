@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from MiniCPMO45.loading.checkpoint import expected_shapes, list_misfits
+from MiniCPMO45.loading.checkpoint import adopt_weights
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import Token2WavConfig, read_flow_yaml
@@ -72,19 +72,6 @@ def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return cleaned
 
 
-def adopt_weights(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Assign tensors to a module built on the meta device.
-
-    Raises:
-        CheckpointError: some are missing, unexpected or of another shape; one error lists them.
-    """
-    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    misfits = list_misfits(expected_shapes(module), given)
-    if misfits:
-        raise CheckpointError(f"The tensors of {source} do not fit.\n{misfits}")
-    module.load_state_dict(dict(tensors), strict=True, assign=True)
-
-
 def build_token2wav(
     config: Token2WavConfig,
     flow: Mapping[str, Tensor],
@@ -110,7 +97,7 @@ def read_config(folder: Path) -> Token2WavConfig:
     """
     if (folder / "config.json").is_file():
         values = json.loads((folder / "config.json").read_text(encoding="utf8"))
-        return Token2WavConfig.from_dict(values)
+        return Token2WavConfig.model_validate(values)
     published = Token2WavConfig()
     if not (folder / "flow.yaml").is_file():
         return published

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.loading.checkpoint import expected_shapes, list_misfits, shorten
+from MiniCPMO45.loading.checkpoint import adopt_weights, shorten
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 
 HEAD_SIZE = 64  # fixed by the rotary table, for any width
 ROPE_BASE = 10_000.0
@@ -127,33 +129,23 @@ class TokenizerEncoder(nn.Module):
         return x
 
 
-class ScalarCodebook(nn.Module):
-    """Rounds projected values to digits in base 3, which form the speech token."""
+class Quantizer(nn.Module):
+    """Rounds projected hidden states to digits in base 3, which form the speech token."""
 
     def __init__(self, config: SpeechTokenizerConfig) -> None:
         super().__init__()
-        self.project_down = nn.Linear(config.width, config.code_digits)
+        down = nn.Linear(config.width, config.code_digits)
+        self._codebook = nn.ModuleDict({"project_down": down})
 
-    def forward(self, projected: Tensor) -> Tensor:
-        """Convert projected values [..., digits] to speech tokens, int64 [...]."""
-        bounded = projected.float().tanh().clamp(-TANH_LIMIT, TANH_LIMIT)
+    def project(self, hidden: Tensor) -> Tensor:
+        return self._codebook["project_down"](hidden)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Convert hidden states [..., width] to speech tokens, int64 [...]."""
+        bounded = self.project(hidden).float().tanh().clamp(-TANH_LIMIT, TANH_LIMIT)
         digits = (bounded + 1.0).round().to(torch.int64)  # 0, 1 or 2
         places = CODE_LEVELS ** torch.arange(digits.shape[-1], device=digits.device)
         return (digits * places).sum(dim=-1)
-
-
-class Quantizer(nn.Module):
-    """The codebook under its name in the state dict."""
-
-    def __init__(self, config: SpeechTokenizerConfig) -> None:
-        super().__init__()
-        self._codebook = ScalarCodebook(config)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        return self._codebook.project_down(hidden)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self._codebook(self.project(hidden))
 
 
 class SpeechTokenizer(nn.Module):
@@ -225,16 +217,12 @@ BLOCK_PATH = re.compile(r"/(?P<module>blocks\.\d+/.+)/(?P<operation>[A-Za-z]+)")
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
-class SpeechTokenizerFileError(ValueError):
-    """The file is not a speech tokenizer of the published form."""
-
-
 def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
     """Return the weights of a speech-tokenizer graph under the module's names.
 
     Raises:
         FileNotFoundError: there is no such file.
-        SpeechTokenizerFileError: a weight is unknown, missing or of the wrong shape.
+        CheckpointError: a weight is unknown or given twice.
     """
     if not path.is_file():
         raise FileNotFoundError(f"the speech tokenizer {path} is missing")
@@ -245,24 +233,32 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
     for node in graph.node:
         for name, initializer in _weights_of(node, initializers):
             if name in weights:
-                raise SpeechTokenizerFileError(f"{path}: two nodes give {name}")
+                raise CheckpointError(f"{path}: two nodes give {name}")
             weights[name] = _as_tensor(initializer)
             placed.add(initializer.name)
     left = sorted(
         name for name, tensor in initializers.items() if name not in placed and _is_weight(tensor)
     )
     if left:
-        raise SpeechTokenizerFileError(f"{path}: no place for the initializers {shorten(left)}")
-    _check(path, weights)
+        raise CheckpointError(f"{path}: no place for the initializers {shorten(left)}")
     return weights
 
 
 def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
+    """Load the published graph's weights.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: a weight is unknown, missing or of the wrong shape.
+    """
     weights = read_speech_tokenizer(path)
+    try:
+        config = SpeechTokenizerConfig.from_tensors(weights)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     with torch.device("meta"):
-        tokenizer = SpeechTokenizer(SpeechTokenizerConfig.from_tensors(weights))
-    moved = {name: tensor.to(device) for name, tensor in weights.items()}
-    tokenizer.load_state_dict(moved, assign=True)
+        tokenizer = SpeechTokenizer(config)
+    adopt_weights(tokenizer, {name: each.to(device) for name, each in weights.items()}, str(path))
     return tokenizer.eval().requires_grad_(False)
 
 
@@ -288,26 +284,10 @@ def _weights_of(
 
 def _is_weight(tensor: TensorProto) -> bool:
     """Whether an initializer is a weight; constants are integers or scalars."""
-    n_values = 1
-    for size in tensor.dims:
-        n_values *= size
-    return tensor.data_type in FLOAT_TYPES and n_values > 1
+    return tensor.data_type in FLOAT_TYPES and math.prod(tensor.dims) > 1
 
 
 def _as_tensor(initializer: TensorProto) -> Tensor:
     """Copy an initializer; matrices are transposed from [in, out] to [out, in]."""
     array = torch.tensor(numpy_helper.to_array(initializer), dtype=torch.float32)
     return array.T.contiguous() if array.ndim == 2 else array
-
-
-def _check(path: Path, weights: dict[str, Tensor]) -> None:
-    try:
-        config = SpeechTokenizerConfig.from_tensors(weights)
-    except ValueError as error:
-        raise SpeechTokenizerFileError(f"{path}: {error}") from error
-    with torch.device("meta"):
-        expected = expected_shapes(SpeechTokenizer(config))
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    misfits = list_misfits(expected, given)
-    if misfits:
-        raise SpeechTokenizerFileError(f"The weights of {path} do not fit.\n{misfits}")

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.kernels.device import Capturable
 from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, OVERLAP_FRAMES, UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
-from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap
+from MiniCPMO45.token2wav.hift import HiFT, Overlap
 from MiniCPMO45.token2wav.vocoder_state import (
     LARGEST_CALL_CODES,
     LARGEST_VOICE_FRAMES,
@@ -37,7 +37,6 @@ from MiniCPMO45.token2wav.vocoder_state import (
     rings_for,
 )
 
-TIMING = SpeechTiming()
 HOP_CODES = 25  # consumed by a full call: one second
 WINDOW_CODES = HOP_CODES + TIMING.lookahead_codes
 FEWEST_CODES = 8  # fewest of a call that is not the last; they fill the overlap
@@ -95,18 +94,9 @@ def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
 
     They are windows of 28 codes, 25 apart, and the remainder; the last one ends the reply.
     """
-    pieces = []
-    start = 0
-    while len(codes) - start >= WINDOW_CODES:
-        window = tuple(codes[start : start + WINDOW_CODES])
-        is_final = start + WINDOW_CODES == len(codes)
-        pieces.append(CodeChunk(window, is_last=is_final))
-        start += HOP_CODES
-        if is_final:
-            return pieces
-    if start < len(codes):
-        pieces.append(CodeChunk(tuple(codes[start:]), is_last=True))
-    return pieces
+    starts = range(0, max(len(codes) - TIMING.lookahead_codes, 1), HOP_CODES) if codes else ()
+    windows = [(tuple(codes[start : start + WINDOW_CODES]), start) for start in starts]
+    return [CodeChunk(each, start + WINDOW_CODES >= len(codes)) for each, start in windows]
 
 
 def finish_unit(
@@ -126,21 +116,6 @@ def finish_unit(
     return np.concatenate((np.zeros(missing, np.float32), stepped))
 
 
-def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
-    """Validate the number of codes of a call, its look-ahead included.
-
-    Raises:
-        ValueError: too few or too many codes.
-    """
-    consumed = n_codes if is_last else n_codes - TIMING.lookahead_codes
-    if consumed <= 0:
-        raise ValueError(f"{n_codes} codes are too few for a chunk")
-    if consumed > LARGEST_CALL_CODES:
-        raise ValueError(f"{n_codes} codes are too many for one chunk")
-    if not is_last and not has_started and UPSAMPLING * consumed < OVERLAP_FRAMES:
-        raise ValueError(f"{n_codes} codes are too few for the first chunk of a turn")
-
-
 def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Run the flow alone.
 
@@ -155,17 +130,14 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Program(Capturable[Tensor]):
-    def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
-        """Allocate the inputs; with an overlap streams may have started."""
-        n_rows = len(batch.start)
-        super().__init__(f"vocoder, {n_rows} x {batch.shape.codes} codes")
-        self.batch = batch
-        self._flow, self._hift, self._has_overlap = flow, hift, has_overlap
-        config = hift.config
-        frames = batch.shape.frames + (OVERLAP_FRAMES if has_overlap else 0)
-        self._held = OVERLAP_FRAMES * config.samples_per_frame
-        shape = (n_rows, frames * config.samples_per_frame, config.nb_harmonics + 1)
-        self._noise = torch.zeros(shape, device=batch.start.device)
+    def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch) -> None:
+        shape, config = batch.shape, hift.config
+        super().__init__(f"vocoder, {shape.rows} x {shape.codes} codes")
+        self.batch, self._flow, self._hift = batch, flow, hift
+        samples = (shape.frames + OVERLAP_FRAMES * shape.has_overlap) * config.samples_per_frame
+        self._noise = torch.zeros(
+            shape.rows, samples, config.nb_harmonics + 1, device=batch.start.device
+        )
 
     def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
         """Write the inputs of at most S calls and draw the excitation's noise.
@@ -197,22 +169,13 @@ class Program(Capturable[Tensor]):
         batch = self.batch
         mel, old, new = run_flow(self._flow, batch)
         tails, new_tails = batch.layout.split(old), batch.layout.split(new)
-        overlap = Overlap(*(tails[name] for name in OVERLAP)) if self._has_overlap else None
-        ends = None
-        if batch.n_frames is not None:
-            ends = Ends(batch.n_frames, batch.table["has_started"])
-        speech, kept = self._hift(mel, self._noise, overlap, ends)
+        overlap = Overlap(*(tails[name] for name in OVERLAP)) if batch.shape.has_overlap else None
+        ends = batch.table["n_frames"], batch.table["has_started"]
+        speech, kept = self._hift(mel, self._noise, overlap, *ends)
         for name, part in zip(OVERLAP, (kept.mel, kept.source, kept.speech), strict=True):
             new_tails[name].copy_(part)
         store_tails(new, batch.table)
-        return F.pad(speech, (self._held, 0))
-
-
-@dataclass(frozen=True)
-class ProgramKey:
-    n_rows: int
-    shape: ChunkShape
-    has_overlap: bool = True
+        return F.pad(speech, (OVERLAP_FRAMES * self._hift.config.samples_per_frame, 0))
 
 
 class Token2Wav:
@@ -221,7 +184,7 @@ class Token2Wav:
     def __init__(self, flow: Flow, hift: HiFT, options: LoadOptions | None = None) -> None:
         """Pack the weights, float32; HiFT's weight norms must be folded."""
         self.flow, self.hift, self.options = flow, hift, options or LoadOptions()
-        self.config = Token2WavConfig(flow.config, hift.config)
+        self.config = Token2WavConfig(flow=flow.config, hift=hift.config)
         is_on_card = flow.device.type == "cuda"
         dtype = self.options.flow_dtype or (torch.float16 if is_on_card else torch.float32)
         flow.pack(HISTORY + UPSAMPLING * LARGEST_CALL_CODES, dtype)
@@ -231,7 +194,7 @@ class Token2Wav:
         self._has_fixed_sizes = is_on_card if fixed is None else fixed
         with torch.inference_mode(False):  # cached beyond the call
             self._schedule = flow.make_schedule(self.options.flow_steps)
-        self._programs: dict[ProgramKey, Program] = {}
+        self._programs: dict[ChunkShape, Program] = {}
 
     @property
     def device(self) -> torch.device:
@@ -262,8 +225,7 @@ class Token2Wav:
         memory = self._memory(voice.frames)
         speaker = flow.project_speaker(voice.speaker)
         base = VoiceBase(voice.frames, speaker, noise.to(self.device), memory)
-        shape = ChunkShape(voice.codes.shape[1], 0, is_exact=not self._has_fixed_sizes)
-        batch = self._batch(ProgramKey(1, shape))
+        batch = self._batch(ChunkShape(1, voice.codes.shape[1], 0))
         batch.prompt = voice.mel
         codes = [*voice.codes[0].tolist(), *lookahead]
         stream = SpeechStream(base, memory, rings_for(voice.frames, 0))
@@ -306,8 +268,13 @@ class Token2Wav:
             raise ValueError("a stream may be answered only once at a time")
         groups: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
-            check_codes(len(call.codes), call.is_last, call.state.has_started)
-            alike = None if self._has_fixed_sizes else (call.n_codes, call.state.has_started)
+            n_codes, has_started = call.n_codes, call.state.has_started
+            if not 0 < n_codes <= LARGEST_CALL_CODES:
+                amount = "few" if n_codes <= 0 else "many"
+                raise ValueError(f"{len(call.codes)} codes are too {amount} for a chunk")
+            if not (call.is_last or has_started) and UPSAMPLING * n_codes < OVERLAP_FRAMES:
+                raise ValueError(f"{len(call.codes)} codes are too few for a turn's first chunk")
+            alike = None if self._has_fixed_sizes else (n_codes, has_started)
             groups.setdefault(alike, []).append(index)
         answers: dict[int, Tensor] = {}
         for indices in groups.values():
@@ -319,21 +286,20 @@ class Token2Wav:
     @torch.no_grad()
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
         """Return the programs of the usual chunks, to be captured before the first call."""
-        keys = [
-            ProgramKey(n_rows, ChunkShape(n_codes, HISTORY, is_exact=False))
+        shapes = [
+            ChunkShape(n_rows, n_codes, HISTORY)
             for n_rows in sorted(rows, reverse=True)
             for n_codes in sorted(CAPTURED_CODES, reverse=True)
         ]
         pieces: list[Capturable[Tensor]] = []
-        for key in keys:
-            program = self._kept(key)
+        for shape in shapes:
+            program = self._kept(shape)
             program.load(())  # so that the capture changes no stream
             pieces.append(program)
         return pieces
 
     def _answer(self, calls: Sequence[Vocode]) -> list[Tensor]:
-        make = self._kept if self._has_fixed_sizes else self._program
-        program = make(self._key_of(calls))
+        program = self._program_for(calls)
         try:
             after = program.load(calls)
             samples = program.run()
@@ -343,15 +309,14 @@ class Token2Wav:
             samples = samples[: len(calls)].clone()  # the next replay overwrites the original
         return [self._finish(*each) for each in zip(calls, after, samples.unbind(0), strict=True)]
 
-    def _key_of(self, calls: Sequence[Vocode]) -> ProgramKey:
-        """Key of a batch's program: the next fixed size, or its exact one."""
+    def _program_for(self, calls: Sequence[Vocode]) -> Program:
+        """Return a program of the next fixed size, or of the exact one."""
         states, n_codes = [call.state for call in calls], max(call.n_codes for call in calls)
         if self._has_fixed_sizes:
-            shape = ChunkShape(_smallest(CHUNK_CODES, n_codes), HISTORY, is_exact=False)
-            return ProgramKey(_smallest(ROWS, len(calls)), shape)
+            n_rows = _smallest(ROWS, len(calls))
+            return self._kept(ChunkShape(n_rows, _smallest(CHUNK_CODES, n_codes), HISTORY))
         history = max(state.noise_offset for state in states)
-        shape = ChunkShape(n_codes, history, is_exact=True)
-        return ProgramKey(len(calls), shape, has_overlap=states[0].has_started)
+        return self._program(ChunkShape(len(calls), n_codes, history, states[0].has_started))
 
     def _finish(self, call: Vocode, after: SlotRings, samples: Tensor) -> Tensor:
         """Update a stream after its chunk and return the chunk's samples."""
@@ -366,17 +331,17 @@ class Token2Wav:
             return samples[held : held + total]
         return samples[held : held + n_new] if had_started else samples[:n_new]
 
-    def _kept(self, key: ProgramKey) -> Program:
-        if key not in self._programs:
+    def _kept(self, shape: ChunkShape) -> Program:
+        if shape not in self._programs:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                self._programs[key] = self._program(key)
-        return self._programs[key]
+                self._programs[shape] = self._program(shape)
+        return self._programs[shape]
 
-    def _program(self, key: ProgramKey) -> Program:
-        return Program(self.flow, self.hift, self._batch(key), has_overlap=key.has_overlap)
+    def _program(self, shape: ChunkShape) -> Program:
+        return Program(self.flow, self.hift, self._batch(shape))
 
-    def _batch(self, key: ProgramKey) -> ChunkBatch:
-        return ChunkBatch(self.config, key.shape, key.n_rows, self._schedule, self.flow.dtype)
+    def _batch(self, shape: ChunkShape) -> ChunkBatch:
+        return ChunkBatch(self.config, shape, self._schedule, self.flow.dtype)
 
     def _memory(self, slots: int) -> StreamMemory:
         steps, dtype = self.options.flow_steps, self.flow.dtype

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
@@ -148,7 +148,7 @@ def _ages(order: bytes) -> Slots:
     return ages
 
 
-SlotRings = tuple[SlotRing, SlotRing, SlotRing]  # estimator, token rate, mel rate
+SlotRings = tuple[SlotRing, ...]  # estimator, token rate, mel rate
 
 
 @dataclass(frozen=True)
@@ -236,10 +236,6 @@ class StreamMemory:
         """Keys and values, in the order of a stream's rings."""
         return self.estimator, self.token_rate, self.mel_rate
 
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.caches, self.tails))
-
     def load(self, other: StreamMemory) -> None:
         """Copy the state of another with at most as many slots."""
         for mine, theirs in zip(self.caches, other.caches, strict=True):
@@ -272,10 +268,6 @@ class VoiceBase:
     noise: Tensor
     memory: StreamMemory
 
-    @property
-    def nbytes(self) -> int:
-        return self.speaker.nbytes + self.noise.nbytes + self.memory.nbytes
-
 
 @dataclass
 class SpeechStream:
@@ -299,24 +291,15 @@ class SpeechStream:
         """First mel frame of the next chunk's slice of the flow noise."""
         return self.rings[0].length
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of this stream without its base."""
-        return self.memory.nbytes
-
     def reset(self) -> None:
         """Start a new turn with the same voice; copies only the prompt's slots.
 
         The generator is not reset.
         """
         self.memory.load(self.base.memory)
-        of_estimator, of_codes, of_frames = self.rings
         n_frames, n_codes = self.base.frames, self.base.frames // UPSAMPLING
-        self.rings = (
-            of_estimator.filled(range(n_frames)),
-            of_codes.filled(range(n_codes)),
-            of_frames.filled(range(n_frames)),
-        )
+        counts = zip(self.rings, (n_frames, n_codes, n_frames), strict=True)
+        self.rings = tuple(ring.filled(range(count)) for ring, count in counts)
         self.has_started = False
 
 
@@ -337,7 +320,7 @@ class Vocode:
 
     @property
     def n_codes(self) -> int:
-        return len(self.codes) - (0 if self.is_last else SpeechTiming.lookahead_codes)
+        return len(self.codes) - (0 if self.is_last else TIMING.lookahead_codes)
 
 
 MAX_FRAMES = 1000  # prompt, history and a usual chunk; section 7.1
@@ -359,7 +342,7 @@ def check_voice_length(frames: int) -> None:
     """
     most = LARGEST_VOICE_FRAMES
     if frames > most:
-        per_second = SpeechTiming.codes_per_second * SpeechTiming.mel_frames_per_code
+        per_second = TIMING.codes_per_second * TIMING.mel_frames_per_code
         raise VoiceTooLongError(
             f"the reference voice lasts {frames / per_second:.1f} s ({frames} mel frames); at "
             f"most {most / per_second:.1f} s ({most} frames) can be used, 3 to 10 s are best"
@@ -387,14 +370,16 @@ class ChunkShape:
     """Size of a batch.
 
     Attributes:
+        rows: most streams; missing rows are padded.
+        codes: most codes of a chunk, without look-ahead; smaller chunks are padded.
         history: most mel frames in a stream's caches.
-        is_exact: every row has exactly these codes; else smaller chunks and missing rows are
-            padded.
+        has_overlap: whether streams may have started.
     """
 
+    rows: int
     codes: int
     history: int
-    is_exact: bool
+    has_overlap: bool = True
 
     @property
     def frames(self) -> int:
@@ -412,7 +397,6 @@ class ChunkBatch:
         self,
         config: Token2WavConfig,
         shape: ChunkShape,
-        n_rows: int,
         schedule: FlowSchedule,
         dtype: torch.dtype,
     ) -> None:
@@ -425,28 +409,18 @@ class ChunkBatch:
         sizes |= StreamCache.sizes("estimator", shape.frames)
         sizes |= StreamCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
         sizes |= StreamCache.sizes("mel rate", shape.frames, shape.history)
-        self.table = table = StreamTable(n_rows, sizes, device)
+        self.table = table = StreamTable(shape.rows, sizes, device)
         heads = encoder.attention_heads
         n_heads = config.flow.estimator.num_heads
         self.estimator = StreamCache(table, "estimator", "n_frames", n_heads)
         self.token_rate = StreamCache(table, "token rate", "n_codes", heads)
         self.mel_rate = StreamCache(table, "mel rate", "n_frames", heads)
         bins, n_steps = config.flow.output_size, len(schedule.deltas)
-        self.start = torch.zeros(n_rows, shape.frames, bins, device=device)
-        self.speaker = torch.zeros(n_rows, bins, device=device)
+        self.start = torch.zeros(shape.rows, shape.frames, bins, device=device)
+        self.speaker = torch.zeros(shape.rows, bins, device=device)
         self.prompt: Tensor | None = None
         self.layout = TailLayout.of(config, n_steps)
         self._unused = StreamMemory.allocate(config, n_steps, 0, device=device, dtype=dtype)
-
-    @property
-    def n_codes(self) -> Tensor | None:
-        """Valid codes of each stream, int64 [S, 1]; None if all are."""
-        return None if self.shape.is_exact else self.table["n_codes"]
-
-    @property
-    def n_frames(self) -> Tensor | None:
-        """Valid mel frames of each stream, int64 [S, 1]; None if all are."""
-        return None if self.shape.is_exact else self.table["n_frames"]
 
     def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
         """Write the inputs of at most one call per row.
@@ -472,7 +446,7 @@ class ChunkBatch:
             host["codes"][row, : len(each.codes)] = each.codes
         caches = (self.estimator, self.token_rate, self.mel_rate)
         after = [self._place(host, index, cache, calls) for index, cache in enumerate(caches)]
-        unused = [self._unused] * (len(self.table.rows) - n)
+        unused = [self._unused] * (self.shape.rows - n)
         memories = [each.state.memory for each in calls] + unused
         addresses = {"tails": [memory.tails for memory in memories]}
         for index, cache in enumerate(caches):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from benchmarks.nano.readings import readings
 from core import whisper_assets, whisper_program
 from core.packages import PackageError
 from core.whisper_process import MODEL_FILE
 from training.nano.bank import Samples
+from training.nano.domain.catalogue import words_of
+from training.nano.domain.spoken_numbers import SMALL, cardinal, ordinal
 from training.nano.inputs import WHISPER, InputError, Package, fetch_package
 
 SAMPLE_RATE_HZ = 16_000
@@ -37,6 +39,14 @@ FRAMES_PER_S = 100
 OVERALL = 2  # of its three scores
 # Source: speechmos/dnsmos.py, `get_polyfit_val`: quadratic, linear and constant term of "overall".
 DNSMOS_OVERALL = (-0.06766283, 1.11546468, 0.04602535)
+LARGEST = 999  # largest number that is spelled out
+LAST_DAY = 31
+LAST_MINUTE = 59
+
+_ORDINAL = re.compile(r"\b(\d{1,2})(?:st|nd|rd|th)\b")
+_TIMES = re.compile(r"(\d)\s*[x×*]\s*(\d)")
+_CLOCK = re.compile(r"\b(\d{1,2})[:.]?(\d{2})\b")
+_NUMBER = re.compile(r"\d+")
 
 
 class WhisperJudge:
@@ -161,3 +171,39 @@ def _distance(wanted: list[str], found: list[str]) -> int:
             cost = min(row[j] + 1, row[j - 1] + 1, before + (word != other))
             before, row[j] = row[j], cost
     return row[-1]
+
+
+def readings(text: str) -> list[list[str]]:
+    """Return the normalised words of a text, with digits as numbers, and as times of day.
+
+    "15th" is a word, "1238" a number or a time.
+    """
+    plain = _TIMES.sub(r"\1 times \2", text.lower().replace("-", " ").replace("+", " plus "))
+    plain = _ORDINAL.sub(_ordinal, plain)
+    return [words_of(_numbers(plain)), words_of(_numbers(_CLOCK.sub(_time, plain)))]
+
+
+def _numbers(text: str) -> str:
+    return _NUMBER.sub(lambda found: f" {_cardinal(int(found[0]))} ", text)
+
+
+def _ordinal(found: re.Match[str]) -> str:
+    number = int(found[1])
+    return ordinal(number) if 1 <= number <= LAST_DAY else found[0]
+
+
+def _time(found: re.Match[str]) -> str:
+    hour, minute = int(found[1]), int(found[2])
+    if minute > LAST_MINUTE:
+        return found[0]
+    last = f"oh {SMALL[minute]}" if minute < 10 else cardinal(minute)
+    return f"{cardinal(hour)} {last}"
+
+
+def _cardinal(number: int) -> str:
+    if number > LARGEST:
+        return str(number)
+    hundreds, rest = divmod(number, 100)
+    if not hundreds or number == 100:
+        return cardinal(number)
+    return f"{SMALL[hundreds]} hundred" + (f" and {cardinal(rest)}" if rest else "")

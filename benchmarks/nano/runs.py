@@ -24,7 +24,7 @@ from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
-from MiniCPMO45.token2wav.voice_features import resample
+from MiniCPMO45.token2wav.voices import resample
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import answer, words_of
 from training.nano.domain.facts import ROLES, draw_facts, system_text

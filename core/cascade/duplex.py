@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, to_pcm
-from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.language import Line, Sampling
+from core.cascade.parts import Parts
 from core.cascade.prompts import asks_about_picture
 from core.cascade.reply import Sentence, SpokenReply
 from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView

@@ -16,13 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx
 
-from core.cascade.parts import Line, Sampling
 from core.errors import GenerationFailedError, ModelError, OmniError
 from core.media_process import PROJECT_FOLDER
 
@@ -43,8 +42,31 @@ SPIN_COUNT: Final = 1_000
 LLAMA_OPTIONS: Final = {"repeat_penalty": 1.1, "repeat_last_n": 128, "cache_prompt": True}
 
 
+@dataclass(frozen=True)
+class Line:
+    """A message of a chat endpoint's conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling options of one reply; a temperature of 0 is greedy, without a seed it is random."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
 class ChatEndpoint:
-    """An OpenAI-compatible chat endpoint."""
+    """An OpenAI-compatible chat endpoint, which continues conversations.
+
+    Attributes:
+        name: of the model, for display.
+        is_small: it invents facts, so some questions get a predefined answer.
+    """
 
     is_small = False  # the operator's choice
 
@@ -66,13 +88,20 @@ class ChatEndpoint:
             transport: for tests.
         """
         self.name = name
-        self._url = f"{url.rstrip('/')}/chat/completions"
+        self._url = url
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._options = dict(options or {})
         self._transport = transport
         self._tls = ssl.create_default_context()  # slower than a request, so it is reused
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
+        """Yield the assistant's next message as it is generated; closing it ends the generation.
+
+        If the last line is the assistant's, it is continued.
+
+        Raises:
+            GenerationFailedError: there is no answer; the text says why.
+        """
         body = {
             "model": self.name,
             "messages": [asdict(line) for line in lines],
@@ -80,6 +109,7 @@ class ChatEndpoint:
             **{name: value for name, value in asdict(sampling).items() if value is not None},
             **self._options,
         }
+        url = f"{self._url.rstrip('/')}/chat/completions"
         left = sampling.max_tokens * CHARS_PER_TOKEN_MAX
         limits = httpx.Timeout(ANSWER_LIMIT_S, connect=CONNECT_LIMIT_S)
         try:
@@ -87,7 +117,7 @@ class ChatEndpoint:
                 httpx.AsyncClient(
                     verify=self._tls, timeout=limits, transport=self._transport
                 ) as client,
-                client.stream("POST", self._url, json=body, headers=self._headers) as answer,
+                client.stream("POST", url, json=body, headers=self._headers) as answer,
             ):
                 if answer.is_error:
                     reason = (await answer.aread())[:200].decode(errors="replace")
@@ -106,7 +136,10 @@ class ChatEndpoint:
             raise GenerationFailedError(f"The language model does not answer: {reason}.") from error
 
     async def prefetch(self, lines: Sequence[Line]) -> None:
-        """Do nothing: tokens may cost money, and few endpoints cache prompts."""
+        """Cache the beginning of a prompt before its question is complete; never raises.
+
+        Here nothing is done: tokens may cost money, and few endpoints cache prompts.
+        """
 
     def close(self) -> None:
         """Do nothing: there is no process."""
@@ -186,25 +219,21 @@ class LlamaProcess:
         self._url = f"{address.rstrip('/')}/v1"
 
 
-class LocalLanguageModel:
+class LocalLanguageModel(ChatEndpoint):
     """A model file served by llama.cpp."""
 
     is_small = True
 
     def __init__(self, process: LlamaProcess, name: str) -> None:
-        self.name = name
+        super().__init__("", name, process.key, LLAMA_OPTIONS)
         self._process = process
-        self._endpoint: tuple[str, ChatEndpoint] | None = None  # with its URL
         self._ended_s = 0.0  # end of the latest stream, on `time.monotonic`
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
-        url = await asyncio.to_thread(self._process.url)
-        if self._endpoint is None or self._endpoint[0] != url:
-            key = self._process.key
-            self._endpoint = url, ChatEndpoint(url, self.name, key, LLAMA_OPTIONS)
+        self._url = await asyncio.to_thread(self._process.url)
         await asyncio.sleep(max(0.0, self._ended_s + SLOT_RELEASE_S - time.monotonic()))
         try:
-            async with contextlib.aclosing(self._endpoint[1].stream(lines, sampling)) as deltas:
+            async with contextlib.aclosing(super().stream(lines, sampling)) as deltas:
                 async for delta in deltas:
                     yield delta
         finally:

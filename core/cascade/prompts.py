@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from core.cascade.arithmetic import computed
-from core.cascade.parts import Line
+from core.cascade.language import Line
 from core.errors import ContextFullError
 
 # A model of 0.5 B parameters follows examples better than rules.

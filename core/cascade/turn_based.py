@@ -1,4 +1,4 @@
-"""Turn-based conversations over a cascade: streaming and half duplex.
+"""Turn-based conversations over a cascade: streaming, half duplex and one-shot chat.
 
 A view stores the conversation as text; the language model's server caches its prompt.
 """
@@ -22,7 +22,8 @@ from core.audio import (
     decode_wire_audio,
     to_pcm,
 )
-from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.language import Line, Sampling
+from core.cascade.parts import Parts
 from core.cascade.prompts import (
     PICTURE_MARK,
     UNRECOGNIZED,
@@ -38,6 +39,7 @@ from core.errors import OneVoiceError
 from core.modes import Threads
 from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
+from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import (
     AudioContent,
     ContentItem,
@@ -53,7 +55,7 @@ from core.schemas.limits import (
     INPUT_SAMPLE_RATE_HZ,
 )
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
-from core.serving.lines import LinesMode
+from core.serving.lines import LinesMode, answer_at_once
 from core.transcription import TranscriptionOptions
 from core.video import VideoClip
 
@@ -145,8 +147,8 @@ class CascadeView(LinesMode[Line]):
 
     async def _seen(self, picture: Image.Image, question: str) -> str:
         """Return the description of a picture for the language model."""
-        vision = self._parts.vision
-        seen = None if vision is None else await vision.describe(picture, question, self._threads)
+        describe = self._parts.describe
+        seen = await describe(picture, question, self._threads) if describe else None
         return f"{PICTURE_MARK}{seen or UNRECOGNIZED})"
 
     # --- output ---
@@ -276,6 +278,38 @@ class CascadeHalfDuplexView(CascadeView):
         if self._has_words:
             return self._say(sampling, is_spoken=speaks)
         return self._say(replace(sampling, max_tokens=1), NOT_HEARD, is_spoken=speaks)
+
+
+class CascadeChatView(CascadeView):
+    """Answers requests that contain their whole history."""
+
+    _request: ChatRequest
+
+    async def feed_request(self, request: ChatRequest) -> str:
+        self._lines, self._request = [], request
+        await self._check_voice_sent(request.tts.ref_audio_data)
+        return await self._feed(*[await self._line(message) for message in request.messages])
+
+    async def reply(self, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer the request that was fed, in pieces or in one chunk."""
+        request = self._request
+        speaks = request.tts.enabled
+        sampling = sampling_of(request.generation, is_spoken=speaks, seed=request.seed)
+        pieces = self._say(sampling, request.reply_start, is_spoken=speaks)
+        async with aclosing(pieces):
+            if in_pieces:
+                async for chunk in pieces:
+                    yield chunk
+            else:
+                chunks = [chunk async for chunk in pieces]
+                yield StreamingChunk(
+                    chunk_index=0,
+                    text_delta="".join(chunk.text_delta or "" for chunk in chunks) or None,
+                    audio_data=b"".join(chunk.audio_data or b"" for chunk in chunks) or None,
+                )
+
+    async def respond(self, request: ChatRequest) -> ChatResponse:
+        return await answer_at_once(self, request)
 
 
 def _decoded(item: ContentItem, media: Any) -> list[Any]:

@@ -35,26 +35,22 @@ HEDGE: Final = (
 )
 
 
-class NanoVision:
-    """Asks nano about a picture."""
+async def describe(
+    open_chat: Callable[[Threads], ChatMode], picture: Image.Image, question: str, threads: Threads
+) -> str | None:
+    """Ask nano about an RGB picture."""
+    asked = question.lower()
+    known = next((ours for kind, ours in QUESTIONS if kind.search(asked)), ANY_QUESTION)
 
-    def __init__(self, open_chat: Callable[[Threads], ChatMode]) -> None:
-        self._open_chat = open_chat
+    def encode() -> str:
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=92)
+        return base64.b64encode(buffer.getvalue()).decode()
 
-    async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
-        asked = question.lower()
-        known = next((ours for kind, ours in QUESTIONS if kind.search(asked)), ANY_QUESTION)
-        data = await threads.run(lambda: _jpeg(picture))
-        content = [ImageContent(data=data), TextContent(text=known)]
-        request = ChatRequest(
-            messages=[Message(role=Role.USER, content=content)],
-            generation=GenerationConfig(max_new_tokens=ANSWER_TOKENS, do_sample=False),
-        )
-        found = await self._open_chat(threads).respond(request)
-        return HEDGE.format(seen=found.text.strip()) if found.text.strip() else None
-
-
-def _jpeg(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=92)
-    return base64.b64encode(buffer.getvalue()).decode()
+    content = [ImageContent(data=await threads.run(encode)), TextContent(text=known)]
+    request = ChatRequest(
+        messages=[Message(role=Role.USER, content=content)],
+        generation=GenerationConfig(max_new_tokens=ANSWER_TOKENS, do_sample=False),
+    )
+    found = await open_chat(threads).respond(request)
+    return HEDGE.format(seen=found.text.strip()) if found.text.strip() else None

@@ -29,9 +29,9 @@ from core.schemas.common import (
 from core.schemas.common import Message as WireMessage
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
 from core.video import VideoClip
+from MiniCPMO45.processing.pictures import video_parts
 from MiniCPMO45.processing.processor import Message, Part
 from MiniCPMO45.processing.prompts import Language, system_prompt
-from MiniCPMO45.processing.video import video_parts
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampling
 
 MS_PER_S = 1_000

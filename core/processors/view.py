@@ -30,7 +30,6 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.duplex import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
-from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
 from MiniCPMO45.token2wav.voices import VoiceSampleError
 
@@ -46,7 +45,6 @@ TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
     (SnapshotError, errors.OutOfOrderError),
     (CheckpointError, errors.ModelError),
     (TokenizerError, errors.ModelError),
-    (SpeechTokenizerFileError, errors.ModelError),
 )
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.errors import SessionTimeoutError
+from core.protocols import events
 from core.protocols.effects import (
     Close,
     Effect,
@@ -17,16 +18,7 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    ChunkReady,
-    Event,
-    GenerateDone,
-    Opened,
-    PrefillDone,
-    Received,
-    TimerName,
-    TurnFailed,
-)
+from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import ENDING, FAILURE, SessionIds, SessionMachine, common_rows
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
@@ -34,8 +26,6 @@ from core.schemas.worker import WorkerStatus
 
 
 class ChatPhase(StrEnum):
-    """Phase of a chat connection."""
-
     WAITING = "waiting"
     PREFILLING = "prefilling"
     GENERATING = "generating"
@@ -69,7 +59,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
         is_free = self._phase in (ChatPhase.WAITING, ChatPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_CHAT
 
-    def open(self, event: Opened) -> list[Effect]:
+    def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
 
     def ask(self, event: Received[ChatSocketRequest]) -> list[Effect]:
@@ -77,15 +67,14 @@ class ChatMachine(SessionMachine[ChatPhase]):
         self._phase = ChatPhase.PREFILLING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
-    def prefilled(self, event: PrefillDone) -> list[Effect]:
+    def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         assert self._request is not None
-        self._work = None
         self._input_tokens = event.input_tokens
         self._phase = ChatPhase.GENERATING
         done = Send(ChatPrefillDone(input_tokens=event.input_tokens))
         return [done, self._begin(Generate(self._request))]
 
-    def piece(self, event: ChunkReady) -> list[Effect]:
+    def piece(self, event: events.ChunkReady) -> list[Effect]:
         assert self._request is not None
         chunk = event.chunk
         if not self._request.streaming:
@@ -95,13 +84,8 @@ class ChatMachine(SessionMachine[ChatPhase]):
             return []
         return [Send(ChatChunk(text_delta=chunk.text_delta, audio_data=chunk.audio_data))]
 
-    def generated(self, event: GenerateDone) -> list[Effect]:
-        self._work = None
+    def generated(self, event: events.GenerateDone) -> list[Effect]:
         return self._done(event.text, event.token_stats.generated_tokens, event.stopped)
-
-    def failed(self, event: TurnFailed) -> list[Effect]:
-        self._work = None
-        return self.fail(event.error)
 
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the connection ends with the partial reply."""
@@ -113,7 +97,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:
-        self._work = None
         return self._done("", 0, True)
 
     def close(self, event: Event) -> list[Effect]:
@@ -148,7 +131,7 @@ TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
     Row(PREFILLING, "prefill_done", "generating", "Send(prefill_done) Generate", MACHINE.prefilled),
     Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
     Row(GENERATING, "generate_done", CLOSED, DONE, MACHINE.generated),
-    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, MACHINE.failed),
+    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     *(
         row
         for stop in ("stop", "stop_requested")
@@ -166,6 +149,4 @@ TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
     Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
     *common_rows(OPEN, CLOSED),
 )
-"""All transitions of a worker's `/ws/chat`."""
-
 ChatMachine.rows = index_rows(TABLE)

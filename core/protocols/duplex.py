@@ -1,18 +1,19 @@
 """Full duplex: prepare, then listen or speak unit by unit; pause, interrupt, stop.
 
-Two coupled machines: the phase of the session, and that of the unit in the engine. A unit's result
-is sent before its `Finalize`, and no unit begins before the `Finalize` of the last has ended.
+A unit's result is sent before its `Finalize`, and no unit begins before the `Finalize` of the last
+has ended.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from enum import StrEnum
 from typing import Final, Literal
 
+from core import errors
 from core.endpointing import SpeechStarted
-from core.errors import ContextFullError, OutOfOrderError
-from core.protocols.duplex_context import CountTokens, DuplexContext, DuplexPhase, UnitPhase
-from core.protocols.duplex_units import DuplexLimits
+from core.protocols import events
+from core.protocols.duplex_context import ITEM_MAX_CHARS, USER_SPOKE, CountTokens, Rebase, Speaker
+from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
     Close,
     Effect,
@@ -24,34 +25,37 @@ from core.protocols.effects import (
     Step,
     StopTimer,
 )
-from core.protocols.events import (
-    AudioReady,
-    Detected,
-    Event,
-    FinalizeDone,
-    Prefetched,
-    PrefillDone,
-    Received,
-    StepDone,
-    TimerFired,
-    TimerName,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import (
     ENDING,
     FAILURE,
     AudioRateLimit,
+    LiveMachine,
     SessionIds,
     common_rows,
     live_rows,
+    warn,
 )
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.duplex import AudioChunk, Interrupted, Pause, Paused, Resumed, Timeout, VideoFrame
-from core.schemas.limits import SAMPLE_BYTES
+from core.schemas import duplex as messages
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.worker import WorkerStatus
 
 
-class DuplexMachine(DuplexContext):
+class DuplexPhase(StrEnum):
+    WAITING = "waiting"
+    PREPARING = "preparing"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class DuplexMachine(LiveMachine[DuplexPhase]):
     """State machine of one `/ws/duplex` session."""
+
+    stopped = messages.Stopped
+    _limits: DuplexLimits
 
     def __init__(
         self,
@@ -61,9 +65,18 @@ class DuplexMachine(DuplexContext):
         *,
         keeps_history: bool = True,
     ) -> None:
-        super().__init__(ids, limits, count_tokens, keeps_history=keeps_history)
+        """Without `keeps_history` the caller maintains the history."""
+        self._limits = limits or DuplexLimits()
+        super().__init__(ids, DuplexPhase.WAITING)
+        self.rebase = Rebase(messages.Prepare(), count_tokens)
+        self._keeps_history = keeps_history
+        self._input = UnitInput(self._limits)
+        self._results = UnitResults()
         self._pace = AudioRateLimit()
-        self._held_result: StepDone | None = None  # sent after `Finalize`
+        self._received_samples = 0
+        self._ready_s = 0.0  # when `prepared` was sent
+        self._since_s = 0.0  # when the pause began, or audio last arrived
+        self._held_result: events.StepDone | None = None  # sent after `Finalize`
 
     @property
     def status(self) -> WorkerStatus:
@@ -72,81 +85,140 @@ class DuplexMachine(DuplexContext):
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.DUPLEX_ACTIVE
 
     @property
-    def unit(self) -> UnitPhase:
-        if isinstance(self._work, Step):
-            return UnitPhase.STEPPING
-        return UnitPhase.FINALIZING if isinstance(self._work, Finalize) else UnitPhase.IDLE
+    def is_working(self) -> bool:
+        return self.is_busy or self._input.prefetch_plan.is_prefetching
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a unit or a prompt is in the engine."""
+        return self._work is not None
+
+    @property
+    def is_preparing(self) -> bool:
+        return isinstance(self._work, Prefill)
+
+    @property
+    def is_stepping(self) -> bool:
+        return isinstance(self._work, Step)
+
+    # --- preparation ---
+
+    def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
+        self.rebase.first = event.message
+        self._phase = DuplexPhase.PREPARING
+        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
+
+    def prepared(self, event: events.PrefillDone) -> list[Effect]:
+        self._phase = DuplexPhase.ACTIVE
+        self._ready_s = self._since_s = event.at_s
+        config = self.rebase.first.config
+        message = messages.Prepared(
+            prompt_length=event.prompt_length,
+            prompt_tokens=event.input_tokens,
+            recording_session_id=self._ids.recording_session_id,
+            session_id=self._ids.session_id,
+            session_secret=self._ids.session_secret,
+            chunk_ms=config.chunk_ms,
+            max_kv_tokens=self._limits.max_kv_tokens,
+            pause_timeout=self._limits.pause_timeout_s,
+        )
+        effects: list[Effect] = [Send(message)]
+        if config.unknown_keys:
+            text = f"These settings are unknown and were ignored: {', '.join(config.unknown_keys)}."
+            effects.append(warn(errors.BadConfigError(text)))
+        effects += [*self._restart_idle_timer(), *self._session_timer()]
+        return [*effects, *self._input.prefetch()]
 
     # --- input ---
 
-    def chunk(self, event: Received[AudioChunk]) -> list[Effect]:
+    def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         """Add a unit's audio; begin the unit if possible."""
         self._since_s = event.at_s
         self._received_samples += len(event.message.audio) // SAMPLE_BYTES
         # A short chunk costs the engine as much as a whole unit.
-        shortest_ms = self._prepare.config.chunk_ms
-        if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
+        first = self.rebase.first
+        if problem := self._pace.take(event.message.audio, event.at_s, first.config.chunk_ms):
             return self.fail(problem)
-        is_detected = self._prepare.barge_in is None and not self._prepare.transcribe
-        effects = self._units.add_chunk(event.message, event.at_s, is_detected=is_detected)
+        is_detected = first.barge_in is None and not first.transcribe
+        effects = self._input.add_chunk(event.message, event.at_s, is_detected=is_detected)
         effects += self._restart_idle_timer()
-        effects += [*self._units.detect_next(), *self._begin_unit(event.at_s)]
-        return [*effects, *self._units.prefetch()]
+        effects += [*self._input.detect_next(), *self._begin_unit(event.at_s)]
+        return [*effects, *self._input.prefetch()]
 
-    def frame(self, event: Received[VideoFrame]) -> list[Effect]:
+    def frame(self, event: Received[messages.VideoFrame]) -> list[Effect]:
         """Add a picture; a chunk may wait for it, or it is encoded ahead of its chunk."""
-        effects = self._units.add_frame(event.message.frame, event.at_s)
+        effects = self._input.add_frame(event.message.frame, event.at_s)
         if self._phase != DuplexPhase.ACTIVE:
             return effects
-        return [*effects, *self._begin_unit(event.at_s), *self._units.prefetch()]
+        return [*effects, *self._begin_unit(event.at_s), *self._input.prefetch()]
 
-    def prefetched(self, event: Prefetched) -> list[Effect]:
-        self._units.prefetched()
-        return self._units.prefetch()
+    def prefetched(self, event: events.Prefetched) -> list[Effect]:
+        self._input.prefetch_plan.is_prefetching = False
+        return self._input.prefetch()
 
-    def frame_is_late(self, event: TimerFired) -> list[Effect]:
-        self._units.give_up_frame()
+    def frame_is_late(self, event: events.TimerFired) -> list[Effect]:
+        self._input.give_up_frame()
         return self._begin_unit(event.at_s)
 
-    def detected(self, event: Detected) -> list[Effect]:
+    def detected(self, event: events.Detected) -> list[Effect]:
         """Interrupt the model if the user begins to speak over it."""
-        self._units.detected()
+        self._input.detected()
         has_begun = any(
             isinstance(speech_event, SpeechStarted) for speech_event in event.speech_events
         )
-        if has_begun:
-            self._note_speech()
-        effects: list[Effect] = [Interrupt()] if has_begun and self._units.is_speaking else []
-        return [*effects, *self._units.detect_next(), *self._begin_unit(event.at_s)]
+        if has_begun and self._keeps_history:
+            self.rebase.history.add_spoken()
+            self.rebase.history.add(Speaker.USER, USER_SPOKE)
+        effects: list[Effect] = [Interrupt()] if has_begun and self._results.is_speaking else []
+        return [*effects, *self._input.detect_next(), *self._begin_unit(event.at_s)]
+
+    def text(self, event: Received[messages.TextInput]) -> list[Effect]:
+        text = event.message.text.strip()
+        if not text:
+            return [warn(errors.BadPayloadError("'text' is empty."))]
+        if len(text) > ITEM_MAX_CHARS:
+            problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
+            return [warn(errors.TooBigError(problem))]
+        self.rebase.history.add_spoken()
+        if not self.rebase.type(text, must_speak=event.message.force_speak):
+            problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
+            return [warn(errors.TooBigError(problem))]
+        received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+        return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
+
+    def transcribed(self, event: events.Transcribed) -> list[Effect]:
+        if self._keeps_history and event.text:
+            self.rebase.history.add_spoken()
+            self.rebase.history.set_transcript(event.text)
+        return super().transcribed(event)
 
     def drop_while_paused(self, event: Event) -> list[Effect]:
         """Drop audio and pictures of a pause; warn once per pause."""
-        return self._warn_once("paused", OutOfOrderError("Paused: what is sent now is dropped."))
+        return self._warn_once(
+            "paused", errors.OutOfOrderError("Paused: what is sent now is dropped.")
+        )
 
     # --- units ---
 
-    def audio_ready(self, event: AudioReady) -> list[Effect]:
-        return [Send(self._units.part(event.pcm, event.at_s))]
+    def audio_ready(self, event: events.AudioReady) -> list[Effect]:
+        return [Send(self._results.part(event.pcm, event.at_s))]
 
-    def step_done(self, event: StepDone) -> list[Effect]:
+    def step_done(self, event: events.StepDone) -> list[Effect]:
         """Send the result, then finalize the unit; the reverse without `deferred_finalize`."""
-        self._work = None
-        if not self._prepare.deferred_finalize:
+        if not self.rebase.first.deferred_finalize:
             self._held_result = event
             return [self._begin(Finalize())]
         effects = [self._result(event, event.at_s)]
         full = self._if_full(event.kv_tokens, effects)
         return full or [*effects, self._begin(Finalize())]
 
-    def rebased(self, event: PrefillDone) -> list[Effect]:
-        self._work = None
+    def rebased(self, event: events.PrefillDone) -> list[Effect]:
         self.rebase.done()
         return self._begin_unit(event.at_s)
 
-    def finalize_done(self, event: FinalizeDone) -> list[Effect]:
-        self._work = None
+    def finalize_done(self, event: events.FinalizeDone) -> list[Effect]:
+        self._results.finalize_ms += event.finalize_ms
         effects: list[Effect] = []
-        self._units.finalized(event.finalize_ms)
         if self._held_result is not None:
             effects.append(self._result(self._held_result, event.at_s))
             self._held_result = None
@@ -154,32 +226,32 @@ class DuplexMachine(DuplexContext):
         return full or [*effects, *self._begin_unit(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
-        return [Interrupt(), Send(Interrupted())]
+        return [Interrupt(), Send(messages.Interrupted())]
 
     # --- pauses and limits ---
 
-    def pause(self, event: Received[Pause]) -> list[Effect]:
+    def pause(self, event: Received[messages.Pause]) -> list[Effect]:
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
         self._phase = DuplexPhase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
-        self._units.drop_held_frames()
+        self._input.drop_held_frames()
         return [
             StopTimer(TimerName.IDLE),
             StartTimer(TimerName.PAUSE, timeout_s),
-            Send(Paused(timeout=timeout_s)),
-            *self._units.prefetch(),
+            Send(messages.Paused(timeout=timeout_s)),
+            *self._input.prefetch(),
         ]
 
     def resume(self, event: Event) -> list[Effect]:
         self._phase = DuplexPhase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
-        return [*effects, Send(Resumed()), *self._begin_unit(event.at_s)]
+        return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
 
-    def time_out_session(self, event: TimerFired) -> list[Effect]:
+    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         reason: Literal["pause", "max_session", "inactivity"]
         match event.name:
             case TimerName.SESSION:
@@ -189,24 +261,22 @@ class DuplexMachine(DuplexContext):
             case _:
                 reason, since_s = "inactivity", self._since_s
         elapsed_s = round(max(0.0, event.at_s - since_s), 1)
-        message = Timeout(reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id)
+        message = messages.Timeout(
+            reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id
+        )
         return self._end(message, close=Close())
 
     # --- helpers ---
 
-    @property
-    def is_working(self) -> bool:
-        return super().is_working or self._units.is_prefetching
-
-    def _result(self, event: StepDone, now_s: float) -> Effect:
-        result = self._units.result(event, now_s)
+    def _result(self, event: events.StepDone, now_s: float) -> Effect:
+        result = self._results.result(event, now_s)
         if self._keeps_history and result.text:
-            self._spoken.append(result.text)
+            self.rebase.history.spoken.append(result.text)
         return Send(result)
 
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
-        is_busy = self._work is not None or self._units.is_speaking
+        is_busy = self._work is not None or self._results.is_speaking
         if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]
@@ -220,12 +290,16 @@ class DuplexMachine(DuplexContext):
             return []
         if anew := self.begin_anew():
             return anew
-        effects, step = self._units.begin_next(now_s)
-        if step is None:
+        effects, unit = self._input.take(now_s)
+        if unit is None:
             return effects
-        step = replace(step, must_speak=self.rebase.must_speak)
+        index, must_speak = self._results.begin(unit), self.rebase.must_speak
         self.rebase.must_speak = False
-        return [*effects, self._begin(step)]
+        due_s = unit.arrived_s + len(unit.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
+        return [
+            *effects,
+            self._begin(Step(unit.chunk, tuple(unit.frames), index, due_s, must_speak)),
+        ]
 
     def _if_full(self, kv_tokens: int, effects: list[Effect]) -> list[Effect]:
         """Return the end of the session if the context is full; else add at most a warning."""
@@ -233,7 +307,7 @@ class DuplexMachine(DuplexContext):
             return []
         left = self._limits.max_kv_tokens - kv_tokens
         if left <= 0:
-            return [*effects, *self.fail(ContextFullError())]
+            return [*effects, *self.fail(errors.ContextFullError())]
         effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
         return []
 
@@ -249,19 +323,20 @@ TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
 ENDS_OF_WORK: Final = "prefill_done turn_failed step_done finalize_done engine_failed"
 MACHINE: Final = DuplexMachine
+PREPARED: Final = "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch"
+CHUNK: Final = f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}"
+FRAME: Final = "Send(warning) StopTimer(frame) Step Prefill Prefetch"
+STEPPED: Final = f"Send(result) Send(warning) Finalize {ENDING}"
+FINALIZED: Final = f"Send(result) Send(warning) {UNIT} {ENDING}"
+PAUSE: Final = "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch"
+RESUME: Final = f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}"
 
 TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(
-        PREPARING,
-        "prefill_done",
-        "active",
-        "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch",
-        MACHINE.prepared,
-    ),
-    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.preparation_failed),
+    Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
+    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     *(
         Row(RUNNING[:2], message, SAME, "Send(warning)", MACHINE.not_prepared)
@@ -269,20 +344,8 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     ),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(WAITING, "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(
-        ACTIVE,
-        "audio_chunk",
-        STAY_OR_CLOSE,
-        f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}",
-        MACHINE.chunk,
-    ),
-    Row(
-        (*PREPARING, *ACTIVE),
-        "video_frame",
-        SAME,
-        "Send(warning) StopTimer(frame) Step Prefill Prefetch",
-        MACHINE.frame,
-    ),
+    Row(ACTIVE, "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
+    Row((*PREPARING, *ACTIVE), "video_frame", SAME, FRAME, MACHINE.frame),
     Row(PAUSED, "audio_chunk", SAME, "Send(warning)", MACHINE.drop_while_paused),
     Row(PAUSED, "video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
     Row(RUNNING[:2], "text_input", SAME, "Send(warning)", MACHINE.not_prepared),
@@ -293,35 +356,11 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
     Row(RUNNING[2:], "prefetched", SAME, "Prefetch", MACHINE.prefetched),
     Row(RUNNING[2:], "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
-    Row(
-        RUNNING[2:],
-        "step_done",
-        STAY_OR_CLOSE,
-        f"Send(result) Send(warning) Finalize {ENDING}",
-        MACHINE.step_done,
-    ),
-    Row(
-        RUNNING[2:],
-        "finalize_done",
-        STAY_OR_CLOSE,
-        f"Send(result) Send(warning) {UNIT} {ENDING}",
-        MACHINE.finalize_done,
-    ),
+    Row(RUNNING[2:], "step_done", STAY_OR_CLOSE, STEPPED, MACHINE.step_done),
+    Row(RUNNING[2:], "finalize_done", STAY_OR_CLOSE, FINALIZED, MACHINE.finalize_done),
     Row(RUNNING[2:], "interrupt", SAME, "Interrupt Send(interrupted)", MACHINE.interrupt),
-    Row(
-        ACTIVE,
-        "pause",
-        "paused",
-        "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch",
-        MACHINE.pause,
-    ),
-    Row(
-        PAUSED,
-        "resume",
-        "active",
-        f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}",
-        MACHINE.resume,
-    ),
+    Row(ACTIVE, "pause", "paused", PAUSE, MACHINE.pause),
+    Row(PAUSED, "resume", "active", RESUME, MACHINE.resume),
     Row(PAUSED, "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(ACTIVE, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),

@@ -7,21 +7,13 @@ newest of the conversation is kept, and everything else has a budget.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from core.errors import BadPayloadError, ErrorCode, TooBigError
-from core.protocols.duplex_units import DuplexLimits, DuplexUnits
-from core.protocols.effects import Effect, Prefill, Send, StopTimer
-from core.protocols.events import MS_PER_S, PrefillDone, Received, TimerName, Transcribed
-from core.protocols.machine import LiveMachine, SessionIds, warn
-from core.schemas.duplex import Prepare, Prepared, Stopped, TextAdded, TextInput
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
-from core.schemas.queue import WarningMessage
+from core.schemas.duplex import Prepare
 
 HISTORY_TOKENS: Final = 1_024  # ours: of the conversation so far
 APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts appended later
@@ -72,6 +64,12 @@ class SpokenHistory:
     def __init__(self, count_tokens: CountTokens) -> None:
         self._count = count_tokens
         self._items: deque[tuple[Speaker, str]] = deque(maxlen=ITEMS_MAX)
+        self.spoken: deque[str] = deque(maxlen=ITEMS_MAX)  # by the model, not among the items yet
+
+    def add_spoken(self) -> None:
+        if self.spoken:
+            self.add(Speaker.ASSISTANT, "".join(self.spoken))
+            self.spoken.clear()
 
     def clear(self) -> None:
         self._items.clear()
@@ -120,10 +118,6 @@ class Rebase:
         self._typed_chars = 0  # not in the current prompt yet
         self._must_speak_then = False  # the same, once all text is in the prompt
 
-    def ask(self) -> None:
-        """Request a restart without new text."""
-        self.is_stale = True
-
     def type(self, text: str, *, must_speak: bool) -> bool:
         """Add typed text; return whether there was room for it."""
         if self._typed_chars + len(text) > ITEM_MAX_CHARS:
@@ -156,9 +150,11 @@ class Rebase:
         self._going_in, self._waiting, self.is_stale = self._waiting, [], False
         self._typed_chars = 0
         self._kept += [each for each in self._going_in if each.purpose is not Append.COMMENTARY]
+        later = [each.text for each in self._kept if each.purpose is Append.INSTRUCTIONS]
+        instructions = [text for text in (self.first.prefix_system_prompt, *later) if text]
         return self.first.model_copy(
             update={
-                "prefix_system_prompt": self._instructions(),
+                "prefix_system_prompt": "\n".join(instructions),
                 "suffix_system_prompt": self._suffix(),
                 # Only the first units of a session are forced to listen.
                 "config": self.first.config.model_copy(update={"force_listen_count": 0}),
@@ -183,10 +179,6 @@ class Rebase:
     def first_prompt(self) -> Prepare:
         return self.first.model_copy(update={"suffix_system_prompt": self._suffix()})
 
-    def _instructions(self) -> str:
-        later = [each.text for each in self._kept if each.purpose is Append.INSTRUCTIONS]
-        return "\n".join([text for text in (self.first.prefix_system_prompt, *later) if text])
-
     def _suffix(self) -> str | None:
         known = [each.text for each in self._kept if each.purpose is Append.THINKING]
         said = self.history.lines()
@@ -197,119 +189,3 @@ class Rebase:
             *(f"\n\nSpeak about this now: {text}" for text in now),
         ]
         return "".join([self.first.suffix_system_prompt or "", *parts]) or None
-
-
-class DuplexPhase(StrEnum):
-    """Phase of a duplex session."""
-
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    ACTIVE = "active"
-    PAUSED = "paused"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
-
-class UnitPhase(StrEnum):
-    """Phase of the current unit in the engine."""
-
-    IDLE = "idle"
-    STEPPING = "stepping"
-    FINALIZING = "finalizing"
-
-
-class DuplexContext(LiveMachine[DuplexPhase]):
-    """The part of the duplex machine that deals with text."""
-
-    stopped = Stopped
-    _limits: DuplexLimits
-
-    def __init__(
-        self,
-        ids: SessionIds,
-        limits: DuplexLimits | None = None,
-        count_tokens: CountTokens = len,
-        *,
-        keeps_history: bool = True,
-    ) -> None:
-        """Without `keeps_history` the caller maintains the history."""
-        self._limits = limits or DuplexLimits()
-        super().__init__(ids, DuplexPhase.WAITING)
-        self.rebase = Rebase(Prepare(), count_tokens)
-        self._keeps_history = keeps_history
-        # Spoken by the model, not in the history yet.
-        self._spoken: deque[str] = deque(maxlen=ITEMS_MAX)
-        self._prepare = Prepare()
-        self._units = DuplexUnits(self._limits)
-        self._received_samples = 0
-        self._ready_s = 0.0  # when `prepared` was sent
-        self._since_s = 0.0  # when the pause began, or audio last arrived
-
-    @property
-    def is_preparing(self) -> bool:
-        return isinstance(self._work, Prefill)
-
-    # --- preparation ---
-
-    def prepare(self, event: Received[Prepare]) -> list[Effect]:
-        self._prepare = event.message
-        self.rebase.first = event.message
-        self._phase = DuplexPhase.PREPARING
-        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
-
-    def prepared(self, event: PrefillDone) -> list[Effect]:
-        self._work = None
-        self._phase = DuplexPhase.ACTIVE
-        self._ready_s = self._since_s = event.at_s
-        message = Prepared(
-            prompt_length=event.prompt_length,
-            prompt_tokens=event.input_tokens,
-            recording_session_id=self._ids.recording_session_id,
-            session_id=self._ids.session_id,
-            session_secret=self._ids.session_secret,
-            chunk_ms=self._prepare.config.chunk_ms,
-            max_kv_tokens=self._limits.max_kv_tokens,
-            pause_timeout=self._limits.pause_timeout_s,
-        )
-        effects: list[Effect] = [Send(message)]
-        if unknown := self._prepare.config.unknown_keys:
-            text = f"These settings are unknown and were ignored: {', '.join(unknown)}."
-            effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
-        effects += [*self._restart_idle_timer(), *self._session_timer()]
-        return [*effects, *self._units.prefetch()]
-
-    # --- text during the session ---
-
-    def text(self, event: Received[TextInput]) -> list[Effect]:
-        text = event.message.text.strip()
-        if not text:
-            return [warn(BadPayloadError("'text' is empty."))]
-        if len(text) > ITEM_MAX_CHARS:
-            problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
-            return [warn(TooBigError(problem))]
-        self._note_spoken()
-        if not self.rebase.type(text, must_speak=event.message.force_speak):
-            problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
-            return [warn(TooBigError(problem))]
-        received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        return [Send(TextAdded(text=text, start_ms=received_ms))]
-
-    def _note_speech(self) -> None:
-        if self._keeps_history:
-            self._note_spoken()
-            self.rebase.history.add(Speaker.USER, USER_SPOKE)
-
-    def _note_spoken(self) -> None:
-        if self._spoken:
-            self.rebase.history.add(Speaker.ASSISTANT, "".join(self._spoken))
-            self._spoken.clear()
-
-    def transcribed(self, event: Transcribed) -> list[Effect]:
-        if self._keeps_history and event.text:
-            self._note_spoken()
-            self.rebase.history.set_transcript(event.text)
-        return super().transcribed(event)
-
-    @abstractmethod
-    def _restart_idle_timer(self) -> list[Effect]:
-        """Restart the idle timer; each chunk does."""

@@ -131,7 +131,7 @@ class Generate:
     # Streaming: the client's message with defaults filled in; half duplex: the user's speech, which
     # `Rollback` removes too; chat: the request again; Realtime: the conversation and settings.
     request: streaming.Generate | Segment | chat.ChatSocketRequest | TurnRequest
-    turn_index: int = 0  # from 0
+    turn_index: int = 0  # half duplex: number of the turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,32 +6,13 @@ meanwhile are held for the worker, in order.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from core.errors import BadPayloadError, QueueFullError, TooBigError
-from core.protocols.effects import (
-    ConnectWorker,
-    Enqueue,
-    Forward,
-    QueueEffect,
-    Send,
-    StartRelay,
-    StartTimer,
-    StopTimer,
-)
-from core.protocols.events import (
-    Assigned,
-    Enqueued,
-    Opened,
-    PositionChanged,
-    RawMessage,
-    Rejected,
-    TimerFired,
-    TimerName,
-    WorkerConnected,
-    WorkerUnreachable,
-)
+from core.protocols import events
+from core.protocols.effects import Enqueue, QueueEffect, StartTimer
+from core.protocols.events import TimerName
 from core.protocols.machine import warn
 from core.protocols.queueing import (
     CLOSED,
@@ -44,10 +25,9 @@ from core.protocols.queueing import (
     WAITING,
     QueueingLimits,
     QueueingMachine,
-    QueueingPhase,
 )
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.queue import Queued, QueueDone, QueueUpdate, RequestType
+from core.schemas.queue import RequestType
 
 AUDIO: Final = "audio"
 """Kind of an event with audio."""
@@ -78,6 +58,8 @@ class WaitLimits:
 class EventQueueingMachine(QueueingMachine):
     """State machine of one client's socket."""
 
+    waiting_timer = TimerName.WAIT
+
     def __init__(
         self,
         session_id: str,
@@ -91,59 +73,48 @@ class EventQueueingMachine(QueueingMachine):
         """`first` is sent to the worker before all other events."""
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
-        self._events = [] if first is None else [RawMessage(EVENT, first)]
+        self._held = [] if first is None else [events.RawMessage(EVENT, first)]
 
-    def wait(self, event: Opened) -> list[QueueEffect]:
+    def wait(self, event: events.Opened) -> list[QueueEffect]:
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
-    def enqueued(self, event: Enqueued) -> list[QueueEffect]:
-        queued = Send(Queued(**asdict(event.position)))
-        if event.position.estimated_wait_s > self._wait.max_wait_s:
-            return [queued, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
-        return [queued]
+    def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
+        effects = super().enqueued(event)
+        if event.position.estimated_wait_s <= self._wait.max_wait_s:
+            return effects
+        return [*effects, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
 
-    def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**asdict(event.position)))]
-
-    def give_up(self, event: TimerFired) -> list[QueueEffect]:
+    def give_up(self, event: events.TimerFired) -> list[QueueEffect]:
         return self._fail(QueueFullError())
 
-    def keep(self, event: RawMessage) -> list[QueueEffect]:
-        self._events.append(event)
-        audio = [kept for kept in self._events if kept.kind == AUDIO]
+    def keep(self, event: events.RawMessage) -> list[QueueEffect]:
+        self._held.append(event)
+        audio = [kept for kept in self._held if kept.kind == AUDIO]
         audio_chars = sum(len(kept.text) for kept in audio)
         while audio and (
-            audio_chars > self._wait.max_audio_chars or len(self._events) > self._wait.max_events
+            audio_chars > self._wait.max_audio_chars or len(self._held) > self._wait.max_events
         ):
             oldest = audio.pop(0)
-            self._events.remove(oldest)
+            self._held.remove(oldest)
             audio_chars -= len(oldest.text)
-        if len(self._events) > self._wait.max_events:
+        if len(self._held) > self._wait.max_events:
             return self._fail(QueueFullError("Too many events came before the session began."))
         return []
 
-    def reach(self, event: Assigned) -> list[QueueEffect]:
-        self._phase = QueueingPhase.CONNECTING
-        self._is_worker_ours = True
-        done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
-        return [StopTimer(TimerName.WAIT), *done, ConnectWorker()]
-
-    def begin(self, event: WorkerConnected) -> list[QueueEffect]:
-        self._phase = QueueingPhase.RELAYING
-        kept, self._events = self._events, []
-        return [*(Forward(said.text) for said in kept), StartRelay()]
-
-    def queue_again(self, event: WorkerUnreachable) -> list[QueueEffect]:
+    def queue_again(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
         effects = self.worker_unreachable(event)
         is_queued = any(isinstance(effect, Enqueue) for effect in effects)
         timer: list[QueueEffect] = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)]
         return [*(timer if is_queued else ()), *effects]
 
-    def refuse_event(self, event: Rejected) -> list[QueueEffect]:
+    def refuse_event(self, event: events.Rejected) -> list[QueueEffect]:
         """Report an invalid event; the session continues unless it is too big."""
         if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
             return [warn(event.error)]
         return self._fail(event.error)
+
+    def _next_update(self) -> list[QueueEffect]:
+        return []
 
 
 MACHINE: Final = EventQueueingMachine
@@ -151,6 +122,9 @@ WARNED: Final = f"Send(warning) {FAILED}"
 AS_BEFORE: Final = frozenset(
     "queue_refused worker_closed worker_failed disconnected shutting_down".split()
 )
+FOUND: Final = "StopTimer(wait) Send(queue_done) ConnectWorker"
+QUEUED_AGAIN: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
+
 EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.wait),
     *(row for row in TABLE if row.event in AS_BEFORE),
@@ -158,24 +132,10 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
     Row(WAITING, "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
     Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
-    Row(
-        WAITING,
-        "assigned",
-        "connecting",
-        "StopTimer(wait) Send(queue_done) ConnectWorker",
-        MACHINE.reach,
-    ),
+    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
-    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.begin),
-    Row(
-        CONNECTING,
-        "worker_unreachable",
-        f"waiting {CLOSED}",
-        "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close",
-        MACHINE.queue_again,
-    ),
+    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
+    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", QUEUED_AGAIN, MACHINE.queue_again),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
-"""All transitions of a socket of OpenAI's protocols."""
-
 EventQueueingMachine.rows = index_rows(EVENT_TABLE)

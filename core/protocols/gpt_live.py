@@ -6,41 +6,27 @@ Its phases are those of the duplex machine inside. Pure: audio is passed as byte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
-from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens, DuplexPhase
+from core.protocols import events
+from core.protocols.duplex import DuplexPhase
+from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Close, Effect, Send, StartTimer, StopTimer
-from core.protocols.events import (
-    ClientAway,
-    Detected,
-    EngineWarning,
-    Event,
-    PrefillDone,
-    Received,
-    Rejected,
-    TimerFired,
-    TimerName,
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Prefill,
+    Send,
+    ServerMessage,
+    StartTimer,
+    Step,
+    StopTimer,
 )
-from core.protocols.gpt_live_events import (
-    APPENDED,
-    ERROR,
-    LAST,
-    MAY_END,
-    MUTED,
-    PASSED_ON,
-    PLAYING,
-    REFUSED,
-    SOUND,
-    UNITS,
-    Closing,
-    LiveEvents,
-    LiveNames,
-    passed_on,
-)
+from core.protocols.events import Event, Received, TimerName
+from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
@@ -63,17 +49,6 @@ SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time
 IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
-@dataclass
-class _Session:
-    """State of the session apart from its units."""
-
-    start_id: str | None = None  # id of the client's `session.start`
-    may_record: bool = True
-    usage_due_s: float = 0.0  # when the usage is next reported
-    last_event_s: float = 0.0  # when the client last sent an event
-    closing: Closing = "close_requested"  # why the session ends
-
-
 class GptLiveMachine:
     """State machine of one `/v1/live/sessions` socket."""
 
@@ -82,10 +57,15 @@ class GptLiveMachine:
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
-        self._units = PacedSession(ids, limits, count, transcribes=live.transcribes)
+        self.may_record = True
+        self._units = PacedSession(ids, limits, count)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
-        self._session = _Session()
+        self._transcribes = live.transcribes
+        self._start_id: str | None = None  # of the client's `session.start`
+        self._usage_due_s = 0.0  # when the usage is next reported
+        self._last_event_s = 0.0  # when the client last sent an event
+        self._closing: Closing = "close_requested"  # why the session ends
 
     @property
     def phase(self) -> DuplexPhase:
@@ -100,10 +80,6 @@ class GptLiveMachine:
         return self._units.machine.status
 
     @property
-    def may_record(self) -> bool:
-        return self._session.may_record
-
-    @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
         """Events and effects of the duplex machine during the last event, for observers."""
         return tuple(self._units.seen)
@@ -111,7 +87,7 @@ class GptLiveMachine:
     def handle(self, event: Event) -> list[Effect]:
         self._units.seen.clear()
         if isinstance(event, Received):
-            self._session.last_event_s = event.at_s
+            self._last_event_s = event.at_s
         row = self.rows.get((self.phase, event.kind))
         return [] if row is None else row.action(self, event)
 
@@ -120,8 +96,8 @@ class GptLiveMachine:
     def start(self, event: Received[SessionStart]) -> list[Effect]:
         settings = event.message.session
         self._events.settings = settings
-        self._session.start_id = event.message.event_id
-        self._session.may_record = settings.store is not False
+        self._start_id = event.message.event_id
+        self.may_record = settings.store is not False
         first = duplex.Prepare(
             prefix_system_prompt=settings.instructions or "",
             ref_audio_base64=settings.audio.output.voice_sample,
@@ -131,10 +107,10 @@ class GptLiveMachine:
         audio_format = settings.audio.format
         return self._translated(self._units.prepare(first, audio_format, said, event.at_s))
 
-    def started(self, event: PrefillDone) -> list[Effect]:
+    def started(self, event: events.PrefillDone) -> list[Effect]:
         effects = self._translated(self._units.handle(event))
         self._units.begin(event.at_s)
-        self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
+        self._usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
 
     def too_early(self, event: Received[Any]) -> list[Effect]:
@@ -144,7 +120,7 @@ class GptLiveMachine:
         text = "The session has been started already."
         return [self._error(event, "session_already_started", text)]
 
-    def not_started(self, event: TimerFired) -> list[Effect]:
+    def not_started(self, event: events.TimerFired) -> list[Effect]:
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
             for effect in self._translated(self._units.handle(event))
@@ -200,7 +176,7 @@ class GptLiveMachine:
         text = f"'{event.kind}' requires Responses delegation."
         return [self._error(event, "invalid_event", text)]
 
-    def reject(self, event: Rejected) -> list[Effect]:
+    def reject(self, event: events.Rejected) -> list[Effect]:
         problem = event.error
         if isinstance(problem, FieldError):
             where = (problem.param, problem.event_id)
@@ -212,41 +188,41 @@ class GptLiveMachine:
 
     # --- clock ---
 
-    def tick(self, event: TimerFired) -> list[Effect]:
-        session, units, at_s = self._session, self._units, event.at_s
+    def tick(self, event: events.TimerFired) -> list[Effect]:
+        units, at_s = self._units, event.at_s
         if units.sender.is_too_late(at_s):
-            return self._translated(units.fail(RateLimitedError(SLOW_READER)))
+            return self._translated(units.machine.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
             send for piece in units.due(at_s) for send in self._events.spoken(piece)
         ]
         if (fixture := units.take_played()) is not None:
             name = "output_audio.fixture.played"
             effects.append(self._events.acknowledged(name, fixture.event_id))
-        if at_s >= session.usage_due_s:
-            session.usage_due_s += USAGE_PERIOD_S
+        if at_s >= self._usage_due_s:
+            self._usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))
         effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
-        if at_s - session.last_event_s > IDLE_S and units.is_active:
-            session.closing = "expired"
+        if at_s - self._last_event_s > IDLE_S and units.is_active:
+            self._closing = "expired"
             return [*effects, *self._translated(units.handle(Received(Stop(), at_s=at_s)))]
         if units.input.is_starved(at_s):  # otherwise each append advances the units
             effects += self._translated(units.advance(at_s))
         return effects
 
-    def wait_for_client(self, event: ClientAway) -> list[Effect]:
+    def wait_for_client(self, event: events.ClientAway) -> list[Effect]:
         """Pause while the client is away; then continue from there."""
+        self._units.is_paused = event.is_away
         if event.is_away:
-            self._units.pause()
             return [StopTimer(TimerName.PACE)]
-        self._units.resume(event.at_s)
+        self._units.begin(event.at_s)
         return self._restart_clock(event.at_s)
 
     # --- engine events ---
 
-    def detected(self, event: Detected) -> list[Effect]:
+    def detected(self, event: events.Detected) -> list[Effect]:
         return self._translated(self._units.detected(event))
 
-    def rebased(self, event: PrefillDone) -> list[Effect]:
+    def rebased(self, event: events.PrefillDone) -> list[Effect]:
         units = self._units
         effects = units.handle(event)
         sent = [
@@ -261,38 +237,57 @@ class GptLiveMachine:
         effects = self._translated(self._units.handle(event))
         return [*effects, *self._translated(self._units.advance(event.at_s))]
 
-    def engine_warning(self, event: EngineWarning) -> list[Effect]:
+    def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [self._events.info(event.problem.code.value, event.problem.message)]
 
     # --- helpers ---
 
     def _restart_clock(self, at_s: float) -> list[Effect]:
-        effects = self.tick(TimerFired(TimerName.PACE, at_s=at_s))
+        effects = self.tick(events.TimerFired(TimerName.PACE, at_s=at_s))
         return [*effects, *self._translated(self._units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
-        return [sent for effect in effects for sent in self._translation_of(effect)]
+        """Return the client's effects for those of the duplex machine."""
+        translated: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Prefill(duplex.Prepare() as prompt):
+                    wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
+                    translated.append(Prefill(prompt.model_copy(update=wanted)))
+                case Step():
+                    translated.append(replace(effect, client_format=self._units.format))
+                case Send(message):
+                    translated += self._translated_message(message)
+                case _:
+                    translated.append(effect)
+        return translated
 
-    def _translation_of(self, effect: Effect) -> list[Effect]:
-        if not isinstance(effect, Send):
-            return [effect]
-        events, session, received_ms = self._events, self._session, self._units.input.received_ms
-        match effect.message:
+    def _translated_message(self, message: ServerMessage) -> list[Effect]:
+        live, received_ms = self._events, self._units.input.received_ms
+        match message:
             case duplex.Prepared():
-                return [events.session("started", session.start_id), *events.notes()]
+                return [live.session("started", self._start_id), *live.notes()]
+            case duplex.ResultPart() | duplex.Result() as unit:
+                self._units.put(unit)
+                return []
+            case duplex.Interrupted():
+                return []
             case UserTranscript() as transcript:
-                return [*events.transcribed(transcript)]
+                if transcript.text:
+                    self._units.rebase.history.set_transcript(transcript.text)
+                return [*live.transcribed(transcript)]
             case duplex.Stopped():
-                return [events.closed(session.closing, received_ms)]
+                return [live.closed(self._closing, received_ms)]
             case duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL):
-                return [events.closed("expired", received_ms)]
+                return [live.closed("expired", received_ms)]
             case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
                 return []  # the duplex session restarts before the context is full
             case WarningMessage(code=code, message=text):
-                return [events.info(code.value, text)]
+                return [live.info(code.value, text)]
             case ErrorMessage() as error:
-                return [events.failed(error)]
-        return [effect]
+                return [live.failed(error)]
+            case _:
+                return [Send(message)]
 
     # Any: every client event may have an id.
     def _error(
@@ -301,6 +296,48 @@ class GptLiveMachine:
         return self._events.error(code, text, param, event.message.event_id)
 
 
+def _passed_on(row: Row[duplex_rules.DuplexMachine, Effect]) -> Row[GptLiveMachine, Effect]:
+    """Return the row that passes an event on to a row of the duplex machine."""
+    phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
+    words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
+    continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
+    effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
+    return Row(phases, row.event, row.targets, effects, GptLiveMachine.pass_on)
+
+
+MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
+ERROR: Final = "Send(error)"
+SOUND: Final = (
+    "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
+    "Send(session.output_audio.fixture.played) Send(session.usage.updated) StartTimer(pace)"
+)
+UNITS: Final = (
+    "Send(info) Detect Prefill StartTimer(idle) StartTimer(frame) StopTimer(frame) Step Finalize "
+    "Prefetch"
+)
+LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Release Close"
+MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
+APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
+PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
+REFUSED: Final = (
+    "response.item.create response.create decision.create decision.item.create decision.item.delete"
+).split()
+PASSED_ON: Final = frozenset(
+    "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
+    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
+    "transcribed".split()
+)
+"""Events handled by the duplex machine alone."""
+TRANSLATIONS: Final = {
+    "Send(stopped)": "Send(session.closed)",
+    "Send(timeout)": "Send(session.closed)",
+    "Send(error)": "Send(error) Send(session.closed)",
+    "Send(warning)": "Send(info)",
+    "Send(user_transcript)": "Send(session.input_transcript.delta)",
+    "Send(result)": "",
+    "Send(result_part)": "",
+}
+"""Effects by which those of the duplex machine are replaced."""
 WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
 ACTIVE, STOPPING = (DuplexPhase.ACTIVE,), (DuplexPhase.STOPPING,)
 BEGUN: Final = (*PREPARING, *ACTIVE)
@@ -308,6 +345,7 @@ OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
 CLOSED: Final = DuplexPhase.CLOSED
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
+STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
 # Any: the client event that the action takes.
 CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
     ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
@@ -325,13 +363,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
     *(Row(WAITING, kind, SAME, ERROR, MACHINE.too_early) for kind in TOO_EARLY),
-    Row(
-        PREPARING,
-        "prefill_done",
-        "active",
-        f"Send(session.started) StartTimer(session) {SOUND} {UNITS}",
-        MACHINE.started,
-    ),
+    Row(PREPARING, "prefill_done", "active", STARTED, MACHINE.started),
     *(Row(BEGUN, kind, MAY_END, effects, action) for kind, effects, action in CLIENT_ROWS),
     *(Row(BEGUN, kind, SAME, ERROR, MACHINE.not_offered) for kind in REFUSED),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
@@ -341,7 +373,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
     Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
-    *(passed_on(row, MACHINE.pass_on) for row in duplex_rules.TABLE if row.event in PASSED_ON),
+    *(_passed_on(row) for row in duplex_rules.TABLE if row.event in PASSED_ON),
     Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
     Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),

@@ -1,17 +1,14 @@
-"""Server events of GPT-Live, and names of its effects in the transition table. Pure."""
+"""Server events of GPT-Live. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from core.protocols.duplex_context import Append, DuplexPhase
-from core.protocols.effects import Effect, Send
+from core.protocols.effects import Send
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, OutputAudioDelta, ServerEvent
 from core.protocols.paced_session import Piece
-from core.protocols.tables import SAME, Row
 from core.schemas.gpt_live import SessionChanges, SessionSettings
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, UserTranscript
@@ -124,50 +121,3 @@ class LiveEvents:
         event_id = f"event_{self._names.event_prefix}{self._count:0{ID_DIGITS}d}"
         reply = {} if reply_to is None else {"client_event_id": reply_to}
         return Send(ServerEvent(kind, {"event_id": event_id, **reply, **fields}))
-
-
-MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
-ERROR: Final = "Send(error)"
-SOUND: Final = (
-    "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
-    "Send(session.output_audio.fixture.played) Send(session.usage.updated) StartTimer(pace)"
-)
-UNITS: Final = (
-    "Send(info) Detect Prefill StartTimer(idle) StartTimer(frame) StopTimer(frame) Step Finalize "
-    "Prefetch"
-)
-LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Release Close"
-MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
-APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
-PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
-REFUSED: Final = (
-    "response.item.create response.create decision.create decision.item.create decision.item.delete"
-).split()
-PASSED_ON: Final = frozenset(
-    "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
-    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
-    "transcribed".split()
-)
-"""Events handled by the duplex machine alone."""
-TRANSLATIONS: Final = {
-    "Send(stopped)": "Send(session.closed)",
-    "Send(timeout)": "Send(session.closed)",
-    "Send(error)": "Send(error) Send(session.closed)",
-    "Send(warning)": "Send(info)",
-    "Send(user_transcript)": "Send(session.input_transcript.delta)",
-    "Send(result)": "",
-    "Send(result_part)": "",
-}
-"""Effects by which those of the duplex machine are replaced."""
-
-
-# Any: rows of two machines.
-def passed_on(
-    row: Row[Any, Effect], action: Callable[[Any, Any], list[Effect]]
-) -> Row[Any, Effect]:
-    """Return the row that passes an event on to a row of the duplex machine."""
-    phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
-    words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
-    continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
-    effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
-    return Row(phases, row.event, row.targets, effects, action)

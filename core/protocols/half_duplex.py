@@ -5,14 +5,17 @@ Detection processes one chunk at a time; audio that arrives during a reply is dr
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from core.endpointing import SpeechStarted
-from core.errors import ContextFullError
-from core.protocols.detection_queue import DetectionQueue, HalfDuplexLimits
+from core.errors import ContextFullError, ErrorCode
+from core.protocols import events
 from core.protocols.effects import (
     Close,
+    Detect,
     Effect,
     Generate,
     Interrupt,
@@ -23,22 +26,12 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    ChunkReady,
-    Detected,
-    Event,
-    GenerateDone,
-    PrefillDone,
-    Received,
-    Segment,
-    TimerFired,
-    TimerName,
-    TurnFailed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, Segment, SpeechEvent, TimerName
 from core.protocols.machine import (
+    AHEAD_MAX_S,
     FAILURE,
     AudioRateLimit,
+    LiveLimits,
     LiveMachine,
     Reply,
     SessionIds,
@@ -47,22 +40,13 @@ from core.protocols.machine import (
     warn,
 )
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.half_duplex import (
-    AudioChunk,
-    Generating,
-    Prepare,
-    Prepared,
-    Stopped,
-    Timeout,
-    TurnDone,
-    VadState,
-)
+from core.schemas import half_duplex as messages
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
+from core.schemas.queue import WarningMessage
 from core.schemas.worker import WorkerStatus
 
 
 class HalfDuplexPhase(StrEnum):
-    """Phase of a half-duplex session."""
-
     WAITING = "waiting"
     PREPARING = "preparing"
     LISTENING = "listening"
@@ -71,10 +55,111 @@ class HalfDuplexPhase(StrEnum):
     CLOSED = "closed"
 
 
+COLD_START_SAMPLES: Final = messages.COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+
+
+@dataclass(frozen=True)
+class HalfDuplexLimits(LiveLimits):
+    """Limits of a half-duplex session; the idle time-out comes with `prepare`.
+
+    Attributes:
+        max_session_s: longest session; 0 is unlimited.
+        prepare_timeout_s: longest time without `prepare`. Ours.
+        stop_grace_s: how long `stop` waits for a reply to end. Ours.
+        max_kv_tokens: tokens at which the session ends.
+        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
+        max_waiting_s: audio waiting for detection; beyond it the oldest is dropped. Ours: as much
+            as may arrive at once, so that a client that sends a whole file loses none of it.
+        max_waiting_chunks: the same in chunks. Ours.
+        max_waiting_segments: segments of one chunk waiting for their reply; beyond it the oldest is
+            dropped. Ours.
+    """
+
+    max_waiting_s: float = AHEAD_MAX_S
+    max_waiting_chunks: int = 512
+    max_waiting_segments: int = 4
+
+
+class DetectionQueue:
+    """Audio waiting for detection, and detected speech events waiting for a reply.
+
+    Bounded by `HalfDuplexLimits`; the oldest is dropped.
+    """
+
+    def __init__(self, limits: HalfDuplexLimits) -> None:
+        self.ready_s = 0.0  # when `prepared` was sent
+        self.speech_events: deque[SpeechEvent] = deque()
+        self._limits = limits
+        self._to_ignore_samples = COLD_START_SAMPLES
+        self._waiting: deque[bytes] = deque()
+        self._waiting_samples = 0
+        self._is_detecting = False
+        self._dropped = 0
+        self._is_warned = False
+
+    def append(self, chunk: messages.AudioChunk, at_s: float) -> list[Effect]:
+        """Add a chunk, without audio recorded in the first half second after `prepared`.
+
+        A chunk is assumed to arrive when its last sample was recorded. A client that sends a file
+        faster than real time loses half a second of it at most.
+        """
+        samples = len(chunk.audio_base64) // SAMPLE_BYTES
+        recorded_from_s = at_s - samples / INPUT_SAMPLE_RATE_HZ
+        early_s = max(0.0, self.ready_s + messages.COLD_START_MS / MS_PER_S - recorded_from_s)
+        ignored = min(samples, self._to_ignore_samples, round(early_s * INPUT_SAMPLE_RATE_HZ))
+        self._to_ignore_samples -= ignored
+        if ignored == samples:
+            return []
+        self._waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
+        self._waiting_samples += samples - ignored
+        effects = self.detect_next()
+        limits, dropped_before = self._limits, self._dropped
+        max_samples = limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ
+        while self._waiting_samples > max_samples or len(self._waiting) > limits.max_waiting_chunks:
+            self._take_oldest()
+            self._dropped += 1
+        if self._dropped > dropped_before and not self._is_warned:
+            self._is_warned = True
+            text = f"Detection is slower than the audio: {self._dropped} chunks dropped so far."
+            effects.append(Send(WarningMessage(code=ErrorCode.LATE_CHUNK, message=text)))
+        return effects
+
+    def detect_next(self) -> list[Effect]:
+        if self._is_detecting or not self._waiting:
+            return []
+        self._is_detecting = True
+        return [Detect(self._take_oldest())]
+
+    def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
+        """Queue the speech events of a chunk.
+
+        Events after the last complete segment are dropped: detection restarts after the reply.
+        """
+        self._is_detecting = False
+        self._is_warned = False
+        segments = [i for i, found in enumerate(speech_events) if isinstance(found, Segment)]
+        if segments:
+            speech_events = speech_events[: segments[-1] + 1]
+        surplus = len(segments) - self._limits.max_waiting_segments
+        if surplus > 0:
+            speech_events = speech_events[segments[surplus - 1] + 1 :]
+        self.speech_events.extend(speech_events)
+
+    def drop_waiting_audio(self) -> None:
+        """Drop undetected audio, as the model replies now."""
+        self._waiting.clear()
+        self._waiting_samples = 0
+
+    def _take_oldest(self) -> bytes:
+        oldest = self._waiting.popleft()
+        self._waiting_samples -= len(oldest) // SAMPLE_BYTES
+        return oldest
+
+
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """State machine of one `/ws/half_duplex` session."""
 
-    stopped = Stopped
+    stopped = messages.Stopped
     _limits: HalfDuplexLimits
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
@@ -86,26 +171,21 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
-        self._ready_s = 0.0  # when `prepared` was sent
         self._received_s = 0.0  # when audio last arrived, or playback ended
 
     @property
     def status(self) -> WorkerStatus:
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
-    # --- preparation ---
-
-    def prepare(self, event: Received[Prepare]) -> list[Effect]:
+    def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
         self._phase = HalfDuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
-    def prepared(self, event: PrefillDone) -> list[Effect]:
-        self._work = None
+    def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._phase = HalfDuplexPhase.LISTENING
-        self._ready_s = event.at_s
-        self._detection.begin(event.at_s)
-        message = Prepared(
+        self._detection.ready_s = event.at_s
+        message = messages.Prepared(
             session_id=self._ids.session_id,
             timeout_s=self._timeout_s,
             recording_session_id=self._ids.recording_session_id,
@@ -115,14 +195,14 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- listening ---
 
-    def chunk(self, event: Received[AudioChunk]) -> list[Effect]:
+    def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         """Add audio; even ignored audio restarts the idle timer."""
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
             return self.fail(problem)
         waiting = self._wait_for_audio(event.at_s)
         return [*waiting, *self._detection.append(event.message, event.at_s)]
 
-    def detected(self, event: Detected) -> list[Effect]:
+    def detected(self, event: events.Detected) -> list[Effect]:
         self._detection.found(event.speech_events)
         effects = self._take_speech_events(event.at_s)
         if self._phase == HalfDuplexPhase.LISTENING:
@@ -131,12 +211,11 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- replying ---
 
-    def piece(self, event: ChunkReady) -> list[Effect]:
+    def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [Send(self._reply.add(event.chunk, event.at_s))]
 
-    def turn_done(self, event: GenerateDone) -> list[Effect]:
-        self._work = None
-        message = TurnDone(
+    def turn_done(self, event: events.GenerateDone) -> list[Effect]:
+        message = messages.TurnDone(
             turn_index=self._turn_index,
             text=event.text,
             interrupted=event.stopped,
@@ -152,12 +231,11 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
         return [*effects, *self._listen_again(event.at_s)]
 
-    def turn_failed(self, event: TurnFailed) -> list[Effect]:
+    def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Undo the turn and continue; if it cannot be undone, end."""
-        self._work = None
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)
-        message = TurnDone(
+        message = messages.TurnDone(
             turn_index=self._turn_index,
             text=self._reply.text,
             interrupted=True,
@@ -168,16 +246,15 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [*effects, Send(message), *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
-        """Cut the reply short, and drop segments that wait for one."""
-        self._detection.drop_segments()
+        self._detection.speech_events.clear()
         return [Interrupt()]
 
     # --- limits ---
 
-    def time_out_session(self, event: TimerFired) -> list[Effect]:
+    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         is_idle = event.name == TimerName.IDLE
-        since_s = self._received_s if is_idle else self._ready_s
-        message = Timeout(
+        since_s = self._received_s if is_idle else self._detection.ready_s
+        message = messages.Timeout(
             elapsed_s=round(max(0.0, event.at_s - since_s), 1),
             reason="inactivity" if is_idle else "max_session",
         )
@@ -188,9 +265,10 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def _take_speech_events(self, now_s: float) -> list[Effect]:
         """Report speech events up to a segment, which begins a reply."""
         effects: list[Effect] = []
-        while (speech_event := self._detection.next_speech_event()) is not None:
+        while self._detection.speech_events:
+            speech_event = self._detection.speech_events.popleft()
             is_speaking = isinstance(speech_event, SpeechStarted)
-            effects.append(Send(VadState(speaking=is_speaking)))
+            effects.append(Send(messages.VadState(speaking=is_speaking)))
             if isinstance(speech_event, Segment):
                 return [*effects, *self._answer(speech_event, now_s)]
         return effects
@@ -202,7 +280,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._detection.drop_waiting_audio()
         return [
             StopTimer(TimerName.IDLE),
-            Send(Generating(speech_duration_ms=segment.duration_ms)),
+            Send(messages.Generating(speech_duration_ms=segment.duration_ms)),
             self._begin(Generate(segment, self._turn_index)),
         ]
 
@@ -235,53 +313,28 @@ NEXT: Final = (
 )
 ENDS_OF_WORK: Final = "prefill_done turn_failed generate_done engine_failed"
 MACHINE: Final = HalfDuplexMachine
+PREPARED: Final = "Send(prepared) StartTimer(idle) StartTimer(session)"
+CHUNK: Final = f"StartTimer(idle) Send(warning) Detect {FAILURE}"
+SPEECH: Final = "Send(vad_state) Detect StopTimer(idle) Send(generating) Generate"
+REPLIED: Final = f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}"
+FAILED: Final = f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}"
 
 TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(
-        PREPARING,
-        "prefill_done",
-        "listening",
-        "Send(prepared) StartTimer(idle) StartTimer(session)",
-        MACHINE.prepared,
-    ),
-    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.preparation_failed),
+    Row(PREPARING, "prefill_done", "listening", PREPARED, MACHINE.prepared),
+    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(
-        LISTENING,
-        "audio_chunk",
-        f"{SAME} {CLOSED}",
-        f"StartTimer(idle) Send(warning) Detect {FAILURE}",
-        MACHINE.chunk,
-    ),
-    Row(
-        LISTENING,
-        "detected",
-        f"{SAME} generating",
-        "Send(vad_state) Detect StopTimer(idle) Send(generating) Generate",
-        MACHINE.detected,
-    ),
+    Row(LISTENING, "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
+    Row(LISTENING, "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
     Row(LISTENING, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(GENERATING, "audio_chunk", SAME, "", MACHINE.ignore),
     Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(
-        GENERATING,
-        "generate_done",
-        TURN_ENDS,
-        f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}",
-        MACHINE.turn_done,
-    ),
-    Row(
-        GENERATING,
-        "turn_failed",
-        TURN_ENDS,
-        f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}",
-        MACHINE.turn_failed,
-    ),
+    Row(GENERATING, "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
+    Row(GENERATING, "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
     Row(GENERATING, "interrupt", SAME, "Interrupt", MACHINE.interrupt),
     Row(GENERATING, "stop_requested", SAME, "Interrupt", MACHINE.interrupt),
     Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),

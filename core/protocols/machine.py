@@ -9,23 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from core.errors import (
-    AlreadyPreparedError,
-    CloseCode,
-    ErrorCode,
-    NotPreparedError,
-    OmniError,
-    OutOfOrderError,
-    PictureError,
-    RateLimitedError,
-    SessionTimeoutError,
-    ShuttingDownError,
-    UnknownTypeError,
-    describe_error,
-)
+from core import errors
+from core.errors import CloseCode, ErrorCode, OmniError, describe_error
+from core.protocols import events
 from core.protocols.effects import (
     Cancel,
     Close,
@@ -40,25 +28,7 @@ from core.protocols.effects import (
     Step,
     WorkEffect,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    CacheMissed,
-    ChunkReady,
-    Disconnected,
-    EngineFailed,
-    EngineWarning,
-    Event,
-    FinalizeDone,
-    GenerateDone,
-    PrefillDone,
-    Received,
-    Rejected,
-    ShuttingDown,
-    StepDone,
-    TimerName,
-    Transcribed,
-    TurnFailed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.tables import SAME, Index, Row
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
@@ -69,7 +39,7 @@ from core.schemas.worker import WorkerStatus
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
 # Client errors that only drop the message; the session continues.
-RECOVERABLE: Final = (UnknownTypeError, PictureError)
+RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
 
 FAILURE: Final = "Send(error) Release Close"
 """Effects of `fail` when no work is running."""
@@ -78,18 +48,16 @@ ENDING: Final = f"Cancel {FAILURE}"
 """Effects of `fail` otherwise."""
 
 
-WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProxyType(
-    {
-        PrefillDone: (Prefill,),
-        CacheMissed: (Prefill,),
-        StepDone: (Step,),
-        FinalizeDone: (Finalize,),
-        ChunkReady: (Generate,),
-        GenerateDone: (Generate,),
-        TurnFailed: (Prefill, Generate),
-    }
-)
-"""The work that an engine event may result from."""
+WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = {
+    events.PrefillDone: (Prefill,),
+    events.CacheMissed: (Prefill,),
+    events.StepDone: (Step,),
+    events.FinalizeDone: (Finalize,),
+    events.ChunkReady: (Generate,),
+    events.GenerateDone: (Generate,),
+    events.TurnFailed: (Prefill, Generate),
+}
+"""The work that an engine event may result from, and that it ends, unless it is a chunk."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +113,9 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """
         if self.is_closed or not self._is_expected(event):
             return []
+        is_of_work = isinstance(self._work, WORK_OF.get(type(event), ()))
+        if is_of_work and not isinstance(event, events.ChunkReady):
+            self._work = None
         row = self.rows.get((self._phase, event.kind))
         return self._not_allowed(event) if row is None else row.action(self, event)
 
@@ -157,7 +128,11 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """Handle an event without a row; late timers and engine results are ignored."""
         if not isinstance(event, Received):
             return []
-        return [warn(OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}."))]
+        return [
+            warn(
+                errors.OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}.")
+            )
+        ]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
         assert self._work is None, f"{work} while {self._work} is under way"
@@ -198,15 +173,15 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """Do nothing; the event is for observers."""
         return []
 
-    def reject(self, event: Rejected) -> list[Effect]:
+    def reject(self, event: events.Rejected) -> list[Effect]:
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
         return self.fail(event.error)
 
-    def engine_warning(self, event: EngineWarning) -> list[Effect]:
+    def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [warn(event.problem)]
 
-    def transcribed(self, event: Transcribed) -> list[Effect]:
+    def transcribed(self, event: events.Transcribed) -> list[Effect]:
         segment, problem = event.segment, event.problem
         message = UserTranscript(
             text=event.text,
@@ -218,15 +193,15 @@ class SessionMachine(ABC, Generic[PhaseT]):
         )
         return [Send(message)]
 
-    def leave(self, event: Disconnected) -> list[Effect]:
+    def leave(self, event: events.Disconnected) -> list[Effect]:
         return self._end(close=None)
 
-    def engine_failed(self, event: EngineFailed) -> list[Effect]:
+    def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         return self.fail(event.error)
 
-    def shut_down(self, event: ShuttingDown) -> list[Effect]:
+    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
         """Send an error before the process exits."""
-        message = ErrorMessage.of(ShuttingDownError())
+        message = ErrorMessage.of(errors.ShuttingDownError())
         return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
 
 
@@ -257,7 +232,9 @@ class AudioRateLimit:
         self._ahead_s = 0.0
         self._at_s = 0.0
 
-    def take(self, audio: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
+    def take(
+        self, audio: bytes, now_s: float, shortest_ms: int = 0
+    ) -> errors.RateLimitedError | None:
         """Count a chunk as at least `shortest_ms`; return an error if the client is too fast."""
         audio_s = len(audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
@@ -265,7 +242,7 @@ class AudioRateLimit:
         self._at_s = now_s
         if self._ahead_s <= AHEAD_MAX_S:
             return None
-        return RateLimitedError(
+        return errors.RateLimitedError(
             f"audio_chunk: audio comes faster than {FASTEST:g} times real time "
             f"and is more than {AHEAD_MAX_S:g} s ahead."
         )
@@ -351,26 +328,18 @@ class LiveMachine(SessionMachine[PhaseT]):
         message = self.stopped(session_id=session_id, recording_session_id=recording_id)
         return self._end(message, close=Close())
 
-    def end_work_and_stop(self, event: Event) -> list[Effect]:
-        self._work = None
-        return self.finish_stop(event)
-
-    def preparation_failed(self, event: TurnFailed) -> list[Effect]:
-        self._work = None
-        return self.fail(event.error)
-
     def not_prepared(self, event: Event) -> list[Effect]:
-        return [warn(NotPreparedError())]
+        return [warn(errors.NotPreparedError())]
 
     def not_prepared_once(self, event: Event) -> list[Effect]:
         """Drop audio or a picture that came too early; warn once."""
-        return self._warn_once("not_prepared", NotPreparedError())
+        return self._warn_once("not_prepared", errors.NotPreparedError())
 
     def already_prepared(self, event: Event) -> list[Effect]:
-        return [warn(AlreadyPreparedError())]
+        return [warn(errors.AlreadyPreparedError())]
 
     def time_out(self, event: Event) -> list[Effect]:
-        return self.fail(SessionTimeoutError("The session was not prepared in time."))
+        return self.fail(errors.SessionTimeoutError("The session was not prepared in time."))
 
 
 def live_rows(
@@ -388,10 +357,9 @@ def live_rows(
         Row(running, "stop", targets, f"Cancel StartTimer(stopping) {stopped}", machine.stop),
         Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
         *(
-            Row((stopping,), event, closed, stopped, machine.end_work_and_stop)
-            for event in ends_of_work.split()
+            Row((stopping,), event, closed, stopped, machine.finish_stop)
+            for event in (*ends_of_work.split(), "stopping_timer")
         ),
-        Row((stopping,), "stopping_timer", closed, stopped, machine.finish_stop),
         Row((stopping,), "stop", SAME, "", machine.ignore),
         Row((stopping,), "stop_requested", SAME, "", machine.ignore),
     )

@@ -6,29 +6,27 @@ A field is null only where all clients accept it; some validators accept only an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 from pybase64 import b64encode_as_string
 
 from core.schemas.common import json_text
+from core.schemas.openai_errors import SERVER_CODES
 
 # Any: JSON.
 Json = dict[str, Any]
 
-BETA_TYPES: Final = MappingProxyType(
-    {
-        "response.output_text.delta": "response.text.delta",
-        "response.output_text.done": "response.text.done",
-        "response.output_audio.delta": "response.audio.delta",
-        "response.output_audio.done": "response.audio.done",
-        "response.output_audio_transcript.delta": "response.audio_transcript.delta",
-        "response.output_audio_transcript.done": "response.audio_transcript.done",
-        "conversation.item.added": "conversation.item.created",
-    }
-)
+BETA_TYPES: Final = {
+    "response.output_text.delta": "response.text.delta",
+    "response.output_text.done": "response.text.done",
+    "response.output_audio.delta": "response.audio.delta",
+    "response.output_audio.done": "response.audio.done",
+    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
+    "response.output_audio_transcript.done": "response.audio_transcript.done",
+    "conversation.item.added": "conversation.item.created",
+}
 UNKNOWN_TO_BETA: Final = frozenset({"conversation.item.done"})
-BETA_PARTS: Final = MappingProxyType({"output_text": "text", "output_audio": "audio"})
+BETA_PARTS: Final = {"output_text": "text", "output_audio": "audio"}
 
 
 @dataclass(frozen=True)
@@ -83,8 +81,7 @@ def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
 def error(
     code: str, message: str, *, param: str | None = None, event_id: str | None = None
 ) -> RealtimeEvent:
-    is_ours = code in ("internal_error", "server_overloaded")
-    kind = "server_error" if is_ours else "invalid_request_error"
+    kind = "server_error" if code in SERVER_CODES else "invalid_request_error"
     fields = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
     return RealtimeEvent("error", {"error": fields})
 

@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.duplex_context import USER_SPOKE, CountTokens, Speaker
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Detect, Effect, Prefill, Send, Step
+from core.protocols.effects import Detect, Effect
 from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
 from core.protocols.machine import SessionIds
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 from core.schemas.gpt_live import Fixture
-from core.schemas.queue import UserTranscript
 from core.schemas.realtime_session import AudioFormat
 
 PIECE_MS: Final = 40  # short, as an interruption cannot recall a piece that was sent
@@ -53,14 +52,13 @@ class Piece(NamedTuple):
 class PacedSender:
     """Output audio and text that were not sent yet, in the client's format."""
 
-    def __init__(self, audio_format: AudioFormat | None = None) -> None:
-        audio_format = audio_format or AudioFormat()
+    def __init__(self, audio_format: AudioFormat) -> None:
         self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
         self._silence = audio_format.silence(SILENCE_MS)
         self._due_s = inf  # when the next piece is sent
         self._sent_ms = 0
         self._held_ms = 0  # of it, silence sent while audio was held
-        self.is_held = False  # silence is sent instead of waiting audio
+        self.is_held = False  # silence is sent instead of waiting audio, which is kept
         self._waiting = bytearray()
         # Each with the byte offsets of its beginning and end.
         self._words: deque[tuple[int, int, str]] = deque()
@@ -99,19 +97,12 @@ class PacedSender:
             pieces.append(self._next_piece())
         return pieces
 
-    def hold(self) -> None:
-        """Send silence until `release`; waiting audio is kept."""
-        self.is_held = True
-
-    def release(self) -> None:
-        self.is_held = False
-
     def is_too_late(self, at_s: float) -> bool:
         """Whether the client is more than `LATE_MAX_S` behind in reading."""
         return at_s - self._due_s > LATE_MAX_S
 
     def drop(self) -> None:
-        self.release()
+        self.is_held = False
         self._waiting.clear()
         self._words.clear()
         self._unit_from = None
@@ -147,18 +138,15 @@ class PacedSender:
 class PacedSession(UnitSession):
     """A duplex session with paced output."""
 
-    def __init__(
-        self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
-    ) -> None:
+    def __init__(self, ids: SessionIds, limits: DuplexLimits, count: CountTokens) -> None:
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(ids, limits, count, detects=True)
-        self._transcribes = transcribes
         self.fixture: Fixture | None = None  # a recording that replaces the model's audio
         self._is_detecting = False  # a `Detect` is running
-        self._is_paused = False
+        self.is_paused = False
         self._may_hold_from_s = 0.0
-        self._format = AudioFormat()
-        self.sender = PacedSender()
+        self.format = AudioFormat()
+        self.sender = PacedSender(self.format)
 
     def prepare(
         self,
@@ -167,7 +155,7 @@ class PacedSession(UnitSession):
         said: Sequence[tuple[Speaker, str]],
         at_s: float,
     ) -> list[Effect]:
-        self._format = audio_format
+        self.format = audio_format
         self.sender = PacedSender(audio_format)
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
@@ -177,13 +165,6 @@ class PacedSession(UnitSession):
     def begin(self, at_s: float) -> None:
         self.input.begin(at_s)
         self.sender.begin(at_s)
-
-    def pause(self) -> None:
-        self._is_paused = True
-
-    def resume(self, at_s: float) -> None:
-        self._is_paused = False
-        self.begin(at_s)
 
     def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
         if self.fixture is not None:
@@ -200,7 +181,7 @@ class PacedSession(UnitSession):
 
     def advance(self, at_s: float) -> list[Effect]:
         """Fill gaps of the input with silence, then begin what can begin."""
-        if not self.is_active or self._is_paused:
+        if not self.is_active or self.is_paused:
             return []
         self.input.fill(at_s)
         return [*self._detect_next(), *self._feed(at_s)]
@@ -216,12 +197,12 @@ class PacedSession(UnitSession):
             may_yield = (self.sender.is_audible or self.model_speaks) and self.fixture is None
             match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
-                    self.sender.hold()
+                    self.sender.is_held = True
                 case SpeechDiscarded() if self.sender.is_held:
                     self._may_hold_from_s = event.at_s + HOLD_AGAIN_S
-                    self.sender.release()
+                    self.sender.is_held = False
                 case SpeechStarted():
-                    self.sender.release()
+                    self.sender.is_held = False
                     self.rebase.history.add(Speaker.USER, USER_SPOKE)
                     effects += self.break_off(event.at_s) if may_yield else []
         return [*effects, *self._detect_next()]
@@ -230,6 +211,17 @@ class PacedSession(UnitSession):
         """Fall silent: drop unsent audio, and make the next unit listen."""
         self.sender.drop()
         return super().break_off(at_s)
+
+    def put(self, unit: duplex.ResultPart | duplex.Result) -> None:
+        """Add the output of the current unit, which the last event carries, unless discarded."""
+        event, _ = self.seen[-1]
+        assert isinstance(event, AudioReady | StepDone)
+        is_used = self.end_unit(unit) if isinstance(unit, duplex.Result) else not self.drops_unit
+        if not is_used or self.fixture is not None:
+            return
+        self.sender.put(event.client_audio)
+        if isinstance(unit, duplex.Result):
+            self.sender.end_unit(unit.text)
 
     def play(self, fixture: Fixture, at_s: float) -> list[Effect]:
         """Play a recording instead of the model's audio; the input is muted meanwhile."""
@@ -253,7 +245,7 @@ class PacedSession(UnitSession):
         if self.machine.is_preparing:
             return []
         rebase = self.rebase
-        if rebase.is_stale and (anew := self._passed_on(self.machine.begin_anew())):
+        if rebase.is_stale and (anew := self.machine.begin_anew()):
             return anew
         effects: list[Effect] = []
         if rebase.must_speak:
@@ -269,39 +261,3 @@ class PacedSession(UnitSession):
         piece = self.input.take_undetected()
         self._is_detecting = piece is not None
         return [] if piece is None else [Detect(piece)]
-
-    def _kept(self, effect: Effect) -> Effect | None:
-        is_sent = not self.drops_unit and self.fixture is None
-        match effect:
-            case Prefill(duplex.Prepare() as prompt):
-                return self._with_detector(prompt)
-            case Step():
-                return replace(effect, client_format=self._format)
-            case Send(duplex.ResultPart()):
-                if is_sent:
-                    self.sender.put(self._written)
-            case Send(duplex.Result() as result):
-                if is_sent:
-                    self.sender.put(self._written)
-                    self.sender.end_unit(result.text)
-                self._note(result)
-            case Send(UserTranscript(text=text)):
-                if text:
-                    self.rebase.history.set_transcript(text)
-                return effect
-            case Send(duplex.Interrupted()):
-                pass
-            case _:
-                return effect
-        return None
-
-    @property
-    def _written(self) -> bytes:
-        event, _ = self.seen[-1]
-        assert isinstance(event, AudioReady | StepDone)
-        return event.client_audio
-
-    def _with_detector(self, prompt: duplex.Prepare) -> Prefill:
-        """Prefill the prompt with voice activity detection enabled."""
-        wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
-        return Prefill(prompt.model_copy(update=wanted))

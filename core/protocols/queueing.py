@@ -9,16 +9,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from core.errors import (
-    AlreadyPreparedError,
-    CloseCode,
-    OmniError,
-    OutOfOrderError,
-    SessionTimeoutError,
-    ShuttingDownError,
-    UnknownTypeError,
-    describe_error,
-)
+from core import errors
+from core.errors import CloseCode, OmniError, describe_error
+from core.protocols import events
 from core.protocols.effects import (
     CancelTicket,
     Close,
@@ -33,25 +26,7 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    Assigned,
-    Disconnected,
-    Enqueued,
-    Event,
-    Opened,
-    PositionChanged,
-    QueueRefused,
-    RawMessage,
-    Rejected,
-    ShuttingDown,
-    TimerFired,
-    TimerName,
-    TurnEnded,
-    WorkerClosed,
-    WorkerConnected,
-    WorkerFailed,
-    WorkerUnreachable,
-)
+from core.protocols.events import Event, TimerName
 from core.protocols.machine import RECOVERABLE, warn
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
@@ -93,6 +68,7 @@ class QueueingMachine:
     """
 
     rows: ClassVar[Index[Any, QueueEffect]]
+    waiting_timer: ClassVar = TimerName.QUEUE_UPDATE  # stops when a worker is assigned
 
     def __init__(
         self,
@@ -107,7 +83,7 @@ class QueueingMachine:
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
         self._phase = QueueingPhase.OPEN
-        self._held: str | None = None  # the `prepare` or `prefill` that came before the worker
+        self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
         self._is_worker_ours = False
         self._moves = 0
         self._order = order
@@ -135,80 +111,79 @@ class QueueingMachine:
 
     # --- waiting ---
 
-    def open(self, event: Opened) -> list[QueueEffect]:
+    def open(self, event: events.Opened) -> list[QueueEffect]:
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
         self._phase = QueueingPhase.WAITING
         return [Enqueue(self._request_type, order=self._order)]
 
-    def begin_turn(self, event: RawMessage) -> list[QueueEffect]:
+    def begin_turn(self, event: events.RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
-        self._held = event.text
+        self._held = [event]
         self._moves = 0
         order, self._order = self._order, None
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
-    def enqueued(self, event: Enqueued) -> list[QueueEffect]:
-        return [Send(Queued(**asdict(event.position))), self._update_timer()]
+    def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
+        return [Send(Queued(**asdict(event.position))), *self._next_update()]
 
-    def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**asdict(event.position))), self._update_timer()]
+    def position_changed(self, event: events.PositionChanged) -> list[QueueEffect]:
+        return [Send(QueueUpdate(**asdict(event.position))), *self._next_update()]
 
-    def report(self, event: TimerFired) -> list[QueueEffect]:
-        return [ReportPosition(), self._update_timer()]
+    def report(self, event: events.TimerFired) -> list[QueueEffect]:
+        return [ReportPosition(), *self._next_update()]
 
-    def hold(self, event: RawMessage) -> list[QueueEffect]:
-        if self._held is not None:
-            return [warn(AlreadyPreparedError())]
-        self._held = event.text
+    def hold(self, event: events.RawMessage) -> list[QueueEffect]:
+        if self._held:
+            return [warn(errors.AlreadyPreparedError())]
+        self._held.append(event)
         return []
 
-    def out_of_order(self, event: RawMessage) -> list[QueueEffect]:
-        return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
+    def out_of_order(self, event: events.RawMessage) -> list[QueueEffect]:
+        return [warn(errors.OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
-    def refuse(self, event: QueueRefused) -> list[QueueEffect]:
+    def refuse(self, event: events.QueueRefused) -> list[QueueEffect]:
         """Fail; the request has left the queue already."""
         self._phase = QueueingPhase.OPEN
         return self._fail(event.error)
 
     # --- with a worker ---
 
-    def assigned(self, event: Assigned) -> list[QueueEffect]:
+    def assigned(self, event: events.Assigned) -> list[QueueEffect]:
         """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
-        return [StopTimer(TimerName.QUEUE_UPDATE), *done, ConnectWorker()]
+        return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
-    def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
+    def assigned_too_late(self, event: events.Assigned) -> list[QueueEffect]:
         """Release the worker, as the client has left."""
         return [ReleaseWorker(is_clean=True)]
 
-    def connected(self, event: WorkerConnected) -> list[QueueEffect]:
+    def connected(self, event: events.WorkerConnected) -> list[QueueEffect]:
         self._phase = QueueingPhase.RELAYING
-        held: list[QueueEffect] = [] if self._held is None else [Forward(self._held)]
-        self._held = None
-        return [*held, StartRelay()]
+        held, self._held = self._held, []
+        return [*(Forward(message.text) for message in held), StartRelay()]
 
-    def turn_ended(self, event: TurnEnded) -> list[QueueEffect]:
+    def turn_ended(self, event: events.TurnEnded) -> list[QueueEffect]:
         if not self._queues_per_turn:
             return []
         return [*self._release(is_clean=True), *self._reopen()]
 
-    def worker_unreachable(self, event: WorkerUnreachable) -> list[QueueEffect]:
+    def worker_unreachable(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
         """Queue again for another worker; this one has received nothing."""
         if self._moves == self._limits.max_moves:
             return self._fail(event.error)
         self._moves += 1
         effects = self._release(is_clean=True)
         self._phase = QueueingPhase.WAITING
-        history = self._held if self._queues_per_turn else None
+        history = self._held[0].text if self._queues_per_turn else None
         return [*effects, Enqueue(self._request_type, history, event.order)]
 
-    def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
+    def worker_failed(self, event: events.WorkerFailed) -> list[QueueEffect]:
         return self._fail(event.error)
 
-    def worker_closed(self, event: WorkerClosed) -> list[QueueEffect]:
+    def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
         try:
             code = CloseCode(event.code)
@@ -219,10 +194,10 @@ class QueueingMachine:
 
     # --- the end ---
 
-    def stop(self, event: RawMessage) -> list[QueueEffect]:
+    def stop(self, event: events.RawMessage) -> list[QueueEffect]:
         """Leave the queue: end the turn, or the session of a live protocol or chat."""
         session_id = self._session_id
-        self._held = None
+        self._held.clear()
         if self._request_type == RequestType.CHAT:
             return [Send(chat.ChatDone(stopped=True)), *self._end(Close(), is_clean=True)]
         if self._queues_per_turn:
@@ -232,35 +207,31 @@ class QueueingMachine:
         stopped = half_duplex.Stopped if is_half else duplex.Stopped
         return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
 
-    def close(self, event: RawMessage) -> list[QueueEffect]:
+    def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
-    def time_out(self, event: TimerFired) -> list[QueueEffect]:
-        return self._fail(SessionTimeoutError())
+    def time_out(self, event: events.TimerFired) -> list[QueueEffect]:
+        return self._fail(errors.SessionTimeoutError())
 
-    def reject(self, event: Rejected) -> list[QueueEffect]:
+    def reject(self, event: events.Rejected) -> list[QueueEffect]:
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
         return self._fail(event.error)
 
     def unknown(self, event: Event) -> list[QueueEffect]:
-        return [warn(UnknownTypeError())]
+        return [warn(errors.UnknownTypeError())]
 
-    def ignore(self, event: Event) -> list[QueueEffect]:
-        """Drop audio that arrives before a worker is assigned."""
-        return []
-
-    def leave(self, event: Disconnected) -> list[QueueEffect]:
+    def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
 
-    def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:
+    def shut_down(self, event: events.ShuttingDown) -> list[QueueEffect]:
         """Send an error before the process exits."""
-        return self._fail(ShuttingDownError(), event.KIND)
+        return self._fail(errors.ShuttingDownError(), event.KIND)
 
     # --- helpers ---
 
-    def _update_timer(self) -> StartTimer:
-        return StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
+    def _next_update(self) -> list[QueueEffect]:
+        return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]
 
     def _release(self, *, is_clean: bool) -> list[QueueEffect]:
         if self._is_worker_ours:
@@ -280,7 +251,7 @@ class QueueingMachine:
     def _end(self, close: Close | None, *, is_clean: bool) -> list[QueueEffect]:
         effects = self._release(is_clean=is_clean)
         self._phase = QueueingPhase.CLOSED
-        self._held = None
+        self._held.clear()
         return effects if close is None else [*effects, close]
 
     def _fail(self, error: OmniError, reason: str | None = None) -> list[QueueEffect]:
@@ -299,6 +270,10 @@ FAILED: Final = f"Send(error) {RELEASE} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
 MACHINE: Final = QueueingMachine
+FOUND: Final = "StopTimer(queue_update) Send(queue_done) ConnectWorker"
+LEFT: Final = f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close"
+MOVED: Final = "Send(error) ReleaseWorker Enqueue Close"
+REJECTED: Final = f"Send(warning) Send(error) {RELEASE} Close"
 
 TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
@@ -313,13 +288,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "position_changed", SAME, f"Send(queue_update) {AGAIN}", MACHINE.position_changed),
     Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
     Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
-    Row(
-        WAITING,
-        "assigned",
-        "connecting",
-        "StopTimer(queue_update) Send(queue_done) ConnectWorker",
-        MACHINE.assigned,
-    ),
+    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
     *(
@@ -327,32 +296,14 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         for kind in ("prefill", "generate")
     ),
     Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
-    Row(
-        QUEUED,
-        "stop",
-        f"open {CLOSED}",
-        f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close",
-        MACHINE.stop,
-    ),
+    Row(QUEUED, "stop", f"open {CLOSED}", LEFT, MACHINE.stop),
     Row((*OPEN, *QUEUED), "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(
-        CONNECTING,
-        "worker_unreachable",
-        f"waiting {CLOSED}",
-        "Send(error) ReleaseWorker Enqueue Close",
-        MACHINE.worker_unreachable,
-    ),
+    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
     Row(RELAYING, "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
     Row(RELAYING, "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
     Row((*CONNECTING, *RELAYING), "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
-    Row(
-        NOT_CLOSED,
-        "rejected",
-        f"{SAME} {CLOSED}",
-        f"Send(warning) Send(error) {RELEASE} Close",
-        MACHINE.reject,
-    ),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, MACHINE.reject),
     Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
     Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),
 )

@@ -9,26 +9,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
-from core.protocols import openai_events as events
+from core.protocols import events, openai_events
 from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
-from core.protocols.events import (
-    MS_PER_S,
-    Event,
-    ItemTranscribed,
-    Opened,
-    Received,
-    Rejected,
-    ShuttingDown,
-    SpeechScored,
-    TimerFired,
-    TimerName,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import SessionMachine
+from core.protocols.realtime_base import RealtimePhase
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_response import truncated
-from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
-from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
+from core.protocols.realtime_responses import TURN_DETECTED, UNIT_EVENTS, ResponseMachine
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.openai_errors import SOCKET_CODES, FieldError
 from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
@@ -37,12 +26,12 @@ MIN_COMMIT_MS: Final = 100
 TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 
-class RealtimeMachine(UnitResponses):
+class RealtimeMachine(ResponseMachine):
     """State machine of one Realtime session."""
 
     # --- session ---
 
-    def open(self, event: Opened) -> list[Effect]:
+    def open(self, event: events.Opened) -> list[Effect]:
         self._phase = RealtimePhase.IDLE
         self._choose_engine()
         limit_s = self._limits.max_session_s
@@ -57,7 +46,7 @@ class RealtimeMachine(UnitResponses):
     def update(self, event: Received[SessionUpdate]) -> list[Effect]:
         message = event.message
         before, after = self._config, self._config.patched(message.session)
-        if self._has_spoken and after.output.voice != before.output.voice:
+        if self._audible_until_s > 0 and after.output.voice != before.output.voice:
             text = "The voice cannot be changed once the session has produced audio."
             return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
         is_input_changed = (before.turn_detection, before.input_format) != (
@@ -77,9 +66,9 @@ class RealtimeMachine(UnitResponses):
         effects += self._choose_engine()
         return [*effects, *self._event("session.updated", session=self._wire())]
 
-    def expire(self, event: TimerFired) -> list[Effect]:
+    def expire(self, event: events.TimerFired) -> list[Effect]:
         text = "The session has reached its longest duration."
-        return self._close_with(events.error("session_expired", text), CloseCode.NORMAL)
+        return self._close_with(openai_events.error("session_expired", text), CloseCode.NORMAL)
 
     # --- input audio ---
 
@@ -89,31 +78,34 @@ class RealtimeMachine(UnitResponses):
         if audio.is_too_far_behind:
             text = "Audio arrives faster than it can be processed; this append is dropped."
             return self._wrong(event, "rate_limit_exceeded", text)
-        is_scored = self._is_live or self._config.turn_detection is not None
+        is_scored = self._state.is_live or self._config.turn_detection is not None
         audio.append(message.audio, is_scored=is_scored)
         return self._score_next()
 
-    def score(self, event: SpeechScored) -> list[Effect]:
+    def score(self, event: events.SpeechScored) -> list[Effect]:
         audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
-        audio.scored()
+        audio.is_scoring = False
         levels = event.levels
-        for probability in event.probabilities if rules is not None else ():
-            assert rules is not None
-            of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
-            is_audible = event.at_s < self._audible_until_s
-            match audio.segmenter.process(
-                probability, rules, is_audible=is_audible, levels=of_window
-            ):
-                case SpeechOpened(start_ms):
-                    effects += self._speech_began(start_ms, event.at_s)
-                case SpeechClosed(end_ms):
-                    effects += self._speech_ended(end_ms, event.at_s)
-        if rules is not None and event.at_s < self._audible_until_s:
-            if opened := audio.segmenter.process_partial(levels, rules):
-                effects += self._speech_began(opened.start_ms, event.at_s)
-        return [*effects, *self._feed_audio(event.samples), *self._score_next()]
+        if rules is not None:
+            for probability in event.probabilities:
+                of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
+                is_audible = event.at_s < self._audible_until_s
+                match audio.segmenter.process(
+                    probability, rules, is_audible=is_audible, levels=of_window
+                ):
+                    case SpeechOpened(start_ms):
+                        effects += self._speech_began(start_ms, event.at_s)
+                    case SpeechClosed(end_ms):
+                        effects += self._speech_ended(end_ms, event.at_s)
+            if event.at_s < self._audible_until_s:
+                if opened := audio.segmenter.process_partial(levels, rules):
+                    effects += self._speech_began(opened.start_ms, event.at_s)
+        if self._state.is_live:
+            self._units.input.append(event.samples, event.at_s)
+            effects += [] if self._units.waits_for_audio else self._continue()
+        return [*effects, *self._score_next()]
 
-    def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
+    def item_transcribed(self, event: events.ItemTranscribed) -> list[Effect]:
         """Send and store the transcript, unless the item was deleted meanwhile."""
         item = self._store.get(event.item_id)
         if item is None:
@@ -151,7 +143,7 @@ class RealtimeMachine(UnitResponses):
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)
 
-    def break_silence(self, event: TimerFired) -> list[Effect]:
+    def break_silence(self, event: events.TimerFired) -> list[Effect]:
         rules = self._config.turn_detection
         if self._active is not None or self._audio.is_open or rules is None:
             return []
@@ -222,19 +214,19 @@ class RealtimeMachine(UnitResponses):
 
     # --- errors and the end ---
 
-    def reject(self, event: Rejected) -> list[Effect]:
+    def reject(self, event: events.Rejected) -> list[Effect]:
         """Report an invalid event; the session continues unless it is too big."""
         problem = event.error
         if isinstance(problem, FieldError):
             code, where = problem.openai_code, (problem.param, problem.event_id)
-            sent = events.error(code, problem.message, param=where[0], event_id=where[1])
+            sent = openai_events.error(code, problem.message, param=where[0], event_id=where[1])
             return self._send(sent)
         if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
-            return self._send(events.error("invalid_event", problem.message))
+            return self._send(openai_events.error("invalid_event", problem.message))
         return self.fail(problem)
 
-    def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        sent = events.error("shutting_down", "The server is shutting down.")
+    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
+        sent = openai_events.error("shutting_down", "The server is shutting down.")
         return self._close_with(sent, CloseCode.SHUTDOWN)
 
     # --- helpers ---
@@ -256,7 +248,7 @@ class RealtimeMachine(UnitResponses):
         effects = self._end_segment(end_ms)
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
-        if self._is_live:
+        if self._state.is_live:
             return [*effects, *self._expect_response()]
         if self._active is None:
             return [*effects, *self._respond(None)]
@@ -285,6 +277,7 @@ UNITS: Final = (
 )
 RESPONSE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {UNITS}"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
+CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
 
 
 def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
@@ -294,13 +287,7 @@ def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
 
 
 TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
-    Row(
-        OPENING,
-        "opened",
-        "idle",
-        "Send(session) Send(conversation) StartTimer(session)",
-        MACHINE.open,
-    ),
+    Row(OPENING, "opened", "idle", CREATED, MACHINE.open),
     *_rows(
         (
             "session.update",

@@ -180,7 +180,7 @@ class InputAudio:
         self._pcm = bytearray()
         self._from_ms = 0.0  # position of the first buffered byte
         self._unscored = bytearray()
-        self._is_scoring = False  # a `ScoreSpeech` is running
+        self.is_scoring = False  # a `ScoreSpeech` is running
         self.segmenter = SpeechSegmenter()
         self.item_id = ""  # id of the open segment's item; "" between segments
         self._start_ms = 0  # start of the open segment
@@ -225,15 +225,12 @@ class InputAudio:
     def next_to_score(self) -> bytes:
         """Remove and return audio for detection; nothing while detection is busy."""
         size = len(self._unscored) - len(self._unscored) % self.format.sample_bytes
-        if self._is_scoring or not size:
+        if self.is_scoring or not size:
             return b""
-        self._is_scoring = True
+        self.is_scoring = True
         pcm = bytes(self._unscored[:size])
         del self._unscored[:size]
         return pcm
-
-    def scored(self) -> None:
-        self._is_scoring = False
 
     def open(self, item_id: str, start_ms: int) -> None:
         self.item_id, self._start_ms = item_id, start_ms

@@ -27,6 +27,7 @@ from core.schemas.realtime_session import AudioFormat
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Role = Literal["user", "assistant", "system"]
 ROOT: Final = "root"
+KEPT_ITEMS: Final = 4  # the last two turns are always kept
 RETRIEVED_S: Final = 30.0  # audio in `retrieved`; some clients accept no larger message
 RETRIEVED_MAX_BYTES: Final = 600_000  # 800,000 characters of Base64
 
@@ -153,25 +154,34 @@ def item_of(
 
 
 @dataclass(frozen=True)
-class StoreLimits:
-    """Limits of a conversation. Ours.
+class RealtimeLimits:
+    """Limits of a Realtime session. Ours.
 
     Attributes:
         max_items: beyond it the oldest items are dropped.
-        max_audio_s: user audio; beyond it the oldest is dropped, its text kept.
+        max_audio_s: audio in items; beyond it the oldest audio is dropped, its text kept.
         max_pictures: items that are pictures alone; beyond it the oldest are dropped.
+        max_session_s: longest session; 0 is unlimited.
+        max_kv_tokens: tokens that leave no room for a reply.
+        kv_reserve_tokens: tokens kept free by dropping the oldest items.
+        max_outside: queued responses outside the conversation.
     """
 
     max_items: int = 500
     max_audio_s: float = 600.0
     max_pictures: int = 8
+    max_session_s: float = 0.0
+    max_kv_tokens: int = 8_192
+    kv_reserve_tokens: int = 1_024
+    max_outside: int = 8
 
 
 class ItemStore:
     """Items of one conversation."""
 
-    def __init__(self, limits: StoreLimits | None = None) -> None:
-        self._limits = limits or StoreLimits()
+    def __init__(self, conversation_id: str, limits: RealtimeLimits) -> None:
+        self.conversation_id = conversation_id
+        self._limits = limits
         self._items: dict[str, Item] = {}
 
     def __iter__(self) -> Iterator[Item]:
@@ -220,18 +230,22 @@ class ItemStore:
     def delete(self, item_id: str) -> None:
         self._items.pop(item_id, None)
 
-    def drop_oldest(self, count: int) -> int:
-        """Drop the oldest items except system messages; return how many."""
-        oldest = [item.id for item in self if item.role != "system"][:count]
-        for item_id in oldest:
+    def drop_share(self, share: float, *, least: int) -> bool:
+        """Drop a share of the items, the oldest first; return whether there were any.
+
+        System messages are kept, and so are the newest `KEPT_ITEMS` of the others.
+        """
+        droppable = [item.id for item in self if item.role != "system"]
+        count = min(max(least, round(len(droppable) * share)), len(droppable) - KEPT_ITEMS)
+        for item_id in droppable[: max(0, count)]:
             self.delete(item_id)
-        return len(oldest)
+        return count > 0
 
     def _drop_surplus(self, newest_id: str) -> None:
-        others = [item for item in self if item.id != newest_id]
+        others = [item.id for item in self if item.id != newest_id]
         surplus = len(self._items) - self._limits.max_items
-        for item in others[: max(0, surplus)]:
-            self.delete(item.id)
+        for item_id in others[: max(0, surplus)]:
+            self.delete(item_id)
         pictures = [item.id for item in self if item.is_picture]
         for item_id in pictures[: -self._limits.max_pictures]:
             self.delete(item_id)
@@ -239,15 +253,11 @@ class ItemStore:
         for item in reversed(tuple(self)):
             left_ms -= item.audio_ms
             if left_ms < 0 and item.audio_ms and item.id != newest_id:
-                self.put(_without_audio(item))
-
-
-def _without_audio(item: Item) -> Item:
-    silent = tuple(
-        replace(part, audio=replace(part.audio, pcm=b"")) if part.audio else part
-        for part in item.content
-    )
-    return replace(item, content=silent, revision=item.revision + 1)
+                silent = tuple(
+                    replace(part, audio=replace(part.audio, pcm=b"")) if part.audio else part
+                    for part in item.content
+                )
+                self.put(replace(item, content=silent, revision=item.revision + 1))
 
 
 def _content(

@@ -56,19 +56,20 @@ class _Open:
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ResponseScope:
-    """Conversation and metadata of a response."""
-
-    store: ItemStore | None = None  # where its items are added; None outside the conversation
-    conversation_id: str | None = None
-    metadata: dict[str, Any] | None = None  # Any: the client's own JSON, echoed
-
-
 class Response:
     """A response, active or queued."""
 
-    def __init__(self, output: OutputConfig, scope: ResponseScope, new_id: NewId) -> None:
+    def __init__(
+        self,
+        output: OutputConfig,
+        new_id: NewId,
+        store: ItemStore | None,
+        metadata: dict[str, Any] | None,
+    ) -> None:
+        """`store` is the conversation; None: the response is not part of it.
+
+        Any: `metadata` is the client's own JSON, echoed.
+        """
         self.id = new_id("resp")
         self.output = output  # its settings
         self.request: TurnRequest | None = None  # request to the model
@@ -76,15 +77,16 @@ class Response:
         # How much of its message was played, as reported by the client.
         self.played_ms: int | None = None
         self.failure: Outcome | None = None  # set if the model's output is unusable
-        self._scope = scope
         self._new_id = new_id
+        self._store = store
+        self._metadata = metadata
         self._done: list[Item] = []
         self._open: _Open | None = None
         self._parser = CallParser(offer_of(output).names)
 
     @property
     def is_outside(self) -> bool:
-        return self._scope.store is None
+        return self._store is None
 
     @property
     def has_output(self) -> bool:
@@ -103,10 +105,12 @@ class Response:
         """Append a piece of the reply, text before audio; `mark` it later unless it `is_marked`."""
         if self.failure is not None:
             return []
-        sent: list[RealtimeEvent] = []
-        for parsed in self._parser.feed(text):
-            sent += self._take(parsed)
-        if audio and self._may_speak:
+        sent = [event for parsed in self._parser.feed(text) for event in self._take(parsed)]
+        if self._open is not None:
+            may_speak = self._open.item.kind == "message"
+        else:  # where functions are offered, only after text was sent
+            may_speak = not offer_of(self.output).functions
+        if audio and may_speak:
             sent += self._audio_deltas(audio)
             if is_marked:
                 self.mark()
@@ -118,10 +122,8 @@ class Response:
             self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
     def finish(self, outcome: Outcome, stats: TokenStats) -> list[RealtimeEvent]:
-        sent: list[RealtimeEvent] = []
-        if outcome.status in ("completed", "incomplete"):
-            for parsed in self._parser.flush():
-                sent += self._take(parsed)
+        parsed_last = self._parser.flush() if outcome.status in ("completed", "incomplete") else ()
+        sent = [event for parsed in parsed_last for event in self._take(parsed)]
         outcome = self.failure or outcome
         is_whole = outcome.status == "completed"
         sent += self._close("completed" if is_whole else "incomplete")
@@ -129,13 +131,6 @@ class Response:
         return [*sent, RealtimeEvent("response.done", {"response": done})]
 
     # --- model output ---
-
-    @property
-    def _may_speak(self) -> bool:
-        """Whether audio may be sent; where functions are offered, only after text was sent."""
-        if self._open is None:
-            return not offer_of(self.output).functions
-        return self._open.item.kind == "message"
 
     def _take(
         self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
@@ -183,91 +178,70 @@ class Response:
     def _message(self) -> list[RealtimeEvent]:
         if self._open is not None:
             return []
-        item = Item(self._new_id("item"), role="assistant")
-        part = (
-            {"type": "audio", "transcript": ""}
-            if self.output.speaks
-            else {"type": "text", "text": ""}
-        )
-        sent = self._begin(item)
-        return [*sent, self._part_event("response.content_part.added", part=part)]
+        sent = self._begin(Item(self._new_id("item"), role="assistant"))
+        return [*sent, self._part_event("response.content_part.added", part=self._part(""))]
 
     def _begin(self, item: Item) -> list[RealtimeEvent]:
         item = replace(item, status="in_progress", response_id=self.id)
         self._open = _Open(item, len(self._done))
         wire = item.wire()
         sent = [events.output_item("added", self.id, self._open.index, wire)]
-        store = self._scope.store
-        if store is not None:
-            previous = store.add(item)
+        if self._store is not None:
+            previous = self._store.add(item)
             sent.append(events.item_event("added", wire, previous))
         return sent
 
     def _close(self, status: ItemStatus) -> list[RealtimeEvent]:
-        opened, self._open = self._open, None
+        opened = self._open
         if opened is None:
             return []
-        self._open = opened  # its closing events refer to it
         if opened.item.kind == "function_call":
             item = replace(opened.item, status=status, arguments=opened.text)
             sent = [self._call_event("done", name=item.name, arguments=item.arguments)]
         else:
-            item = self._closed_message(opened, status)
-            sent = self._part_ends(opened.text)
+            text, revision = opened.text, 0 if status == "completed" else 1
+            if self.output.speaks:
+                audio = AudioClip.of(bytes(opened.pcm), self.output.format)
+                content = Content("output_audio", text, audio, marks=tuple(opened.marks))
+                sent = [
+                    self._part_event("response.output_audio.done"),
+                    self._part_event("response.output_audio_transcript.done", transcript=text),
+                ]
+            else:
+                content = Content("output_text", text)
+                sent = [self._part_event("response.output_text.done", text=text)]
+            sent.append(self._part_event("response.content_part.done", part=self._part(text)))
+            item = replace(opened.item, status=status, content=(content,), revision=revision)
         self._open = None
         self._done.append(item)
         wire = item.wire()
-        store = self._scope.store
-        if store is not None:
-            store.put(self._as_played(item))
-            previous = store.previous_of(item.id)
+        if self._store is not None:
+            is_cut = self.played_ms is not None and item.kind == "message"
+            self._store.put(truncated(item, self.played_ms or 0) if is_cut else item)
+            previous = self._store.previous_of(item.id)
             sent.append(events.item_event("done", wire, previous))
         return [*sent, events.output_item("done", self.id, opened.index, wire)]
 
-    def _closed_message(self, opened: _Open, status: ItemStatus) -> Item:
-        revision = 0 if status == "completed" else 1
-        if not self.output.speaks:
-            content = Content("output_text", opened.text)
-        else:
-            audio = AudioClip.of(bytes(opened.pcm), self.output.format)
-            content = Content("output_audio", opened.text, audio, marks=tuple(opened.marks))
-        return replace(opened.item, status=status, content=(content,), revision=revision)
-
-    def _as_played(self, item: Item) -> Item:
-        if self.played_ms is None or item.kind != "message":
-            return item
-        return truncated(item, self.played_ms)
-
-    def _part_ends(self, text: str) -> list[RealtimeEvent]:
-        if not self.output.speaks:
-            part = {"type": "text", "text": text}
-            sent = [self._part_event("response.output_text.done", text=text)]
-        else:
-            part = {"type": "audio", "transcript": text}
-            sent = [
-                self._part_event("response.output_audio.done"),
-                self._part_event("response.output_audio_transcript.done", transcript=text),
-            ]
-        return [*sent, self._part_event("response.content_part.done", part=part)]
-
     # --- wire format ---
 
-    def _where(self) -> Json:
+    def _part(self, text: str) -> Json:
+        if self.output.speaks:
+            return {"type": "audio", "transcript": text}
+        return {"type": "text", "text": text}
+
+    def _item_event(self, kind: str, **fields: str | int | Json) -> RealtimeEvent:
         assert self._open is not None
-        return {
-            "response_id": self.id,
-            "item_id": self._open.item.id,
-            "output_index": self._open.index,
-        }
+        item_id, index = self._open.item.id, self._open.index
+        where = {"response_id": self.id, "item_id": item_id, "output_index": index}
+        return RealtimeEvent(kind, {**where, **fields})
 
     def _part_event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
-        return RealtimeEvent(kind, {**self._where(), "content_index": 0, **fields})
+        return self._item_event(kind, content_index=0, **fields)
 
     def _call_event(self, kind: str, **fields: str) -> RealtimeEvent:
         assert self._open is not None
-        call = {"call_id": self._open.item.call_id}
-        fields_of = {**self._where(), **call, **fields}
-        return RealtimeEvent(f"response.function_call_arguments.{kind}", fields_of)
+        kind, call_id = f"response.function_call_arguments.{kind}", self._open.item.call_id
+        return self._item_event(kind, call_id=call_id, **fields)
 
     def _wire(self, status: str, details: Json | None, usage: Json | None) -> Json:
         output = self.output
@@ -277,12 +251,12 @@ class Response:
             "status": status,
             "status_details": details,
             "output": [item.wire() for item in self._done],
-            "conversation_id": self._scope.conversation_id,
+            "conversation_id": None if self._store is None else self._store.conversation_id,
             "output_modalities": [output.modality],
             "max_output_tokens": output.max_output_tokens,
             "audio": {"output": {"format": format_wire(output.format), "voice": output.voice}},
             "usage": usage,
-            "metadata": self._scope.metadata,
+            "metadata": self._metadata,
         }
 
     def _usage(self, stats: TokenStats) -> Json:

@@ -14,7 +14,6 @@ from core.protocols.realtime_items import Content, Item, Role
 from core.schemas.realtime_session import (
     AudioFormat,
     AudioInput,
-    AudioOutput,
     FunctionChoice,
     FunctionTool,
     ResponsePatch,
@@ -71,32 +70,31 @@ class SessionConfig:
 
     def patched(self, patch: SessionPatch) -> SessionConfig:
         """Return the settings updated by a client; absent fields stay."""
-        given = patch.model_fields_set
-        spoken = patch.audio.output if patch.audio is not None else None
-        changed = replace(self, output=_patched(self.output, patch, spoken))
+        given, changed = patch.model_fields_set, Json(output=_patched(self.output, patch))
         received = patch.audio.input if patch.audio is not None else AudioInput()
+        if patch.input_audio_format is not None:
+            changed["input_format"] = AudioFormat.of_beta(patch.input_audio_format)
+        if "input_audio_transcription" in given:
+            changed["transcription"] = patch.input_audio_transcription
+        if "turn_detection" in given:
+            changed["turn_detection"] = patch.turn_detection
+        # The newer spelling takes precedence.
         if "format" in received.model_fields_set:
-            changed = replace(changed, input_format=received.format)
-        elif patch.input_audio_format is not None:
-            changed = replace(changed, input_format=AudioFormat.of_beta(patch.input_audio_format))
+            changed["input_format"] = received.format
         if "transcription" in received.model_fields_set:
-            changed = replace(changed, transcription=received.transcription)
-        elif "input_audio_transcription" in given:
-            changed = replace(changed, transcription=patch.input_audio_transcription)
-        if not self.can_transcribe:
-            changed = replace(changed, transcription=None)
+            changed["transcription"] = received.transcription
         if "turn_detection" in received.model_fields_set:
-            changed = replace(changed, turn_detection=received.turn_detection)
-        elif "turn_detection" in given:
-            changed = replace(changed, turn_detection=patch.turn_detection)
+            changed["turn_detection"] = received.turn_detection
+        if not self.can_transcribe:
+            changed["transcription"] = None
         if patch.truncation is not None:
-            changed = replace(changed, truncation=patch.truncation)
-        return replace(changed, tracing=patch.tracing) if "tracing" in given else changed
+            changed["truncation"] = patch.truncation
+        if "tracing" in given:
+            changed["tracing"] = patch.tracing
+        return replace(self, **changed)
 
     def for_response(self, patch: ResponsePatch | None) -> OutputConfig:
-        if patch is None:
-            return self.output
-        return _patched(self.output, patch, patch.audio.output if patch.audio else None)
+        return self.output if patch is None else _patched(self.output, patch)
 
     def engine(self, model: str) -> Engine:
         """Return the engine that responds: by turns, or unit by unit."""
@@ -156,7 +154,8 @@ Patch = SessionPatch | ResponsePatch
 KEPT: Final = frozenset({"instructions", "tools", "tool_choice", "temperature"})
 
 
-def _patched(output: OutputConfig, patch: Patch, spoken: AudioOutput | None) -> OutputConfig:
+def _patched(output: OutputConfig, patch: Patch) -> OutputConfig:
+    spoken = patch.audio.output if patch.audio is not None else None
     changed: Json = {name: value for name, value in patch if name in KEPT and value is not None}
     modalities = patch.output_modalities or patch.modalities
     if modalities is not None:

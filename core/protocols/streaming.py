@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
+from core.protocols import events
 from core.protocols.effects import (
     Close,
     Effect,
@@ -23,31 +24,15 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import (
-    MS_PER_S,
-    CacheMissed,
-    ChunkReady,
-    Event,
-    GenerateDone,
-    Opened,
-    PrefillDone,
-    Received,
-    TimerFired,
-    TimerName,
-    Transcribed,
-    TurnFailed,
-)
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas import streaming
+from core.schemas import streaming as messages
 from core.schemas.common import TokenStats
-from core.schemas.streaming import CacheMiss, Done, WorkerPrefill
 from core.schemas.worker import WorkerStatus
 
 
 class StreamingPhase(StrEnum):
-    """Phase of a streaming session."""
-
     OPEN = "open"  # between turns
     PREFILLING = "prefilling"
     READY = "ready"
@@ -82,15 +67,15 @@ class Turn:
     def __init__(self, began_s: float = 0.0) -> None:
         self.began_s = began_s
         self.reply = Reply()
-        self.prefill: WorkerPrefill | None = None  # the latest; supplies the defaults
+        self.prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults
         self.prefills = 0
         self.cached_tokens: int | None = None
         self.input_tokens = 0
         self.kv_tokens = 0
         self.transcripts_due = 0  # `done` follows them, as the worker is released then
-        self.end: GenerateDone | None = None  # held back until then
+        self.end: events.GenerateDone | None = None  # held back until then
 
-    def add(self, done: PrefillDone) -> None:
+    def add(self, done: events.PrefillDone) -> None:
         if self.cached_tokens is None:
             self.cached_tokens = done.cached_tokens
         self.input_tokens += done.input_tokens
@@ -112,39 +97,37 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         super().__init__(ids, StreamingPhase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
-        self._turn_index = 0
-        self._waiting: list[WorkerPrefill] = []
+        self._waiting: list[messages.WorkerPrefill] = []
 
     @property
     def status(self) -> WorkerStatus:
         is_free = self._phase in (StreamingPhase.OPEN, StreamingPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_STREAMING
 
-    def open(self, event: Opened) -> list[Effect]:
+    def open(self, event: events.Opened) -> list[Effect]:
         return [self._idle_timer(self._limits.open_timeout_s)]
 
     # --- prefill ---
 
-    def begin_turn(self, event: Received[WorkerPrefill]) -> list[Effect]:
+    def begin_turn(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         self._turn = Turn(event.at_s)
         return self.prefill(event)
 
-    def prefill(self, event: Received[WorkerPrefill]) -> list[Effect]:
+    def prefill(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         return [StopTimer(TimerName.IDLE), *self._feed(event.message)]
 
-    def queue_prefill(self, event: Received[WorkerPrefill]) -> list[Effect]:
+    def queue_prefill(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         if len(self._waiting) >= self._limits.max_waiting_prefills:
             return self.fail(OutOfOrderError("Too many `prefill` messages wait."))
         self._waiting.append(event.message)
         return []
 
-    def prefilled(self, event: PrefillDone) -> list[Effect]:
+    def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         """Report the prefill; begin the next queued one, else wait for `generate`."""
-        self._work = None
         self._turn.add(event)
         if self._turn.prefill is not None and self._turn.prefill.speech:
             self._turn.transcripts_due += 1
-        message = streaming.PrefillDone(
+        message = messages.PrefillDone(
             cached_tokens=event.cached_tokens,
             input_tokens=event.input_tokens,
             message_count=event.message_count,
@@ -162,33 +145,31 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._phase = StreamingPhase.READY
         return [*effects, self._idle_timer(self._limits.turn_timeout_s)]
 
-    def missed(self, event: CacheMissed) -> list[Effect]:
+    def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
-        self._work = None
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
         self._phase = StreamingPhase.READY
-        return [Send(CacheMiss()), self._idle_timer(self._limits.turn_timeout_s)]
+        return [Send(messages.CacheMiss()), self._idle_timer(self._limits.turn_timeout_s)]
 
     # --- generate ---
 
-    def generate(self, event: Received[streaming.Generate]) -> list[Effect]:
+    def generate(self, event: Received[messages.Generate]) -> list[Effect]:
         if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
         self._phase = StreamingPhase.GENERATING
-        return [StopTimer(TimerName.IDLE), self._begin(Generate(request, self._turn_index))]
+        return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
-    def piece(self, event: ChunkReady) -> list[Effect]:
+    def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [Send(self._turn.reply.add(event.chunk, event.at_s))]
 
-    def generated(self, event: GenerateDone) -> list[Effect]:
-        self._work = None
+    def generated(self, event: events.GenerateDone) -> list[Effect]:
         self._turn.end = event
         last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
         return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
 
-    def transcribed(self, event: Transcribed) -> list[Effect]:
+    def transcribed(self, event: events.Transcribed) -> list[Effect]:
         """Send the transcript; end the turn if only this was missing."""
         turn = self._turn
         if not turn.transcripts_due:  # of an earlier turn that was cut short
@@ -198,9 +179,8 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         is_over = turn.end is not None and not turn.transcripts_due
         return [*effects, *self._end_reply(event.at_s)] if is_over else effects
 
-    def turn_failed(self, event: TurnFailed) -> list[Effect]:
+    def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Roll the turn back, so that the history before it stays usable, and fail."""
-        self._work = None
         undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
         return [*undo, *self.fail(event.error)]
 
@@ -216,10 +196,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._phase = StreamingPhase.CANCELLING
         return [Interrupt()]
 
-    def cancelled(self, event: Event) -> list[Effect]:
-        self._work = None
-        return self.cancel_turn(event)
-
     def cancel_turn(self, event: Event) -> list[Effect]:
         stats = self._turn.stats(0, 0)
         undo: list[Effect] = [Rollback()] if self._turn.prefills else []
@@ -228,12 +204,12 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def close(self, event: Event) -> list[Effect]:
         return self._end(close=Close())
 
-    def time_out(self, event: TimerFired) -> list[Effect]:
+    def time_out(self, event: events.TimerFired) -> list[Effect]:
         return self.fail(SessionTimeoutError())
 
     # --- helpers ---
 
-    def _feed(self, message: WorkerPrefill) -> list[Effect]:
+    def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
         self._phase = StreamingPhase.PREFILLING
         self._turn.prefill = message
         self._turn.prefills += 1
@@ -246,7 +222,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return self._end_turn(now_s, end.text, end.stopped, stats)
 
     def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
-        message = Done(
+        message = messages.Done(
             session_id=self._ids.session_id,
             text=text,
             elapsed_ms=round(max(0.0, now_s - self._turn.began_s) * MS_PER_S, 1),
@@ -255,7 +231,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             recording_session_id=self._ids.recording_session_id,
         )
         self._phase = StreamingPhase.OPEN
-        self._turn_index += 1
         return [Retain(), Send(message), self._idle_timer(self._limits.open_timeout_s)]
 
     def _idle_timer(self, delay_s: float) -> Effect:
@@ -265,47 +240,36 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 BETWEEN, PREFILLING = (StreamingPhase.OPEN,), (StreamingPhase.PREFILLING,)
 READY, GENERATING = (StreamingPhase.READY,), (StreamingPhase.GENERATING,)
 CANCELLING = (StreamingPhase.CANCELLING,)
-ALL_OPEN: Final = (*BETWEEN, *PREFILLING, *READY, *GENERATING, *CANCELLING)
+TURN: Final = (*PREFILLING, *READY, *GENERATING)
+ALL_OPEN: Final = (*BETWEEN, *TURN, *CANCELLING)
 CLOSED: Final = StreamingPhase.CLOSED
 DONE: Final = "Retain Send(done) StartTimer(idle)"
 MACHINE: Final = StreamingMachine
+PREFILLED: Final = (
+    f"Send(prefill_done) Send(warning) Prefill StartTimer(idle) Rollback Retain {FAILURE}"
+)
+REPLY: Final = "StopTimer(idle) Generate Send(warning)"
+TRANSCRIBED: Final = f"Send(user_transcript) {DONE}"
+UNDONE: Final = f"Rollback Retain {FAILURE}"
 
 TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
     Row(BETWEEN, "opened", SAME, "StartTimer(idle)", MACHINE.open),
     Row(BETWEEN, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
     Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
-    Row(
-        PREFILLING,
-        "prefill_done",
-        f"{SAME} ready {CLOSED}",
-        f"Send(prefill_done) Send(warning) Prefill StartTimer(idle) Rollback Retain {FAILURE}",
-        MACHINE.prefilled,
-    ),
+    Row(PREFILLING, "prefill_done", f"{SAME} ready {CLOSED}", PREFILLED, MACHINE.prefilled),
     Row(PREFILLING, "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
     Row(READY, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
-    Row(
-        READY,
-        "generate",
-        f"{SAME} generating",
-        "StopTimer(idle) Generate Send(warning)",
-        MACHINE.generate,
-    ),
+    Row(READY, "generate", f"{SAME} generating", REPLY, MACHINE.generate),
     Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
     Row(GENERATING, "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
     Row(
         (*PREFILLING, *READY, *GENERATING),
         "transcribed",
         f"{SAME} open",
-        f"Send(user_transcript) {DONE}",
+        TRANSCRIBED,
         MACHINE.transcribed,
     ),
-    Row(
-        (*PREFILLING, *GENERATING),
-        "turn_failed",
-        CLOSED,
-        f"Rollback Retain {FAILURE}",
-        MACHINE.turn_failed,
-    ),
+    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, UNDONE, MACHINE.turn_failed),
     *(
         row
         for stop in ("stop", "stop_requested")
@@ -317,7 +281,7 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
         )
     ),
     *(
-        Row(CANCELLING, end, "open", f"Rollback {DONE}", MACHINE.cancelled)
+        Row(CANCELLING, end, "open", f"Rollback {DONE}", MACHINE.cancel_turn)
         for end in ("prefill_done", "cache_missed", "turn_failed")
     ),
     Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, MACHINE.time_out),

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 MachineT = TypeVar("MachineT", contravariant=True)
@@ -62,7 +61,7 @@ def index_rows(table: Sequence[Row[MachineT, EffectT]]) -> Index[MachineT, Effec
             if (phase, row.event) in rows:
                 raise ValueError(f"two rows for {row.event!r} in {phase!r}")
             rows[phase, row.event] = row
-    return MappingProxyType(rows)
+    return rows
 
 
 def transitions(table: Table) -> list[Transition]:

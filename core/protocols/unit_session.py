@@ -1,18 +1,22 @@
-"""The duplex machine and its input audio, for OpenAI's protocols. Pure."""
+"""The duplex machine and its input audio, for OpenAI's protocols. Pure.
+
+The cache of the duplex engine grows by units alone; any other change of a Realtime conversation
+restarts it with a prompt that contains the items as text.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from core.errors import OmniError
-from core.protocols.duplex import DuplexMachine
-from core.protocols.duplex_context import CountTokens, DuplexPhase, Rebase, UnitPhase
+from core.protocols.duplex import DuplexMachine, DuplexPhase
+from core.protocols.duplex_context import SPEAKER_OF, CountTokens
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect
 from core.protocols.events import MS_PER_S, Event, Received
 from core.protocols.machine import SessionIds
+from core.protocols.realtime_items import Content, Item, RealtimeLimits
 from core.schemas import duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 from core.schemas.queue import Interrupt
@@ -23,6 +27,8 @@ AHEAD_MAX_S: Final = 3.0  # ours: as many units as may wait
 SILENT_AFTER_S: Final = 1.2  # ours: a gap longer than this is filled with silence
 WAITING_MAX_BYTES: Final = 4 * UNIT_BYTES  # ours
 WINDOW_BYTES: Final = 32 * BYTES_PER_S // MS_PER_S  # of voice activity detection
+PADS_MAX: Final = 4.0  # ours: units that may be padded with silence ahead of the clock
+PADS_PER_S: Final = 0.4  # ours: rate at which that allowance recovers
 
 
 class InputAudioBuffer:
@@ -52,15 +58,13 @@ class InputAudioBuffer:
         self._began_s = at_s - self._received_bytes / BYTES_PER_S
         self._last_s = at_s
 
-    def append(self, samples: bytes, at_s: float) -> bool:
-        """Append audio; return whether none of it was dropped."""
+    def append(self, samples: bytes, at_s: float) -> None:
         if self.is_starved(at_s):
             self.begin(at_s)  # the missing audio may not arrive in one burst
         self._last_s = at_s
         ahead = int((at_s - self._began_s + AHEAD_MAX_S) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         taken = samples[: max(0, ahead - self._received_bytes)]
         self._take(bytes(len(taken)) if self.is_muted else taken)
-        return len(taken) == len(samples)
 
     def is_starved(self, at_s: float) -> bool:
         return at_s - self._last_s >= SILENT_AFTER_S
@@ -104,7 +108,7 @@ class InputAudioBuffer:
                 del waiting[:-WAITING_MAX_BYTES]
 
 
-class UnitSession(ABC):
+class UnitSession:
     """Base of sessions over the duplex machine."""
 
     def __init__(
@@ -113,6 +117,7 @@ class UnitSession(ABC):
         """With `detects`, buffer input for voice activity detection too."""
         self._limits = limits
         self.machine = DuplexMachine(ids, limits, count, keeps_history=False)
+        self.rebase = self.machine.rebase
         self.input = InputAudioBuffer(is_detected=detects)
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
@@ -121,40 +126,105 @@ class UnitSession(ABC):
         self.drops_unit = False  # the output of the current unit is discarded
 
     @property
-    def rebase(self) -> Rebase:
-        return self.machine.rebase
-
-    @property
     def is_active(self) -> bool:
         return self.machine.phase is DuplexPhase.ACTIVE
 
     def handle(self, event: Event) -> list[Effect]:
-        made = self.machine.handle(event)
-        self.seen.append((event, made))
-        return self._passed_on(made)
-
-    def fail(self, error: OmniError) -> list[Effect]:
-        return self._passed_on(self.machine.fail(error))
+        effects = self.machine.handle(event)
+        self.seen.append((event, tuple(effects)))
+        return effects
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
-        self.drops_unit = self.machine.unit is UnitPhase.STEPPING
+        self.drops_unit = self.machine.is_stepping
         self.rebase.speak_next(is_wanted=False)
         return self.handle(Received(Interrupt(), at_s=at_s))
 
-    # --- helpers ---
-
-    @abstractmethod
-    def _kept(self, effect: Effect) -> Effect | None:
-        """Return the effect to carry out in place of one of the duplex machine."""
-
-    def _passed_on(self, made: Sequence[Effect]) -> list[Effect]:
-        return [kept for effect in made if (kept := self._kept(effect)) is not None]
-
-    def _note(self, result: duplex.Result) -> None:
-        self.drops_unit = False
+    def end_unit(self, result: duplex.Result) -> bool:
+        """Return whether the unit's output is used."""
+        is_used, self.drops_unit = not self.drops_unit, False
         self.model_speaks = not result.is_listen and not result.end_of_turn
         limits, length = self._limits, result.kv_cache_length
         self.kv_share = min(1.0, length / limits.max_kv_tokens)
         if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:
-            self.rebase.ask()
+            self.rebase.is_stale = True
+        return is_used
+
+
+class RealtimeUnitSession(UnitSession):
+    """Duplex session behind a Realtime session."""
+
+    def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
+        unbounded = DuplexLimits(
+            max_session_s=0.0,
+            idle_timeout_s=0.0,
+            max_kv_tokens=limits.max_kv_tokens,
+            kv_reserve_tokens=limits.kv_reserve_tokens,
+            has_window=True,  # the session restarts before the context is full
+        )
+        super().__init__(ids, unbounded, count, detects=False)
+        self.has_begun = False
+        self._pictures: deque[str] = deque(maxlen=unbounded.max_frames_per_chunk)
+        self._pads = PADS_MAX
+        self._padded_s = 0.0
+
+    @property
+    def waits_for_audio(self) -> bool:
+        """Whether nothing can begin before more input audio arrives."""
+        is_asked = self.rebase.is_stale or self.rebase.is_speech_due
+        return self.has_begun and not is_asked and not self.input.has_unit
+
+    def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
+        self.has_begun = True
+        self.input.begin(at_s)
+        effects = self.handle(Received(first, at_s=at_s))
+        while self._pictures:
+            effects += self.add_picture(self._pictures.popleft(), at_s)
+        return effects
+
+    def add_picture(self, picture: str, at_s: float) -> list[Effect]:
+        """Add a picture for the next unit; before `begin`, for the first."""
+        if not self.has_begun:
+            self._pictures.append(picture)
+            return []
+        return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
+
+    def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
+        """Set the prompt of the next restart: settings and conversation."""
+        self.rebase.first = first
+        self.rebase.history.clear()
+        for item in items:
+            if item.role is not None and (line := _line(item)):
+                self.rebase.history.add(SPEAKER_OF[item.role], f" {line}")
+
+    def advance(self, at_s: float, *, must_listen: bool) -> list[Effect]:
+        """Restart if due, else begin the next unit if its audio is complete."""
+        if not self.is_active or self.machine.is_busy:
+            return []
+        if effects := self.machine.begin_anew():
+            return effects
+        if self.rebase.is_speech_due:
+            # Limited, as units may not run faster than the duplex machine allows.
+            self._pads = min(PADS_MAX, self._pads + (at_s - self._padded_s) * PADS_PER_S)
+            self._padded_s = at_s
+            if self._pads >= 1:
+                self._pads -= 1
+                self.input.fill_unit()
+        unit = self.input.take_unit()
+        if unit is None:
+            return []
+        chunk = duplex.AudioChunk(audio=unit, force_listen=must_listen)
+        return self.handle(Received(chunk, at_s=at_s))
+
+
+def _line(item: Item) -> str:
+    return " ".join(filter(None, map(_words, item.content))).strip()
+
+
+def _words(part: Content) -> str:
+    if part.text:
+        return part.text
+    if part.picture is not None:
+        return "[a picture]"
+    seconds = 0.0 if part.audio is None else part.audio.duration_ms / MS_PER_S
+    return f"[the user spoke for {seconds:.1f} s]" if seconds and part.type == "input_audio" else ""

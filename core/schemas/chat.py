@@ -26,11 +26,9 @@ class ReplyRequest(WireModel):
     """Input of a reply, common to all interfaces."""
 
     messages: MessageList = Field(description="Full history, the new user message last.")
-    generation: GenerationConfig = Field(
-        default_factory=GenerationConfig, description="Generation of the text."
-    )
-    tts: TTSConfig = Field(default_factory=TTSConfig, description="Whether the reply is spoken.")
-    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are split.")
+    generation: GenerationConfig = Field(GenerationConfig(), description="Generation of the text.")
+    tts: TTSConfig = Field(TTSConfig(), description="Whether the reply is spoken.")
+    image: ImageConfig = Field(ImageConfig(), description="How pictures are split.")
     use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
     omni_mode: bool = Field(False, description="Interleave pictures and audio second by second.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
@@ -83,17 +81,14 @@ class GatewayChatResponse(ChatResponse):
     )
 
 
-def _socket_generation() -> GenerationConfig:
-    return GenerationConfig(max_new_tokens=SOCKET_MAX_NEW_TOKENS)
-
-
 class ChatSocketRequest(ReplyRequest):
     """The request of a `/ws/chat` connection; its type may be omitted."""
 
     type: Literal["chat"] = Field("chat", description="Message type.")
     streaming: bool = Field(True, description="Stream the reply.")
     generation: GenerationConfig = Field(
-        default_factory=_socket_generation, description="Generation of the text."
+        GenerationConfig(max_new_tokens=SOCKET_MAX_NEW_TOKENS),
+        description="Generation of the text.",
     )
 
     def to_request(self) -> ChatRequest:

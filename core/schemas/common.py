@@ -24,15 +24,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError, to_json
 
-from core.errors import (
-    AudioError,
-    BadConfigError,
-    BadPayloadError,
-    OmniError,
-    PictureError,
-    TooBigError,
-    UnknownTypeError,
-)
+from core import errors
+from core.errors import OmniError
 from core.schemas import limits
 from core.schemas.limits import JSON_VALUES_MAX, MIB
 
@@ -76,9 +69,11 @@ class TTSMode(StrEnum):
     VOICE_CLONING = "voice_cloning"
 
 
-def from_base64(audio: object) -> object:
-    if not isinstance(audio, str):
+def _from_base64(audio: object) -> object:
+    if isinstance(audio, bytes):  # from our own code
         return audio
+    if not isinstance(audio, str):
+        raise PydanticCustomError("base64", "Input should be a Base64 string")
     try:
         return b64decode(audio, validate=True)
     except ValueError as error:
@@ -87,11 +82,11 @@ def from_base64(audio: object) -> object:
 
 AudioBytes = Annotated[
     bytes,
-    BeforeValidator(from_base64),
+    BeforeValidator(_from_base64),
     PlainSerializer(b64encode_as_string, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string"}),
 ]
-"""Little-endian float32 samples, mono; their Base64 in JSON."""
+"""Samples, mono; their Base64 in JSON. Little-endian float32 except in OpenAI's protocols."""
 
 
 CHUNK_MAX_BYTES: Final = limits.audio_bytes(limits.CHUNK_MAX_S)
@@ -231,7 +226,7 @@ class TTSConfig(WireModel):
         "en", max_length=16, description="Language of the prompt around the voice sample."
     )
     sampling: TTSSamplingParams = Field(
-        default_factory=TTSSamplingParams, description="Sampling of speech tokens."
+        TTSSamplingParams(), description="Sampling of speech tokens."
     )
 
     @property
@@ -325,7 +320,7 @@ def count_values(part: str | bytes) -> int:
 
 def check_values(count: int) -> None:
     if count > JSON_VALUES_MAX:
-        raise TooBigError(
+        raise errors.TooBigError(
             f"The message has more than {JSON_VALUES_MAX} commas and opening brackets."
         )
 
@@ -362,20 +357,20 @@ def explain(error: ValidationError) -> OmniError:
     """Convert a validation error: its first problem in one sentence, never the input."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     if any(map(_is_of_type, problems)):
-        return UnknownTypeError("The message's type is missing or unknown.")
+        return errors.UnknownTypeError("The message's type is missing or unknown.")
     problem = next((found for found in problems if not _is_other_form(found)), problems[0])
     kind, path = problem["type"], [str(part) for part in problem["loc"]]
     if kind in _SYNTAX_PROBLEMS:
-        return BadPayloadError("The message is not valid JSON.")
+        return errors.BadPayloadError("The message is not valid JSON.")
     reason = problem["msg"][:REASON_MAX_CHARS]
     sentence = f"{'.'.join(path) or 'message'}: {reason}"
     names, last = set(path), path[-1] if path else ""
     is_audio = last in _AUDIO_FIELDS or (last == "data" and "audio" in names)
     if names & _CONFIG_FIELDS and (not is_audio or last == "sample_rate"):
-        return BadConfigError(sentence)
+        return errors.BadConfigError(sentence)
     if names & _FRAME_FIELDS:
-        return PictureError(sentence)
-    return AudioError(sentence) if is_audio else BadPayloadError(sentence)
+        return errors.PictureError(sentence)
+    return errors.AudioError(sentence) if is_audio else errors.BadPayloadError(sentence)
 
 
 def _is_of_type(problem: ErrorDetails) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
-from core.schemas import limits
+from core.schemas import limits, queue
 from core.schemas.common import (
     AudioBytes,
     ChunkAudio,
@@ -16,16 +16,6 @@ from core.schemas.common import (
     WireModel,
 )
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, FrameList
-from core.schemas.queue import (
-    Heartbeat,
-    Interrupt,
-    Problem,
-    QueueMessage,
-    ResumeMessage,
-    SessionSecret,
-    Stop,
-    UserTranscript,
-)
 
 
 class BargeInConfig(WireModel):
@@ -55,9 +45,7 @@ class Prepare(WireModel):
     suffix_system_prompt: str | None = Field(
         None, max_length=limits.TEXT_MAX_CHARS, description="Follows the voice sample."
     )
-    config: DuplexConfig = Field(
-        default_factory=DuplexConfig, description="Settings of this session."
-    )
+    config: DuplexConfig = Field(DuplexConfig(), description="Settings of this session.")
     ref_audio_path: ServerPath | None = Field(
         None, description="Voice sample by path, inside the server's reference folders only."
     )
@@ -182,7 +170,7 @@ class ClientDiagnostic(WireModel):
 
     type: Literal["client_diagnostic"] = Field("client_diagnostic", description="Message type.")
     # Any: free-form, recorded as received.
-    metrics: dict[str, Any] = Field(default_factory=dict, description="Measurements by name.")
+    metrics: dict[str, Any] = Field({}, description="Measurements by name.")
 
 
 class Prepared(WireModel):
@@ -193,7 +181,7 @@ class Prepared(WireModel):
     prompt_tokens: int = Field(0, ge=0, description="Tokens of the system prompt.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
     session_id: str = Field("", description="The session.")
-    session_secret: SessionSecret | None = Field(
+    session_secret: queue.SessionSecret | None = Field(
         None, description="The session's secret, as in `queue_done`."
     )
     chunk_ms: int = Field(1_000, ge=1, description="Length of one unit, ms.")
@@ -275,17 +263,17 @@ ClientMessage = Annotated[
     | TextInput
     | Pause
     | Resume
-    | Interrupt
-    | Stop
+    | queue.Interrupt
+    | queue.Stop
     | ClientDiagnostic
-    | Heartbeat,
+    | queue.Heartbeat,
     Field(discriminator="type"),
 ]
 """Client messages of `/ws/duplex`."""
 
 ServerMessage = Annotated[
-    QueueMessage
-    | ResumeMessage
+    queue.QueueMessage
+    | queue.ResumeMessage
     | Prepared
     | ResultPart
     | Result
@@ -295,8 +283,8 @@ ServerMessage = Annotated[
     | Stopped
     | Timeout
     | TextAdded
-    | UserTranscript
-    | Problem,
+    | queue.UserTranscript
+    | queue.Problem,
     Field(discriminator="type"),
 ]
 """Server messages of `/ws/duplex`."""

@@ -45,9 +45,9 @@ class Audio(WireModel):
     """Audio of both directions."""
 
     format: PcmFormat | G711Format = Field(
-        default_factory=PcmFormat, discriminator="type", description="Format of both directions."
+        PcmFormat(), discriminator="type", description="Format of both directions."
     )
-    output: VoiceChoice = Field(default_factory=VoiceChoice, description="Voice of the model.")
+    output: VoiceChoice = Field(VoiceChoice(), description="Voice of the model.")
 
 
 class TextPart(WireModel):
@@ -84,7 +84,7 @@ class SessionSettings(WireModel):
     input: list[InitialItem] | None = Field(
         None, max_length=INITIAL_ITEMS_MAX, description="Earlier messages."
     )
-    audio: Audio = Field(default_factory=Audio, description="Audio.")
+    audio: Audio = Field(Audio(), description="Audio.")
     delegation: Delegation | None = Field(None, description="Echoed, without effect.")
     store: bool | None = Field(None, description="False: the session is not recorded.")
     triggers: list[Json] | None = Field(None, description="Echoed, without effect.")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from core.schemas import limits
+from core.schemas import limits, queue
 from core.schemas.common import (
     AudioContent,
     ChunkAudio,
@@ -18,16 +18,6 @@ from core.schemas.common import (
     TextContent,
     TokenStats,
     WireModel,
-)
-from core.schemas.queue import (
-    Heartbeat,
-    Interrupt,
-    Problem,
-    QueueMessage,
-    ResumeMessage,
-    SessionSecret,
-    Stop,
-    UserTranscript,
 )
 from core.schemas.streaming import Chunk
 
@@ -79,16 +69,12 @@ class SessionConfig(WireModel):
 class HalfDuplexConfig(WireModel):
     """All settings of one half-duplex session."""
 
-    vad: VadConfig = Field(default_factory=VadConfig, description="Voice activity detection.")
+    vad: VadConfig = Field(VadConfig(), description="Voice activity detection.")
     generation: TurnGenerationConfig = Field(
-        default_factory=TurnGenerationConfig, description="Generation of the text."
+        TurnGenerationConfig(), description="Generation of the text."
     )
-    tts: TurnSpeechConfig = Field(
-        default_factory=TurnSpeechConfig, description="Whether replies are spoken."
-    )
-    session: SessionConfig = Field(
-        default_factory=SessionConfig, description="Time-out of the session."
-    )
+    tts: TurnSpeechConfig = Field(TurnSpeechConfig(), description="Whether replies are spoken.")
+    session: SessionConfig = Field(SessionConfig(), description="Time-out of the session.")
 
 
 class Prepare(WireModel):
@@ -116,9 +102,7 @@ class Prepare(WireModel):
     transcribe: bool = Field(
         False, description="Send user_transcript, if the server can transcribe."
     )
-    config: HalfDuplexConfig = Field(
-        default_factory=HalfDuplexConfig, description="Settings of this session."
-    )
+    config: HalfDuplexConfig = Field(HalfDuplexConfig(), description="Settings of this session.")
 
     @property
     def voice_base64(self) -> str | None:
@@ -159,7 +143,7 @@ class Prepared(WireModel):
     session_id: str = Field(description="The session.")
     timeout_s: float = Field(ge=0, description="Ends after this long without an audio_chunk, s.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
-    session_secret: SessionSecret | None = Field(
+    session_secret: queue.SessionSecret | None = Field(
         None, description="The session's secret, as in `queue_done`."
     )
 
@@ -187,9 +171,7 @@ class TurnDone(WireModel):
     interrupted: bool = Field(False, description="The reply was cut short on request.")
     elapsed_ms: float = Field(0.0, ge=0, description="Time the turn took, ms.")
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
-    token_stats: TokenStats = Field(
-        default_factory=TokenStats, description="Token counts of the turn."
-    )
+    token_stats: TokenStats = Field(TokenStats(), description="Token counts of the turn.")
 
 
 class Timeout(WireModel):
@@ -211,13 +193,14 @@ class Stopped(WireModel):
 
 
 ClientMessage = Annotated[
-    Prepare | AudioChunk | Stop | Interrupt | Heartbeat, Field(discriminator="type")
+    Prepare | AudioChunk | queue.Stop | queue.Interrupt | queue.Heartbeat,
+    Field(discriminator="type"),
 ]
 """Client messages of `/ws/half_duplex`."""
 
 ServerMessage = Annotated[
-    QueueMessage
-    | ResumeMessage
+    queue.QueueMessage
+    | queue.ResumeMessage
     | Prepared
     | VadState
     | Generating
@@ -225,8 +208,8 @@ ServerMessage = Annotated[
     | TurnDone
     | Timeout
     | Stopped
-    | UserTranscript
-    | Problem,
+    | queue.UserTranscript
+    | queue.Problem,
     Field(discriminator="type"),
 ]
 """Server messages of `/ws/half_duplex`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -14,30 +13,26 @@ from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
 from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape
 from core.schemas.queue import ErrorMessage, WarningMessage
 
-OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
-    {
-        ErrorCode.UNAUTHORIZED: "invalid_api_key",
-        ErrorCode.QUEUE_FULL: "server_overloaded",
-        ErrorCode.NO_WORKER: "server_overloaded",
-        ErrorCode.CONTEXT_FULL: "context_length_exceeded",
-        ErrorCode.BAD_JSON: "invalid_value",
-        ErrorCode.INTERNAL: "internal_error",
-    }
-)
+OPENAI_CODES: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.UNAUTHORIZED: "invalid_api_key",
+    ErrorCode.QUEUE_FULL: "server_overloaded",
+    ErrorCode.NO_WORKER: "server_overloaded",
+    ErrorCode.CONTEXT_FULL: "context_length_exceeded",
+    ErrorCode.BAD_JSON: "invalid_value",
+    ErrorCode.INTERNAL: "internal_error",
+}
 """OpenAI's codes; others are unchanged."""
 
-SOCKET_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
-    {
-        **OPENAI_CODES,
-        ErrorCode.BAD_JSON: "invalid_event",
-        ErrorCode.UNKNOWN_TYPE: "invalid_event",
-        ErrorCode.TOO_BIG: "invalid_event",
-        ErrorCode.TIMEOUT: "session_expired",
-        ErrorCode.GENERATION_FAILED: "internal_error",
-        ErrorCode.WORKER_LOST: "internal_error",
-        ErrorCode.WORKER_UNREACHABLE: "internal_error",
-    }
-)
+SOCKET_CODES: Final[Mapping[ErrorCode, str]] = {
+    **OPENAI_CODES,
+    ErrorCode.BAD_JSON: "invalid_event",
+    ErrorCode.UNKNOWN_TYPE: "invalid_event",
+    ErrorCode.TOO_BIG: "invalid_event",
+    ErrorCode.TIMEOUT: "session_expired",
+    ErrorCode.GENERATION_FAILED: "internal_error",
+    ErrorCode.WORKER_LOST: "internal_error",
+    ErrorCode.WORKER_UNREACHABLE: "internal_error",
+}
 SERVER_CODES: Final = frozenset({"internal_error", "server_overloaded", "shutting_down"})
 LAST_CODES: Final = SERVER_CODES | {"session_expired", ErrorCode.RATE_LIMITED.value}
 """Codes of errors after which the server closes."""
@@ -47,6 +42,7 @@ EVENT_ID_MAX_CHARS: Final = 512
 INVALID_EVENT: Final = "invalid_event"
 
 AnyModel = TypeVar("AnyModel")
+AnyBody = TypeVar("AnyBody", bound=WireModel)
 
 
 class OpenAIError(OmniError):
@@ -105,7 +101,7 @@ def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorE
     return ErrorEvent(event_id=event_id, error=error)
 
 
-def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
+def parse_body(model: type[AnyBody], text: str | bytes) -> AnyBody:
     """Validate the body of a request.
 
     Raises:
@@ -114,7 +110,7 @@ def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
     """
     check_json_shape(text)
     try:
-        return adapter.validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
         raise field_error(error, text, "invalid_json") from error
 
@@ -156,17 +152,13 @@ def parse_client_event(adapter: TypeAdapter[AnyModel], types: Sequence[str], tex
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
-        raise _event_error(error, text, types) from error
-
-
-def _event_error(error: ValidationError, text: str, types: Sequence[str]) -> FieldError:
-    found = field_error(error, text, INVALID_EVENT)
-    problem = error.errors(include_url=False, include_input=False)[0]
-    if found.openai_code == INVALID_EVENT or problem["loc"]:
-        return found
-    tag = str(problem["ctx"].get("tag", ""))[:64] if "ctx" in problem else ""
-    message = f"Unknown event type '{tag}'. Supported: {', '.join(types)}."
-    return FieldError(INVALID_EVENT, message, "type", found.event_id)
+        found = field_error(error, text, INVALID_EVENT)
+        problem = error.errors(include_url=False, include_input=False)[0]
+        if found.openai_code == INVALID_EVENT or problem["loc"]:
+            raise found from error
+        tag = str(problem["ctx"].get("tag", ""))[:64] if "ctx" in problem else ""
+        message = f"Unknown event type '{tag}'. Supported: {', '.join(types)}."
+        raise FieldError(INVALID_EVENT, message, "type", found.event_id) from error
 
 
 # Any: the client's JSON.

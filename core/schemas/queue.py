@@ -14,6 +14,7 @@ from core.schemas.common import WireModel
 
 RESUMABLE: Final = "resumable"  # query parameter: the session may continue over another socket
 RESUME_TOKEN: Final = "resume_token"  # query parameter of that socket: proves ownership
+UNRECORDED: Final = "unrecorded"  # query parameter at a worker: no recording of this session
 RETURN_TICKET: Final = "ticket"  # query parameter of that socket: its place in the queue
 LAST_SEQ: Final = "last_seq"  # query parameter of that socket: the newest message received
 SEQ_PATTERN: Final = re.compile(r"[0-9]{1,15}")

@@ -7,9 +7,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from core.schemas import limits
-from core.schemas.common import WireModel
+from core.schemas.common import AudioBytes, WireModel
 from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, parse_client_event
-from core.schemas.realtime_items import Base64Audio, ClientItem, ItemId
+from core.schemas.realtime_items import ClientItem, ItemId
 from core.schemas.realtime_session import ResponsePatch, SessionPatch
 
 APPEND_MAX_BYTES: Final = 15 * limits.MIB
@@ -34,7 +34,7 @@ class BufferAppend(NamedEvent):
     """Microphone audio."""
 
     type: Literal["input_audio_buffer.append"] = Field(description="Event type.")
-    audio: Base64Audio = Field(
+    audio: AudioBytes = Field(
         max_length=APPEND_MAX_BYTES, description="Base64 in the session's input format."
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 
 from core.schemas import limits
-from core.schemas.common import WireModel, from_base64
+from core.schemas.common import AudioBytes, WireModel
 
 ITEM_ID_MAX_CHARS: Final = 64
 CALL_ID_MAX_CHARS: Final = 64
@@ -17,9 +17,6 @@ DATA_URL_HEADS: Final = tuple(
 )
 TEXT_TYPES: Final = ("input_text", "text", "output_text")
 
-
-Base64Audio = Annotated[bytes, BeforeValidator(from_base64)]
-"""Audio as Base64, decoded."""
 
 ItemId = Annotated[str, Field(min_length=1, max_length=ITEM_ID_MAX_CHARS)]
 
@@ -35,7 +32,7 @@ class AudioPart(WireModel):
     """Spoken input."""
 
     type: Literal["input_audio"] = Field(description="Part type.")
-    audio: Base64Audio | None = Field(None, description="Base64 in the session's input format.")
+    audio: AudioBytes | None = Field(None, description="Base64 in the session's input format.")
     transcript: str | None = Field(
         None, max_length=limits.TEXT_MAX_CHARS, description="Its transcript, if known."
     )

@@ -142,7 +142,7 @@ VoiceName = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | Voice
 class AudioInput(WireModel):
     """Input audio."""
 
-    format: AudioFormat = Field(default_factory=AudioFormat, description="Format.")
+    format: AudioFormat = Field(AudioFormat(), description="Format.")
     transcription: Transcription | None = Field(None, description="Transcribe the speech.")
     noise_reduction: NoiseReduction | None = Field(None, description="Accepted, without effect.")
     turn_detection: TurnDetection | None = Field(
@@ -164,15 +164,15 @@ class VoiceChoice(WireModel):
 class AudioOutput(VoiceChoice):
     """Output audio."""
 
-    format: AudioFormat = Field(default_factory=AudioFormat, description="Format.")
+    format: AudioFormat = Field(AudioFormat(), description="Format.")
     speed: float = Field(1.0, ge=0.25, le=1.5, description="Accepted; always 1.0.")
 
 
 class SessionAudio(WireModel):
     """Audio settings."""
 
-    input: AudioInput = Field(default_factory=AudioInput, description="Input.")
-    output: AudioOutput = Field(default_factory=AudioOutput, description="Output.")
+    input: AudioInput = Field(AudioInput(), description="Input.")
+    output: AudioOutput = Field(AudioOutput(), description="Output.")
 
 
 class FunctionTool(Function):
@@ -239,7 +239,7 @@ class SessionPatch(_Shared):
 class ResponseAudio(WireModel):
     """Audio settings of a response."""
 
-    output: AudioOutput = Field(default_factory=AudioOutput, description="Output.")
+    output: AudioOutput = Field(AudioOutput(), description="Output.")
 
 
 class ResponsePatch(_Shared):

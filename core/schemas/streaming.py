@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.schemas import limits
+from core.schemas import limits, queue
 from core.schemas.common import (
     AudioBytes,
     AudioContent,
@@ -22,15 +22,6 @@ from core.schemas.common import (
     TTSConfig,
     TTSSamplingParams,
     WireModel,
-)
-from core.schemas.queue import (
-    Close,
-    Heartbeat,
-    Problem,
-    QueueMessage,
-    SessionSecret,
-    Stop,
-    UserTranscript,
 )
 
 MessageList = Annotated[
@@ -50,7 +41,7 @@ class StreamingConfig(WireModel):
         None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
     )
     tts_sampling: TTSSamplingParams = Field(
-        default_factory=TTSSamplingParams, description="Sampling of speech tokens."
+        TTSSamplingParams(), description="Sampling of speech tokens."
     )
 
 
@@ -62,16 +53,12 @@ class StreamingRequest(WireModel):
     )
     messages: MessageList = Field(description="Messages to prefill, oldest first.")
     is_last_chunk: bool = Field(False, description="A reply is generated next.")
-    generation: GenerationConfig = Field(
-        default_factory=GenerationConfig, description="Generation of the text."
-    )
-    streaming: StreamingConfig = Field(
-        default_factory=StreamingConfig, description="Speech of the reply."
-    )
+    generation: GenerationConfig = Field(GenerationConfig(), description="Generation of the text.")
+    streaming: StreamingConfig = Field(StreamingConfig(), description="Speech of the reply.")
     omni_mode: bool = Field(True, description="Interleave pictures and audio second by second.")
     use_tts_template: bool = Field(True, description="Prompt for a spoken reply.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
-    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are split.")
+    image: ImageConfig = Field(ImageConfig(), description="How pictures are split.")
 
 
 class StreamingChunk(WireModel):
@@ -118,7 +105,7 @@ class Prefill(WireModel):
     session_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
     )
-    session_secret: SessionSecret | None = Field(
+    session_secret: queue.SessionSecret | None = Field(
         None, description="From an earlier socket of this session, whose recording continues."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
@@ -240,9 +227,7 @@ class Done(WireModel):
     text: str = Field("", description="The whole reply.")
     elapsed_ms: float = Field(0.0, ge=0, description="Time from prefill to here, ms.")
     stopped: bool = Field(False, description="The reply was cut short on request.")
-    token_stats: TokenStats = Field(
-        default_factory=TokenStats, description="Token counts of the turn."
-    )
+    token_stats: TokenStats = Field(TokenStats(), description="Token counts of the turn.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
 
@@ -253,23 +238,24 @@ class CacheMiss(WireModel):
 
 
 ClientMessage = Annotated[
-    Prefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
+    Prefill | Generate | queue.Stop | queue.Close | queue.Heartbeat, Field(discriminator="type")
 ]
 """Client messages of `/ws/streaming`."""
 
 ServerMessage = Annotated[
-    QueueMessage | PrefillDone | Chunk | UserTranscript | Done | Problem,
+    queue.QueueMessage | PrefillDone | Chunk | queue.UserTranscript | Done | queue.Problem,
     Field(discriminator="type"),
 ]
 """Server messages of `/ws/streaming`."""
 
 WorkerClientMessage = Annotated[
-    WorkerPrefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
+    WorkerPrefill | Generate | queue.Stop | queue.Close | queue.Heartbeat,
+    Field(discriminator="type"),
 ]
 """Messages to a worker's own `/ws/streaming`."""
 
 WorkerServerMessage = Annotated[
-    PrefillDone | Chunk | UserTranscript | Done | CacheMiss | Problem,
+    PrefillDone | Chunk | queue.UserTranscript | Done | CacheMiss | queue.Problem,
     Field(discriminator="type"),
 ]
 """Messages from a worker's own `/ws/streaming`."""

@@ -18,7 +18,7 @@ class CallOffer(WireModel):
     protocol: Literal["realtime", "live"] = Field(description="The client's protocol.")
     sdp: str = Field(description="The offer.")
     # Any: JSON, validated by the worker.
-    session: dict[str, Any] = Field(default_factory=dict, description="The session's settings.")
+    session: dict[str, Any] = Field({}, description="The session's settings.")
     model: str | None = Field(None, description="The requested model.")
     key: str = Field("", description="An API key or a client secret.")
     client: str = Field("", description="The client's address, for its limits.")

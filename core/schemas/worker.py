@@ -100,7 +100,7 @@ class WorkerHealth(WireModel):
     vram_used_mb: float | None = Field(None, ge=0, description="GPU memory in use, MB.")
     vram_total_mb: float | None = Field(None, ge=0, description="GPU memory, MB.")
     uptime_s: float = Field(0.0, ge=0, description="Time since it started, s.")
-    capabilities: list[str] = Field(default_factory=list, description="Modes it serves.")
+    capabilities: list[str] = Field([], description="Modes it serves.")
     slots: int = Field(1, ge=1, le=limits.SLOTS_MAX, description="Sessions it takes at once.")
     capacity: int | None = Field(
         None,

@@ -1,23 +1,12 @@
-"""A worker's name, and whether an address is reachable from other machines."""
+"""A worker's name."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
-from typing import Final
 
+from core.addresses import is_loopback
 from core.schemas.worker import WORKER_NAME
-
-LOCAL_NAME: Final = "localhost"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is only reachable from this machine."""
-    try:
-        return host == LOCAL_NAME or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def worker_name(address: str, index: int, given: str | None = None) -> str:

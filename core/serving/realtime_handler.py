@@ -20,8 +20,8 @@ from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.modes import SESSION, StreamingMode
 from core.protocols import effects, events
+from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_items import AudioClip, Content
-from core.protocols.realtime_responses import RealtimeStart
 from core.protocols.realtime_session import Key, Turn, TurnRequest
 from core.schemas import half_duplex
 from core.schemas.common import (

@@ -21,13 +21,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config import Settings
+from core.addresses import is_loopback
 from core.errors import CloseCode, ShuttingDownError, UnauthorizedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from core.schemas.worker import (
     RESTART_EXIT_CODE,
     WORKER_SECRET_HEADER,
 )
-from core.serving.names import is_loopback
 from core.serving.session_server import SessionServer
 from core.stop_signals import StopSignals
 from core.worker_tls import server_context

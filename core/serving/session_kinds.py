@@ -14,15 +14,14 @@ from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
 from core.protocols import events
 from core.protocols.chat import ChatLimits, ChatMachine
-from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
-from core.protocols.half_duplex import HalfDuplexMachine
+from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
-from core.protocols.realtime_responses import RealtimeLimits
+from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import StreamingLimits, StreamingMachine
 from core.schemas import half_duplex
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -175,7 +174,7 @@ class SessionBuilder:
         `socket` is accepted; a live session has a `lease`.
         """
         recording: OpenRecording | None = None
-        if self.recordings is not None:
+        if self.recordings is not None and owner.is_recorded:
             recording = self.recordings.resume(owner)
         recording_id = recording.recording_id if recording else None
         names = SessionIds(owner.session_id, recording_id, owner.secret or None)

@@ -22,6 +22,7 @@ from core.schemas.queue import (
     LAST_SEQ,
     RESUMABLE,
     SESSION_SECRET_HEADER,
+    UNRECORDED,
     ErrorMessage,
     RequestType,
     check_session_id,
@@ -159,6 +160,7 @@ class SessionServer:
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
+                owner.is_recorded = UNRECORDED not in query
                 async with self._claimed(kind, owner) as live:
                     lease: Lease | None = None
                     if kind.is_live:  # the others take a slot for each turn

@@ -43,6 +43,7 @@ class Owner:
         secret: authenticates the session's client; "" without a gateway.
         model: model name requested by the client; "" if none.
         is_beta: the client uses the beta of its protocol.
+        is_recorded: there may be a recording of it.
     """
 
     session_id: str
@@ -52,6 +53,7 @@ class Owner:
     secret: str = ""
     model: str = ""
     is_beta: bool = False
+    is_recorded: bool = True
 
     @property
     def status(self) -> WorkerStatus:

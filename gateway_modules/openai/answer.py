@@ -61,13 +61,10 @@ class Answer:
     @property
     def is_over(self) -> bool:
         """Whether the worker can stop: after a stop sequence, the only call or the JSON object."""
-        return self._stop.has_stopped or self._has_its_call or self._has_its_object
-
-    @property
-    def _has_its_object(self) -> bool:
+        if self._stop.has_stopped or self._has_its_call:
+            return True
         wanted = self.request.json_format
-        may_end = wanted is not None and self._text.endswith("}")
-        return may_end and wanted is not None and wanted.end_of(self._text) > 0
+        return wanted is not None and self._text.endswith("}") and wanted.end_of(self._text) > 0
 
     @property
     def _has_its_call(self) -> bool:
@@ -83,7 +80,10 @@ class Answer:
                     self._audio_bytes += len(message.audio_data or b"")
                 elif isinstance(message, ChatDone):
                     await self._rest(message)
-                    return await self._completion(pieces, message)
+                    choice = {"index": 0, "message": await self._message(pieces), "logprobs": None}
+                    choice["finish_reason"] = self._reason(message)
+                    completion = {**self._head("chat.completion"), "choices": [choice]}
+                    return {**completion, "usage": self._usage(message)}
         raise AssertionError("a reply ends with `done`")
 
     async def events(
@@ -147,15 +147,6 @@ class Answer:
 
     def _call_delta(self, fields: Json) -> Json:
         return {"tool_calls": [{"index": len(self._call_ids) - 1, **fields}]}
-
-    async def _completion(self, pieces: list[bytes], done: ChatDone) -> Json:
-        choice = {
-            "index": 0,
-            "message": await self._message(pieces),
-            "logprobs": None,
-            "finish_reason": self._reason(done),
-        }
-        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage(done)}
 
     async def _message(self, pieces: list[bytes]) -> Json:
         message: Json = {"role": "assistant", "content": self._text, "refusal": None}

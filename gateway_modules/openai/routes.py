@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -43,16 +43,11 @@ from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
-from gateway_modules.voices import (
-    NAME_MAX_CHARS,
-    Audio,
-    RefAudio,
-    RefAudioRegistry,
-    VoiceLibrary,
-)
+from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
-from recording.replay_plan import Cue, webvtt
+from gateway_modules.web.security import hash_of
+from recording.replay_plan import Cue, subrip, webvtt
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -100,10 +95,9 @@ NeedsApiKey = Depends(check_api_key)
 """Dependency of routes that accept an API key only."""
 
 
-REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
-SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)
 PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
+FIELDS_MAX: Final = 16  # ours: form fields besides the file
 
 
 router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
@@ -143,30 +137,51 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
 
 @router.post("/audio/speech", response_class=StreamingResponse)
 async def speech(request: Request, gateway: GatewayHere) -> Response:
-    """Speak a text verbatim, streamed; disconnecting ends it."""
+    """Speak a text verbatim, streamed; disconnecting ends it.
+
+    A suggestion of the loaded model, which pages say for their visitors, is spoken only once.
+    """
     if not gateway.is_open:
         raise NoWorkerError()
-    params = parse_body(SPEECH, await text_of(request))
+    params = parse_body(SpeechRequest, await text_of(request))
     check_model(gateway, params.model)
     params.check()
     worker_text = await gateway.voices.run(speech_request, params, gateway.voices)
     client = gateway.access.limited_client(request)
-    messages = reply(gateway, worker_text, client, lambda: False)
+    facts = loaded_model(gateway.relay_pool.directory.workers.values())
+    may_keep = params.stream_format == "audio"  # else errors are events
+    is_suggestion = facts is not None and may_keep and params.input in facts.try_saying
+    clip_id = hash_of(f"{facts}{params}{worker_text}")  # with the sound of the voice
+    if is_suggestion and (clip := gateway.clips.find(clip_id)) is not None:
+        return Response(clip, media_type=params.media_type)
+    messages = reply(gateway, worker_text, client, is_recorded=not is_suggestion)
     made = Speech(params, messages)
     await unless_disconnected(request, made.begin())
-    return Streamed(made.body(), messages, params.media_type)
+    body = gateway.clips.kept(clip_id, made.body()) if is_suggestion else made.body()
+    return Streamed(body, messages, params.media_type)
 
 
 @router.get("/audio/voices")
 async def voices(gateway: GatewayHere) -> Response:
     """List the uploaded voices."""
-    return JSONResponse(await asyncio.to_thread(voice_list, gateway.voices.registry))
+    listed = await asyncio.to_thread(gateway.voices.registry.list_all)
+    found = [voice_object(voice) for voice in listed]
+    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
+    return JSONResponse({"object": "list", "data": found, "has_more": False, **ends})
 
 
 @router.post("/audio/voices", dependencies=[AdminOnly])
 async def create_voice(request: Request, gateway: GatewayHere) -> Response:
     """Upload a voice: half a second to 30 s of audio in any file format."""
-    name, audio_base64 = await uploaded_voice(request)
+    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+        if form.get("type", "audio_sample") != "audio_sample":
+            raise BadRequestError("type: only audio_sample is supported.")
+        name, sample = form.get("name"), form.get("audio_sample")
+        if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
+            raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is required.")
+        if not isinstance(sample, UploadFile):
+            raise BadRequestError("audio_sample: an audio file is required.")
+        audio_base64 = base64.b64encode(await sample.read()).decode("ascii")
     voice = await gateway.voices.run(gateway.voices.registry.upload, name, audio_base64)
     return JSONResponse(voice_object(voice))
 
@@ -196,27 +211,12 @@ def _model(name: str) -> Json:
 def _parsed(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[CompletionRequest, WorkerRequest]:
-    params = parse_body(REQUEST, text)
+    params = parse_body(CompletionRequest, text)
     params.check()
     try:
         return params, worker_request(params, text, voices, transcripts)
     except ValidationError as error:  # valid here, but not with what the server adds
         raise explain(error) from error
-
-
-FIELDS_MAX: Final = 16  # ours: form fields besides the file
-
-
-async def uploaded_voice(request: Request) -> tuple[str, str]:
-    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
-        if form.get("type", "audio_sample") != "audio_sample":
-            raise BadRequestError("type: only audio_sample is supported.")
-        name, sample = form.get("name"), form.get("audio_sample")
-        if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
-            raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is required.")
-        if not isinstance(sample, UploadFile):
-            raise BadRequestError("audio_sample: an audio file is required.")
-        return name, base64.b64encode(await sample.read()).decode("ascii")
 
 
 def voice_object(voice: RefAudio) -> Json:
@@ -227,12 +227,6 @@ def voice_object(voice: RefAudio) -> Json:
         "name": voice.name,
         "created_at": int(voice.created_at.timestamp()),
     }
-
-
-def voice_list(registry: RefAudioRegistry) -> Json:
-    found = [voice_object(voice) for voice in registry.list_all()]
-    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
-    return {"object": "list", "data": found, "has_more": False, **ends}
 
 
 # --- Transcriptions. Source: OpenAI's API reference, "Create transcription" ---
@@ -251,7 +245,6 @@ class TranscriptionForm(WireModel):
     stream: bool = False
 
 
-FORM: Final[TypeAdapter[TranscriptionForm]] = TypeAdapter(TranscriptionForm)
 Passages = list[TranscriptPassage]
 
 
@@ -274,7 +267,12 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     if params.stream:
         first = await unless_disconnected(request, anext(passages, None))
         return Streamed(_events(first, passages, audio), passages)
-    return _answer(params, await unless_disconnected(request, _all(passages)), audio)
+
+    async def whole() -> Passages:
+        async with aclosing(passages):
+            return [passage async for passage in passages]
+
+    return _answer(params, await unless_disconnected(request, whole()), audio)
 
 
 async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
@@ -283,7 +281,7 @@ async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
         if not isinstance(file, UploadFile):
             raise BadRequestError("file: send the recording as multipart/form-data.")
         fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
-        return parse_body(FORM, json.dumps(fields)), await file.read()
+        return parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
 
 
 def _kind(worker: WorkerConnection) -> str | None:
@@ -318,17 +316,12 @@ async def _written(
             yield passage
 
 
-async def _all(passages: AsyncGenerator[TranscriptPassage]) -> Passages:
-    async with aclosing(passages):
-        return [passage async for passage in passages]
-
-
 def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Response:
     match params.response_format:
         case "text":
             return PlainTextResponse(_text(passages) + "\n")
         case "srt":
-            return PlainTextResponse(_subrip(_cues(passages)))
+            return PlainTextResponse(subrip(_cues(passages)))
         case "vtt":
             return PlainTextResponse(webvtt(_cues(passages)), media_type="text/vtt")
         case "verbose_json":
@@ -389,8 +382,3 @@ def _cues(passages: Passages) -> list[Cue]:
         Cue(round(one.start_s * MS_PER_S), round(one.end_s * MS_PER_S), one.text)
         for one in passages
     ]
-
-
-def _subrip(cues: list[Cue]) -> str:
-    numbered = enumerate(cues, start=1)
-    return "\n".join(f"{number}\n{cue.times(',')}\n{cue.text}\n" for number, cue in numbered)

@@ -16,8 +16,7 @@ from typing import Any, Final, Literal
 
 import httpx
 from fastapi import APIRouter, Request, WebSocket
-from pydantic import Field, TypeAdapter
-from starlette.datastructures import UploadFile
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from core import errors
@@ -31,13 +30,21 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
-from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
+from gateway_modules.queue.worker_connection import Ticket
+from gateway_modules.relay.traffic import (
+    SHORT_CHARS,
+    QueueMessage,
+    SendUp,
+    Traffic,
+    Upward,
+    Verdict,
+)
 from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import peek_type, text_of
-from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
+from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
 SUBPROTOCOL: Final = "realtime"
@@ -82,10 +89,6 @@ class ClientSecretRequest(WireModel):
     session: SessionPatch = SessionPatch()
 
 
-CLIENT_SECRET: Final[TypeAdapter[ClientSecretRequest]] = TypeAdapter(ClientSecretRequest)
-SETTINGS: Final[TypeAdapter[SessionPatch]] = TypeAdapter(SessionPatch)
-
-
 @sockets.websocket("/v1/realtime")
 @sockets.websocket("/realtime")
 async def realtime(websocket: WebSocket) -> None:
@@ -112,45 +115,34 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         requested = websocket.query_params.get("model", routes.served_model(gateway))
         routes.check_model(gateway, requested)
         if RESUME_TOKEN not in websocket.query_params:
-            _check_wait(gateway, websocket)
+            gateway.relay_pool.check_intake(gateway.access.limited_client(websocket))
+            if gateway.relay_pool.longest_wait_s > gateway.settings.openai.max_wait_s:
+                raise errors.RateLimitedError("The server is busy. Please try again later.")
     except errors.OmniError as error:
         await deny(websocket, error)
         return
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
+    update = {"type": "session.update", "session": grant.session}
+    first = json.dumps(update) if grant.session else None
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     handshake = Handshake(
         subprotocol=SUBPROTOCOL if offers else None,
         query={**query, "model": routes.served_model(gateway, requested)},
         deny=deny,
         traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
-        first=_settings(grant) if kind is SocketKind.REALTIME else None,
+        first=first if kind is SocketKind.REALTIME else None,
     )
     is_returning = RESUME_TOKEN in websocket.query_params
     session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
     await serve(websocket, kind, session_id or generate_session_id(kind.value), handshake)
 
 
-def _settings(grant: routes.Grant) -> str | None:
-    if not grant.session:
-        return None
-    return json.dumps({"type": "session.update", "session": grant.session})
-
-
 async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
+    answer = error_answer(error, OPENAI_PREFIX)
     if error.close_code is errors.CloseCode.TRY_LATER:
-        headers = {"Retry-After": str(RETRY_AFTER_S)}
-        body = openai_error(error)
-        answer = JSONResponse(body, HTTPStatus.TOO_MANY_REQUESTS, headers)
-        await websocket.send_denial_response(answer)
-    else:
-        await websocket.send_denial_response(error_answer(error, OPENAI_PREFIX))
-
-
-def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
-    pool = gateway.relay_pool
-    pool.check_intake(gateway.access.limited_client(websocket))
-    if pool.longest_wait_s > gateway.settings.openai.max_wait_s:
-        raise errors.RateLimitedError("The server is busy. Please try again later.")
+        answer.status_code = HTTPStatus.TOO_MANY_REQUESTS
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    await websocket.send_denial_response(answer)
 
 
 class EventTraffic(Traffic):
@@ -167,19 +159,15 @@ class EventTraffic(Traffic):
             return Upward(text)
         return Upward(await self._voices.run(with_voice, text, self._voices))
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
         kind = peek_type(text)
         if kind in STARTS:
-            link.ticket.has_started = True
-        if kind == "session.closed":
-            return Verdict.LAST
-        if kind == "error":
-            code = CODE.search(text)
-            is_last = code is not None and code[1] in LAST_CODES
-            return Verdict.LAST if is_last else Verdict.PASS
-        return Verdict.PASS
+            ticket.has_started = True
+        code = CODE.search(text) if kind == "error" else None
+        is_last = kind == "session.closed" or (code is not None and code[1] in LAST_CODES)
+        return Verdict.LAST if is_last else Verdict.PASS
 
     def encoded(self, message: QueueMessage) -> str | None:
         """Return errors in OpenAI's format; send queue messages only on request."""
@@ -223,9 +211,6 @@ class LiveCall(WireModel):
     session: Json = Field(default_factory=dict)
 
 
-LIVE_CALL: Final[TypeAdapter[LiveCall]] = TypeAdapter(LiveCall)
-
-
 @calls.post("/realtime/calls")
 async def create_call(request: Request, gateway: GatewayHere) -> Response:
     """Answer an offer: plain SDP, or multipart/form-data with session settings."""
@@ -243,7 +228,7 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
 async def create_live_session(request: Request, gateway: GatewayHere) -> Response:
     """Start a GPT-Live session over WebRTC."""
     _check_enabled(gateway)
-    body = parse_body(LIVE_CALL, await text_of(request))
+    body = parse_body(LiveCall, await text_of(request))
     requested = body.session.get("model")
     answered = await _begin(request, gateway, "live", body.transport.sdp, body.session, requested)
     if isinstance(answered, Response):
@@ -259,7 +244,9 @@ async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
     """End a call; only its owner knows its id."""
     _check_enabled(gateway)
     answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{call_id}")
-    return Response(answer.content, answer.status_code, media_type=_kind(answer))
+    return Response(
+        answer.content, answer.status_code, media_type=answer.headers.get("content-type")
+    )
 
 
 def _check_enabled(gateway: Gateway) -> None:
@@ -273,7 +260,12 @@ async def _offer(request: Request) -> tuple[str, Json]:
         sdp, session = (await request.body()).decode("utf-8", "replace"), "{}"
     elif kind == "multipart/form-data":
         async with request.form(max_files=PARTS_MAX, max_fields=PARTS_MAX) as form:
-            parts = {name: await _text(value) for name, value in form.items()}
+            parts = {
+                name: part
+                if isinstance(part, str)
+                else (await part.read()).decode(errors="replace")
+                for name, part in form.items()
+            }
         sdp, session = parts.get("sdp", ""), parts.get("session", "{}")
     else:
         raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
@@ -286,10 +278,6 @@ async def _offer(request: Request) -> tuple[str, Json]:
     if not isinstance(read, dict):
         raise errors.BadRequestError("session: not an object.")
     return sdp, read
-
-
-async def _text(part: str | UploadFile) -> str:
-    return part if isinstance(part, str) else (await part.read()).decode("utf-8", "replace")
 
 
 async def _begin(
@@ -316,13 +304,13 @@ async def _begin(
     if answer.status_code != HTTPStatus.OK:
         retry = answer.headers.get("retry-after")
         headers = {"Retry-After": retry} if retry else {}
-        return Response(answer.content, answer.status_code, headers, media_type=_kind(answer))
+        return Response(
+            answer.content,
+            answer.status_code,
+            headers,
+            media_type=answer.headers.get("content-type"),
+        )
     return CallAnswer.model_validate_json(answer.content)
-
-
-def _kind(answer: httpx.Response) -> str | None:
-    kind: str | None = answer.headers.get("content-type")
-    return kind
 
 
 async def _ask(
@@ -344,8 +332,7 @@ async def _ask(
 @calls.post("/realtime/client_secrets", dependencies=[routes.NeedsApiKey])
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Create an expiring key for Realtime sessions with given settings."""
-    body = await request.body()
-    params = parse_body(CLIENT_SECRET, body or b"{}")
+    params = parse_body(ClientSecretRequest, await request.body() or b"{}")
     made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
     session = session_object(params.session, routes.served_model(gateway), made.expires_at)
     return JSONResponse({**asdict(made), "session": session})
@@ -354,7 +341,7 @@ async def create_client_secret(request: Request, gateway: GatewayHere) -> Respon
 @calls.post("/realtime/sessions", dependencies=[routes.NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
     """Create such a key in the format of the protocol's beta."""
-    given = parse_body(SETTINGS, await request.body() or b"{}")
+    given = parse_body(SessionPatch, await request.body() or b"{}")
     made = gateway.client_secrets.make(given, SECONDS_USUAL)
     session = session_object(given, routes.served_model(gateway), made.expires_at)
     return JSONResponse({**session, "client_secret": asdict(made)})

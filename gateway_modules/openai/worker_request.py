@@ -10,7 +10,8 @@ import binascii
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from core.errors import BadRequestError
@@ -48,6 +49,7 @@ BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 TRANSCRIPT_LIFE_S: Final = 3_600  # as with OpenAI's server
 TRANSCRIPTS_MAX: Final = 1_000  # beyond it the oldest is dropped; 4 MB at most
+CLIPS_MAX: Final = 32  # as many as a model may suggest, and more; a few seconds each
 
 
 class Transcripts:
@@ -68,6 +70,29 @@ class Transcripts:
         return text if expires_s > time.time() else None
 
 
+class Clips:
+    """Spoken suggestions, in memory, by an id of all that they depend on."""
+
+    def __init__(self) -> None:
+        self._clips: dict[str, bytes] = {}
+
+    def find(self, clip_id: str) -> bytes | None:
+        return self._clips.get(clip_id)
+
+    async def kept(
+        self, clip_id: str, body: AsyncGenerator[str | bytes]
+    ) -> AsyncGenerator[str | bytes]:
+        """Yield a clip, and keep it if it was yielded whole; beyond `CLIPS_MAX` drop the oldest."""
+        parts: list[bytes] = []
+        async with aclosing(body):
+            async for part in body:
+                parts.append(part.encode() if isinstance(part, str) else part)
+                yield part
+        self._clips[clip_id] = b"".join(parts)
+        if len(self._clips) > CLIPS_MAX:
+            del self._clips[next(iter(self._clips))]
+
+
 class WorkerRequest(NamedTuple):
     """The JSON of a `ChatSocketRequest`, and the length of its audio without videos, s."""
 
@@ -81,12 +106,23 @@ def worker_request(
     content = _Content(text, voices, transcripts)
     messages = list(_history(params.messages, content))
     if params.prompt:
-        messages = _with_system_end(content.prompt(params), messages)
+        text_of_prompt, first = content.prompt(params), messages[0]
+        if first.role is Role.SYSTEM:
+            apart = TextContent(text=f"\n{text_of_prompt}")  # parts are joined by a line feed
+            messages[0] = Message(role=Role.SYSTEM, content=[*first.content, apart])
+        else:
+            messages.insert(0, Message(role=Role.SYSTEM, content=text_of_prompt))
+    sampling: dict[str, object] = {
+        "max_new_tokens": params.token_limit,
+        "do_sample": params.temperature != 0,
+    }
+    given = {"temperature": params.temperature, "top_p": params.top_p}
+    sampling |= {name: value for name, value in given.items() if value is not None}
     voice = voices.audio_of(params.answer_audio.voice_name) if params.speaks else None
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
-        generation=_generation(params),
+        generation=GenerationConfig.model_validate(sampling),
         tts=TTSConfig(enabled=params.speaks, ref_audio_data=voice),
         use_tts_template=params.speaks,
         reply_start=params.reply_start,
@@ -118,14 +154,6 @@ def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Messa
 def _returned(outputs: Mapping[int, str]) -> Message:
     texts = [outputs_text([text]) for _, text in sorted(outputs.items())]
     return Message(role=Role.USER, content=[TextContent(text=text) for text in texts])
-
-
-def _with_system_end(prompt: str, messages: list[Message]) -> list[Message]:
-    first, *others = messages
-    if first.role is not Role.SYSTEM:
-        return [Message(role=Role.SYSTEM, content=prompt), *messages]
-    apart = TextContent(text=f"\n{prompt}")  # parts are joined by a line feed
-    return [Message(role=Role.SYSTEM, content=[*first.content, apart]), *others]
 
 
 class _Content:
@@ -215,14 +243,6 @@ def _checked(text: str, where: str) -> str:
     if len(text) > TEXT_CHARS:
         raise BadRequestError(f"{where}: longer than {TEXT_CHARS} characters.")
     return text
-
-
-def _generation(params: CompletionRequest) -> GenerationConfig:
-    given = {"temperature": params.temperature, "top_p": params.top_p}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return GenerationConfig.model_validate(
-        {"max_new_tokens": params.token_limit, "do_sample": params.temperature != 0, **chosen}
-    )
 
 
 def _decoded(parts: Iterable[str], where: str) -> bytes:

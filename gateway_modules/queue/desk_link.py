@@ -167,8 +167,7 @@ FromDoor = Annotated[
     Enter | Adopt | Leave | StatusChanged | Unreachable, Field(discriminator="type")
 ]
 FromDesk = Annotated[
-    Welcome | Workers | Queue | Assigned | Refused | SessionCommand,
-    Field(discriminator="type"),
+    Welcome | Workers | Queue | Assigned | Refused | SessionCommand, Field(discriminator="type")
 ]
 FROM_DOOR: Final[TypeAdapter[list[FromDoor]]] = TypeAdapter(list[FromDoor])
 FROM_DESK: Final[TypeAdapter[list[FromDesk]]] = TypeAdapter(list[FromDesk])
@@ -195,10 +194,7 @@ class DeskLink:
         """`heartbeat_s` is how long the desk may leave a ping unanswered."""
         self.is_open = False
         self._url = f"{'wss' if tls else 'ws'}://{desk.netloc}{DOOR_PATH}"
-        self._headers = {
-            WORKER_SECRET_HEADER: secret,
-            DOOR_ID: secrets.token_hex(DOOR_ID_BYTES),
-        }
+        self._headers = {WORKER_SECRET_HEADER: secret, DOOR_ID: secrets.token_hex(DOOR_ID_BYTES)}
         self._heartbeat_s = heartbeat_s
         self._tls = tls
         self._outbox: list[FromDoor] = []

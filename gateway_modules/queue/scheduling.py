@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from core.schemas.queue import RequestType
 from gateway_modules.queue.models import EtaConfig, EtaStatus
 
-UNKNOWN_ETA_S = 30.0  # docs/specification/service.md#3.3
-OVERRUN_FLOOR_S = 15.0  # assumed remaining time of an overrun task; same section
+OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service.md#3.3
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
 DEFAULT_MIN_SAMPLES = 3  # same
 
@@ -35,19 +32,6 @@ ETA_NAMES: Mapping[RequestType, str] = MappingProxyType(
 """The part of field names of `EtaConfig` and `EtaStatus` that stands for a request type."""
 
 
-@dataclass
-class _Average:
-    value_s: float | None = None
-    samples: int = 0
-
-    def add(self, duration_s: float, alpha: float) -> None:
-        if self.value_s is None:
-            self.value_s = duration_s
-        else:
-            self.value_s = alpha * duration_s + (1 - alpha) * self.value_s
-        self.samples += 1
-
-
 class EtaTracker:
     """Expected duration of each request type: configured at first, then a moving average."""
 
@@ -61,26 +45,24 @@ class EtaTracker:
         self._config = eta_config or EtaConfig()
         self._alpha = self._config.ema_alpha or ema_alpha
         self._min_samples = min_samples
-        self._averages = {request_type: _Average() for request_type in RequestType}
+        self._averages: dict[RequestType, tuple[float, int]] = {}  # of how many durations
 
     def get_eta(self, request_type: str) -> float:
-        try:
-            known = RequestType(request_type)
-        except ValueError:
-            return UNKNOWN_ETA_S
-        average = self._averages[known]
-        if average.value_s is not None and average.samples >= self._min_samples:
-            return average.value_s
-        return self._expected_s(known)
+        kind, config, given = RequestType(request_type), self._config, self._config.model_fields_set
+        average_s, samples = self._averages.get(kind, (0.0, 0))
+        if samples >= max(1, self._min_samples):
+            return average_s
+        if kind is RequestType.STREAMING and "eta_streaming_s" not in given:
+            if "eta_half_duplex_s" in given:  # older configurations set one value for both
+                return config.eta_half_duplex_s
+        expected_s: float | None = dict(config)[f"eta_{ETA_NAMES[kind]}_s"]
+        return expected_s or config.eta_omni_duplex_s
 
     def record_duration(self, request_type: str, duration_s: float) -> None:
-        if not (math.isfinite(duration_s) and duration_s > 0):
-            return
-        try:
-            known = RequestType(request_type)
-        except ValueError:
-            return
-        self._averages[known].add(duration_s, self._alpha)
+        if math.isfinite(duration_s) and duration_s > 0:
+            kind = RequestType(request_type)
+            before_s, samples = self._averages.get(kind, (duration_s, 0))
+            self._averages[kind] = before_s + self._alpha * (duration_s - before_s), samples + 1
 
     def update_config(self, eta_config: EtaConfig) -> None:
         """Apply the fields that are set; the others and all measurements are retained."""
@@ -91,19 +73,11 @@ class EtaTracker:
 
     def get_status(self) -> EtaStatus:
         measured: dict[str, object] = {"config": self._config, "ema_alpha": self._alpha}
-        for request_type, average in self._averages.items():
-            if request_type is not RequestType.DUPLEX:
-                name = f"ema_{ETA_NAMES[request_type]}"
-                measured |= {f"{name}_s": average.value_s, f"{name}_samples": average.samples}
+        for kind, (average_s, samples) in self._averages.items():
+            if kind is not RequestType.DUPLEX:
+                name = f"ema_{ETA_NAMES[kind]}"
+                measured |= {f"{name}_s": average_s, f"{name}_samples": samples}
         return EtaStatus.model_validate(measured)
-
-    def _expected_s(self, request_type: RequestType) -> float:
-        config, given = self._config, self._config.model_fields_set
-        if request_type is RequestType.STREAMING and "eta_streaming_s" not in given:
-            if "eta_half_duplex_s" in given:  # older configurations set one value for both
-                return config.eta_half_duplex_s
-        expected_s: float | None = dict(config)[f"eta_{ETA_NAMES[request_type]}_s"]
-        return expected_s or config.eta_omni_duplex_s
 
 
 def remaining_s(eta_s: float, elapsed_s: float) -> float:
@@ -190,36 +164,23 @@ class Estimates:
         ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)
 
 
-class FreeSlot(NamedTuple):
-    """A free slot: the number of sessions on its worker, and the history in its cache."""
+def slot_rank(
+    history_hash: str, cached_hash: str | None, last_used_s: float, running: int
+) -> tuple[int, float, int]:
+    """Return the sort key of a free slot for a request; the lowest is assigned, then the first.
 
-    worker_id: str
-    running: int = 0
-    cached_hash: str | None = None
-    last_cache_used_s: float | None = None
-
-
-def _used_s(slot: FreeSlot) -> float:
-    return NEVER_S if slot.last_cache_used_s is None else slot.last_cache_used_s
-
-
-def route(history_hash: str, free: Sequence[FreeSlot]) -> FreeSlot | None:
-    """Choose a slot for a request; None if it has to wait.
-
-    In this order: (1) the slot whose cache holds its history, the most recent of several, (2) one
+    In this order: (1) slots whose cache holds its history, the most recent first, (2) those
     without a cache, (3) the least recently used cache. Ties go to the worker with the fewest
-    sessions, then to the given order.
+    sessions.
 
     Args:
         history_hash: The history it continues; "" if it cannot use a cache.
-        free: One candidate per worker: its hit, else its least valuable slot.
+        cached_hash: The history in the slot's cache.
+        last_used_s: When that cache was last used, `NEVER_S` if it never was.
+        running: The number of sessions on the slot's worker.
 
     Source: docs/specification/service.md#3.4.
     """
-    hits = [slot for slot in free if history_hash and slot.cached_hash == history_hash]
-    if hits:
-        return max(hits, key=_used_s)
-    without = [slot for slot in free if slot.cached_hash is None]
-    if without:
-        return min(without, key=attrgetter("running"))
-    return min(free, key=lambda slot: (_used_s(slot), slot.running), default=None)
+    if history_hash and cached_hash == history_hash:
+        return 0, -last_used_s, 0
+    return (1, 0.0, running) if cached_hash is None else (2, last_used_s, running)

@@ -59,11 +59,7 @@ WAITING_MESSAGES = 16  # received ahead of the relay; then backpressure
 HTTP_CONNECTIONS = 256  # concurrent calls; more wait
 REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 REFUSED_STATUSES: Final = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
 HEAD_END: Final = b"\r\n\r\n"  # of the answer to a handshake
 TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from core.errors import OmniError
 from core.schemas.queue import RequestType
@@ -22,7 +22,7 @@ from gateway_modules.queue.models import (
     STATUS_OF_REQUEST,
     ServiceState,
 )
-from gateway_modules.queue.scheduling import OVERRUN_FLOOR_S, FreeSlot, remaining_s
+from gateway_modules.queue.scheduling import NEVER_S, OVERRUN_FLOOR_S, remaining_s
 from settings.workers import WorkerPlace
 
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
@@ -150,27 +150,23 @@ class Slot:
     def cache_value(self) -> tuple[bool, datetime]:
         return self.cached_hash is not None, self.last_cache_used_at or LONG_AGO
 
+    @property
+    def last_used_s(self) -> float:
+        return self.last_cache_used_at.timestamp() if self.last_cache_used_at else NEVER_S
 
-@dataclass(eq=False)
-class FreeSlots:
-    """A worker's free slots, least valuable cache first; rebuilt whenever a slot changes.
 
-    `offers` caches, by the number of available slots, the offer for requests that hit no cache.
-    """
+class FreeSlots(NamedTuple):
+    """A worker's free slots, least valuable cache first, and the most recent of each history."""
 
     slots: list[Slot]
-    hashes: set[str | None]
-    offers: dict[int, FreeSlot] = field(default_factory=dict)
+    by_hash: dict[str | None, Slot]
 
 
 class WorkerConnection:
     """A worker's address, slots and state; only `WorkerPool` assigns sessions to it."""
 
     def __init__(
-        self,
-        worker_id: str,
-        place: WorkerPlace,
-        clock: Callable[[], datetime] = utc_now,
+        self, worker_id: str, place: WorkerPlace, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self.worker_id = worker_id
         self.place = place
@@ -224,8 +220,9 @@ class WorkerConnection:
         return [slot.ticket for slot in self.slots if slot.ticket is not None]
 
     @property
-    def is_serving(self) -> bool:
-        return len(self._free.slots) < len(self.slots)
+    def running(self) -> int:
+        """Number of its occupied slots."""
+        return len(self.slots) - len(self._free.slots)
 
     @property
     def oldest_task(self) -> Ticket | None:
@@ -237,42 +234,26 @@ class WorkerConnection:
         service, free = self.service, len(self._free.slots)
         if not free or service.missed_polls or not self.is_in_service:
             return 0
-        busy = len(self.slots) - free
-        return max(0, min(free, service.capacity - busy - service.foreign_sessions))
+        return max(0, min(free, service.capacity - self.running - service.foreign_sessions))
 
     def next_slot(self, history_hash: str, available: int) -> Slot:
         """Return the most recent free slot with this history, else the least valuable one.
 
         `available` is `available_slots`: only so many of the free slots may be used.
         """
-        usable = self._free.slots[len(self._free.slots) - available :]
-        if history_hash and history_hash in self._free.hashes:
-            for slot in reversed(usable):
-                if slot.cached_hash == history_hash:
-                    return slot
-        return usable[0]
-
-    def offer(self, history_hash: str, available: int) -> FreeSlot:
-        """Describe the slot that a request would get; arguments as for `next_slot`."""
         free = self._free
-        if not history_hash or history_hash not in free.hashes:
-            history_hash = ""
-            if available in free.offers:
-                return free.offers[available]
-        slot = self.next_slot(history_hash, available)
-        used_s = slot.last_cache_used_at.timestamp() if slot.last_cache_used_at else None
-        busy = len(self.slots) - len(free.slots)
-        offer = FreeSlot(self.worker_id, busy, slot.cached_hash, used_s)
-        if not history_hash:
-            free.offers[available] = offer
-        return offer
+        first = len(free.slots) - available
+        hit = free.by_hash.get(history_hash) if history_hash else None
+        if hit is not None and hit in free.slots[first:]:
+            return hit
+        return free.slots[first]
 
     @property
     def _free(self) -> FreeSlots:
         if self._ordered is None:
             free = (slot for slot in self.slots if slot.ticket is None)
             ordered = sorted(free, key=lambda slot: slot.cache_value)
-            self._ordered = FreeSlots(ordered, {slot.cached_hash for slot in ordered})
+            self._ordered = FreeSlots(ordered, {slot.cached_hash: slot for slot in ordered})
         return self._ordered
 
     def slot_of(self, ticket: Ticket) -> Slot | None:

@@ -24,9 +24,9 @@ from core.files import ensure_token
 from core.schemas.queue import RequestType
 from gateway_modules.queue import models
 from gateway_modules.queue.directory import Directory
-from gateway_modules.queue.scheduling import NEVER_S, Estimates, EtaTracker, route
+from gateway_modules.queue.scheduling import NEVER_S, Estimates, EtaTracker, slot_rank
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
+from gateway_modules.queue.worker_connection import Slot, Ticket, WorkerConnection, utc_now
 from gateway_modules.web.security import is_same_secret
 
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
@@ -323,12 +323,14 @@ class WorkerPool:
 
     def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
-        offers = [worker.offer(wanted_hash, slots) for worker, slots in available.items()]
-        chosen = route(wanted_hash, offers)
-        assert chosen is not None, "available workers make offers"
-        worker = self.workers[chosen.worker_id]
-        is_hit = bool(wanted_hash) and chosen.cached_hash == wanted_hash
-        slot = worker.next_slot(wanted_hash, available[worker])
+
+        def rank(offer: tuple[WorkerConnection, Slot]) -> tuple[int, float, int]:
+            worker, slot = offer
+            return slot_rank(wanted_hash, slot.cached_hash, slot.last_used_s, worker.running)
+
+        offers = ((one, one.next_slot(wanted_hash, slots)) for one, slots in available.items())
+        worker, slot = min(offers, key=rank)
+        is_hit = bool(wanted_hash) and slot.cached_hash == wanted_hash
         worker.serve(ticket, slot)
         worker.remember(slot, ticket.history_hash if is_hit else None)
         self.tickets.spend(ticket.order)
@@ -394,7 +396,7 @@ class WorkerPool:
 
     def _update_idle(self) -> None:
         if self._idle is not None:
-            is_busy = self._queue or any(worker.is_serving for worker in self.workers.values())
+            is_busy = self._queue or any(worker.running for worker in self.workers.values())
             self._idle.clear() if is_busy else self._idle.set()
 
 

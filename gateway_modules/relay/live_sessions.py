@@ -1,44 +1,41 @@
-"""Connected clients: limits on their number, and their relays by session id."""
+"""Connected sessions: of this process's clients, and of the doors of a desk.
+
+When a door is lost, its tickets leave the queue at once. Its sessions may continue, so their slots
+stay occupied until the workers report their end or the door reconnects and claims them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from pydantic import AwareDatetime, Field
+import structlog
+from pydantic import ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from core.errors import RateLimitedError, SessionInUseError
-from core.protocols.events import Event
-from core.protocols.queueing import QueueingPhase
-from core.schemas.common import WireModel
+from core.errors import CloseCode, OmniError, RateLimitedError, SessionInUseError
 from core.schemas.queue import RequestType
+from core.schemas.worker import ActionResult, WorkerHealth
+from gateway_modules.queue import desk_link as wire
+from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
+from gateway_modules.web.client_socket import close_quietly
 from gateway_modules.web.limits import subtract
 
 # A page may open a new socket right after closing the old one under the same id.
 TAKEOVER_GRACE_S: Final = 1.0
+BATCH_S: Final = 0.1  # minimum interval between updates of positions
+REPORT_S: Final = 1.0  # interval between reports of workers and estimates
+SEND_LIMIT_S: Final = 20.0  # for sending a message; then the door is lost
+OUTBOX_MAX: Final = 10_000  # unsent messages; with one more the door is lost
 
-
-class SessionInfo(WireModel):
-    """A connected session, or a conversation in a worker's cache."""
-
-    session_id: str = Field(description="Session id; empty for a cached conversation.")
-    request_type: RequestType | None = Field(None, description="Request type.")
-    worker_id: str | None = Field(None, description="Its worker, if assigned.")
-    phase: QueueingPhase | None = Field(None, description="Its phase.")
-    messages_hash: str | None = Field(None, description="Prefix of its history's hash.")
-    last_active: AwareDatetime | None = Field(None, description="When it began, or was last used.")
-
-
-class SessionList(WireModel):
-    """Answer to `GET /sessions`."""
-
-    total: int = Field(ge=0, description="Number of sessions.")
-    sessions: list[SessionInfo] = Field(description="All sessions.")
+LOG: Final = structlog.get_logger("doors")
 
 
 class LiveSessions:
@@ -100,21 +97,9 @@ class LiveSessions:
             relay.request.session_id for relay in self.relays() if relay.request.has(session_secret)
         )
 
-    def infos(self) -> list[SessionInfo]:
-        return [
-            SessionInfo(
-                session_id=relay.request.session_id,
-                request_type=relay.request.request_type,
-                worker_id=relay.worker_id,
-                phase=relay.phase,
-                last_active=since,
-            )
-            for relay, since in self._relays.values()
-        ]
-
-    def post_to_all(self, event: Event) -> None:
-        for relay in self.relays():
-            relay.post(event)
+    def entries(self) -> list[tuple[Relay, datetime]]:
+        """Return the relays and when they began."""
+        return list(self._relays.values())
 
     async def wait_until_empty(self, limit_s: float) -> bool:
         try:
@@ -124,3 +109,291 @@ class LiveSessions:
         except TimeoutError:
             return False
         return True
+
+
+class DoorLostError(Exception):
+    """A door violated the protocol of its connection."""
+
+
+class Door:
+    def __init__(self, pool: WorkerPool, websocket: WebSocket) -> None:
+        self._pool = pool
+        self._websocket = websocket
+        self.held: dict[str, Ticket] = {}
+        self._waits: dict[str, asyncio.Task[None]] = {}
+        self._outbox: list[wire.FromDesk] = []
+        self._wake = asyncio.Event()
+        self._sent_queue = (0, 0.0)
+        self._sent_tickets: dict[str, wire.WaitingTicket] = {}
+        self._sent_workers: list[wire.WorkerState] = []
+        self._must_name_workers = False
+        self._is_over = False
+
+    def send(self, message: wire.FromDesk) -> None:
+        self._outbox.append(message)
+        self._wake.set()
+
+    async def serve(self) -> None:
+        """Serve until the connection ends with DoorLostError, OSError or WebSocketDisconnect."""
+        welcome = wire.Welcome(ticket_key=self._pool.tickets.key.hex())
+        await self._websocket.send_text(wire.FROM_DESK.dump_json([welcome]).decode())
+        writer = asyncio.create_task(self._write(), name="door writer")
+        reader = asyncio.create_task(self._read(), name="door reader")
+        try:
+            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            for task in (reader, writer, *self._waits.values()):
+                task.cancel()
+            self.release()
+            await asyncio.gather(reader, writer, *self._waits.values(), return_exceptions=True)
+
+    def end(self) -> None:
+        self._is_over = True
+        self.release()
+        self._wake.set()
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise DoorLostError("The door has reconnected.")
+
+    def release(self) -> None:
+        """Leave the queue; slots stay occupied until their workers report otherwise."""
+        held, self.held = self.held, {}
+        for ticket in held.values():
+            self._pool.leave(ticket, is_lost=True)
+
+    async def _read(self) -> None:
+        while True:
+            text = await self._websocket.receive_text()
+            self._check()
+            try:
+                messages = wire.FROM_DOOR.validate_json(text)
+            except ValidationError as error:
+                raise DoorLostError(f"Invalid message: {error}") from error
+            for message in messages:
+                self._handle(message)
+            if len(self._outbox) > OUTBOX_MAX:
+                raise DoorLostError("The door does not read.")
+
+    def _handle(self, message: wire.FromDoor) -> None:
+        match message:
+            case wire.Enter():
+                self._enter(message)
+            case wire.Adopt(ticket_id=ticket_id):
+                worker = self._pool.directory.at(message.worker)
+                # An unknown worker reports the session itself once it is known.
+                if worker is not None and ticket_id not in self.held:
+                    asked = message.request_type, message.session_id, message.owner
+                    self.held[ticket_id] = self._pool.adopt(worker, *asked, ticket_id)
+            case wire.Leave(ticket_id=ticket_id):
+                left = self.held.pop(ticket_id, None)
+                if left is not None:
+                    left.has_started |= message.has_started
+                    left.retain(message.kept_hash or "")
+                    self._pool.leave(left)
+            case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self.held:
+                self.held[ticket_id].update_status(message.status)
+            case wire.Unreachable(worker=place):
+                worker = self._pool.directory.at(place)
+                if worker is not None:
+                    self._pool.directory.report_unreachable(worker)
+
+    def _enter(self, message: wire.Enter) -> None:
+        ticket_id, order = message.ticket_id, message.order or None
+        if ticket_id in self.held:
+            raise DoorLostError("A ticket was entered twice.")
+        if message.is_return and order and self._pool.tickets.is_spent(order):
+            order = None
+        try:
+            ticket = self._pool.enqueue(
+                message.request_type,
+                message.session_id,
+                message.history_hash,
+                client=message.client,
+                owner=message.owner,
+                order=order,
+                ticket_id=ticket_id,
+            )
+        except OmniError as error:
+            self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
+            return
+        self.held[ticket_id] = ticket
+        if ticket.is_waiting:
+            task = asyncio.create_task(self._wait(ticket), name="door ticket")
+            self._waits[ticket_id] = task
+            task.add_done_callback(lambda _: self._waits.pop(ticket_id, None))
+        else:
+            self._answer(ticket)
+
+    async def _wait(self, ticket: Ticket) -> None:
+        with suppress(OmniError):  # the ticket has it
+            await ticket.wait()
+        self._answer(ticket)
+
+    def _answer(self, ticket: Ticket) -> None:
+        ticket_id = ticket.ticket_id
+        self._sent_tickets.pop(ticket_id, None)
+        if self.held.get(ticket_id) is not ticket:
+            return
+        if (error := ticket.refusal) is not None:
+            del self.held[ticket_id]
+            self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
+            return
+        place = ticket.worker.place
+        is_known = any((one.host, one.port) == place[:2] for one in self._sent_workers)
+        self._must_name_workers |= not is_known
+        self.send(
+            wire.Assigned(
+                ticket_id=ticket_id,
+                order=ticket.order,
+                worker=place.netloc,
+                is_cache_hit=ticket.is_cache_hit,
+            )
+        )
+
+    async def _write(self) -> None:
+        clock = asyncio.get_running_loop().time
+        reported_s = placed_s = -REPORT_S
+        while True:
+            self._check()
+            self._wake.clear()
+            now_s, answers, self._outbox = clock(), self._outbox, []
+            if is_report := now_s - reported_s >= REPORT_S:
+                reported_s = now_s
+            if self._must_name_workers or is_report:
+                self._must_name_workers = False
+                states = [_state(worker) for worker in self._pool.workers.values()]
+                if states != self._sent_workers:
+                    self._sent_workers = states
+                    answers.insert(0, wire.Workers(workers=states))
+            if now_s - placed_s >= BATCH_S:
+                placed_s = now_s
+                answers += self._moves(is_report=is_report)
+            if answers:
+                text = wire.FROM_DESK.dump_json(answers).decode()
+                async with asyncio.timeout(SEND_LIMIT_S):
+                    await self._websocket.send_text(text)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BATCH_S if self._waits else REPORT_S):
+                    await self._wake.wait()
+
+    def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
+        """Yield changes of the queue not sent yet; changed estimates only with a report."""
+        pool = self._pool
+        pool.refresh_estimates()
+        moved = []
+        for ticket_id in self._waits:
+            ticket = self.held.get(ticket_id)
+            if ticket is None or not ticket.is_waiting:
+                continue
+            now = wire.WaitingTicket(
+                ticket_id, ticket.order, ticket.position, ticket.estimated_wait_s
+            )
+            before = self._sent_tickets.get(ticket_id)
+            has_moved = before is None or before.position != now.position
+            if has_moved or (is_report and before != now):
+                self._sent_tickets[ticket_id] = now
+                moved.append(now)
+        queue = pool.queue_length, pool.longest_wait_s
+        if moved or (is_report and queue != self._sent_queue):
+            self._sent_queue = queue
+            yield wire.Queue(length=queue[0], longest_wait_s=queue[1], tickets=moved)
+
+
+@dataclass(frozen=True)
+class DoorSession:
+    pool: WorkerPool
+    door: Door
+    ticket: Ticket
+
+    @property
+    def session_id(self) -> str:
+        return self.ticket.session_id or ""
+
+    @property
+    def worker_id(self) -> str | None:
+        return self.ticket.assigned.worker_id if self.ticket.assigned else None
+
+    async def request_stop(self) -> ActionResult:
+        """Stop the current reply, as `Relay.request_stop` does."""
+        worker = self.ticket.assigned
+        if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
+            return await self.pool.client.stop(worker, "half_duplex", self.session_id)
+        self.door.send(wire.SessionCommand(session_id=self.session_id, command="stop"))
+        return ActionResult(success=True, message="It was asked to stop.")
+
+
+class Doors:
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self.doors: dict[str, Door] = {}
+
+    def end_session(self, session_id: str) -> bool:
+        found = [door for door, ticket in self.held() if ticket.session_id == session_id]
+        for door in found:
+            door.send(wire.SessionCommand(session_id=session_id, command="end"))
+        return bool(found)
+
+    def ids_of(self, owner: str) -> frozenset[str]:
+        return frozenset(one.session_id or "" for _, one in self.held() if one.owner == owner)
+
+    def of_type(self, request_type: RequestType) -> list[DoorSession]:
+        pool = self._pool
+        return [
+            DoorSession(pool, door, ticket)
+            for door, ticket in self.held()
+            if ticket.request_type is request_type and ticket.session_id is not None
+        ]
+
+    def find(self, session_id: str, request_type: RequestType) -> DoorSession | None:
+        of_type = self.of_type(request_type)
+        return next((one for one in of_type if one.session_id == session_id), None)
+
+    def held(self) -> Iterator[tuple[Door, Ticket]]:
+        for door in self.doors.values():
+            for ticket in list(door.held.values()):
+                yield door, ticket
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""
+        door_id = websocket.headers.get(wire.DOOR_ID, "")
+        await websocket.accept()
+        door, earlier = Door(self._pool, websocket), self.doors.get(door_id)
+        if earlier is not None:
+            earlier.end()
+        self.doors[door_id] = door
+        log = LOG.bind(door=door_id)
+        log.info("door connected")
+        try:
+            await door.serve()
+        except WebSocketDisconnect as gone:
+            log.info("door gone", code=gone.code)
+        except (DoorLostError, OSError, TimeoutError, RuntimeError) as error:
+            log.warning("door lost", reason=str(error))
+            await close_quietly(websocket, CloseCode.POLICY, str(error))
+        finally:
+            if self.doors.get(door_id) is door:
+                del self.doors[door_id]
+
+
+def _state(worker: WorkerConnection) -> wire.WorkerState:
+    service, latest = worker.service, worker.service.latest
+    slots = service.announced_slots
+    health = WorkerHealth(
+        status="healthy",
+        worker_status=worker.status,
+        model=latest.model if latest else None,
+        transcribes_by=latest.transcribes_by if latest else None,
+        slots=slots,
+        active_sessions=slots - worker.available_slots,
+        is_draining=service.is_restarting or (latest is not None and latest.is_draining),
+    )
+    return wire.WorkerState(
+        worker_id=worker.worker_id,
+        host=worker.place.host,
+        port=worker.place.port,
+        misses=service.missed_polls,
+        is_retiring=worker.is_retiring,
+        health=health,
+    )

@@ -7,7 +7,7 @@ its tasks have ended, the worker is released and the client's socket is closed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -34,19 +34,13 @@ from gateway_modules.web.client_socket import (
     SocketKind,
     worker_query,
 )
-from gateway_modules.web.messages import PART_CHARS, Take, Text, parts_of, peek_type, size_chars
+from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
 from gateway_modules.web.security import hash_of, is_same_secret
 
 RETAINED_CHECK_S: Final = 2.0  # ours: interval of checking a detached session at its worker
 CHECK_FAILURES_MAX: Final = 3  # ours: consecutive ones after which the session counts as lost
 NEVER_S: Final = 86_400.0  # the pool reports changes only; the machine's timer does the rest
 PATIENCE_S: Final = 30.0  # time for a worker to restart
-
-Post = Callable[[events.Event], Awaitable[None]]
-"""Passes an event to the machine; returns once its effects have been carried out."""
-
-OnText = Callable[[str], Awaitable[bool]]
-"""Handles a message of the worker; returns whether it was the last one."""
 
 
 @dataclass(frozen=True)
@@ -96,38 +90,26 @@ class Request:
         return is_same_secret(shown_secret, self.session_secret)
 
 
-@dataclass
-class _Resumption:
-    """State of a resumable session's connection to its client.
+class WorkerLink:
+    """A relay's ticket and worker socket; runs in a task of its own, ended by cancelling it.
 
     Attributes:
         last_seq: Last message the client had received when it resumed; None if it never did.
         is_detached: The client is disconnected, or the worker's socket is being replaced.
-        resumed: Set when the client has reconnected.
+        is_end_expected: The worker may close its socket: that is not a failure.
     """
 
-    last_seq: int | None
-    is_detached: bool = False
-    resumed: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class WorkerLink:
-    """A relay's ticket and worker socket; runs in a task of its own, ended by cancelling it."""
-
-    def __init__(
-        self, pool: Pool, request: Request, post: Post, on_text: OnText, take: Take
-    ) -> None:
-        """`take` is offered the worker's messages first; `on_text` gets those it declines."""
+    def __init__(self, relay: Relay, pool: Pool, request: Request) -> None:
+        self.last_seq = request.last_seq
+        self.is_detached = False
+        self.is_end_expected = False
+        self._relay = relay
         self._pool = pool
         self._request = request
-        self._post = post
-        self._on_text = on_text
-        self._take = take
         self._task: asyncio.Task[None] | None = None
         self._ticket: Ticket | None = None
         self._socket: WorkerSocket | None = None
-        self._is_end_expected = False
-        self._resumption = _Resumption(request.last_seq)
+        self._resumed = asyncio.Event()  # the client has reconnected
         self._began_s = asyncio.get_running_loop().time()
 
     @property
@@ -145,19 +127,19 @@ class WorkerLink:
 
     async def detach(self) -> None:
         """Close the worker's socket with the code that makes the worker retain the session."""
-        self._resumption.is_detached = True
-        self._resumption.resumed.clear()
+        self.is_detached = True
+        self._resumed.clear()
         if self._socket is not None:
             await self._socket.close(errors.CloseCode.SHUTDOWN)
 
     async def resume(self, last_seq: int) -> None:
         """The client has reconnected and has the worker's messages up to `last_seq`."""
         if self._socket is None:
-            self._resumption.is_detached = False
+            self.is_detached = False
             return
         await self.detach()
-        self._resumption.last_seq = last_seq
-        self._resumption.resumed.set()
+        self.last_seq = last_seq
+        self._resumed.set()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         self._task = tasks.create_task(self.run(), name="relay worker")
@@ -190,9 +172,6 @@ class WorkerLink:
         elif self._socket is None and self._ticket.is_cache_hit:
             self._ticket.retain(self._request.history_hash)  # the cache was not touched
 
-    def expect_end(self) -> None:
-        self._is_end_expected = True
-
     async def send(self, text: str) -> None:
         """Send a message to the worker, a long one in parts; the reader detects a closed socket."""
         if self._socket is None:
@@ -210,33 +189,37 @@ class WorkerLink:
         reports = chain([events.Enqueued], repeat(events.PositionChanged))
 
         async def on_wait(ticket: Ticket) -> None:
-            await self._post(next(reports)(self.report(ticket)))
+            await self._relay.post_and_wait(next(reports)(self.report(ticket)))
 
         try:
             with await self._enter() as ticket:
                 self._ticket = ticket
                 worker = await ticket.wait(on_wait, NEVER_S)
-                is_resumed = self._resumption.last_seq is not None
-                await self._post(events.Assigned(worker.worker_id, is_resumed=is_resumed))
+                is_resumed = self.last_seq is not None
+                assigned = events.Assigned(worker.worker_id, is_resumed=is_resumed)
+                await self._relay.post_and_wait(assigned)
                 end = await self._serve(ticket)
-                while self._resumption.is_detached and await self._has_resumed(ticket.worker):
-                    self._resumption.is_detached = False
+                while self.is_detached and await self._has_resumed(ticket.worker):
+                    self.is_detached = False
                     end = await self._serve(ticket)
-                await self._post(end)
+                await self._relay.post_and_wait(end)
                 await asyncio.Event().wait()  # until the machine's decision cancels this task
         except errors.OmniError as error:
-            await self._post(events.QueueRefused(error))
+            await self._relay.post_and_wait(events.QueueRefused(error))
 
     async def _enter(self) -> Ticket:
         """Return a ticket of the queue, or of the session that a worker retained."""
         request, pool = self._request, self._pool
         owner = hash_of(request.session_secret)
-        if self._resumption.last_seq is not None:
-            if (worker := await find_worker(pool, request.kept)) is not None:
+        if self.last_seq is not None:
+            workers, keeps = list(pool.directory.workers.values()), pool.client.keeps
+            answers = await asyncio.gather(*(keeps(worker, request.kept) for worker in workers))
+            if any(answers):
+                worker = workers[answers.index(True)]
                 return pool.adopt(worker, request.request_type, request.session_id, owner)
-            if self._resumption.last_seq > 0:
+            if self.last_seq > 0:
                 raise errors.SessionExpiredError()
-            self._resumption.last_seq = None  # the session had not begun
+            self.last_seq = None  # the session had not begun
         return pool.enqueue(
             request.request_type,
             request.session_id,
@@ -252,7 +235,7 @@ class WorkerLink:
         while failures < CHECK_FAILURES_MAX:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETAINED_CHECK_S):
-                    await self._resumption.resumed.wait()
+                    await self._resumed.wait()
                     return True
             is_retained = await self._pool.client.keeps(worker, self._request.kept)
             failures = 0 if is_retained else failures + 1
@@ -261,8 +244,8 @@ class WorkerLink:
     async def _serve(self, ticket: Ticket) -> events.Event:
         request, worker = self._request, ticket.worker
         query = {**worker_query(request.session_id, request.request_type), **request.query}
-        if self._resumption.last_seq is not None:
-            query[queue.LAST_SEQ] = str(self._resumption.last_seq)
+        if self.last_seq is not None:
+            query[queue.LAST_SEQ] = str(self.last_seq)
         tries = 1 if self._pool.directory.is_other_free(worker) else request.tries
         try:
             async with self._pool.client.connected(
@@ -275,30 +258,27 @@ class WorkerLink:
             ) as socket:
                 is_first, self._socket = self._socket is None, socket
                 if is_first:
-                    await self._post(events.WorkerConnected())
-                if self._resumption.is_detached:  # during the connect
+                    await self._relay.post_and_wait(events.WorkerConnected())
+                if self.is_detached:  # during the connect
                     await socket.close(errors.CloseCode.SHUTDOWN)
                 return await self._listen(socket, worker)
         except errors.WorkerUnreachableError as error:
             self._pool.directory.report_unreachable(worker)
-            is_another_there = self._pool.directory.is_other_in_service(worker)
-            return (
-                events.WorkerUnreachable(error, ticket.order)
-                if is_another_there
-                else events.WorkerFailed(error)
-            )
+            if self._pool.directory.is_other_in_service(worker):
+                return events.WorkerUnreachable(error, ticket.order)
+            return events.WorkerFailed(error)
 
     async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> events.Event:
-        socket.shortcut.take = lambda text: not self._resumption.is_detached and self._take(text)
+        pass_down_now = self._relay.pass_down_now
+        socket.shortcut.take = lambda text: not self.is_detached and pass_down_now(text)
         try:
             while True:
                 text = await socket.next_text()
-                if not self._resumption.is_detached:  # else it is sent again after the resumption
-                    self._is_end_expected |= await self._on_text(text)
+                if not self.is_detached:  # else it is sent again after the resumption
+                    self.is_end_expected |= await self._relay.pass_down(text)
         except ConnectionClosed as closed:
-            code = closed.rcvd.code if closed.rcvd is not None else None
-            reason = closed.rcvd.reason if closed.rcvd is not None else ""
-        if self._is_end_expected or self._resumption.is_detached:
+            code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (None, "")
+        if self.is_end_expected or self.is_detached:
             return events.WorkerClosed(code or errors.CloseCode.NORMAL, reason)
         structlog.get_logger("relay").warning(
             "worker lost", worker_id=worker.worker_id, code=code, reason=reason
@@ -398,7 +378,11 @@ class Relay:
                 await self._converse(self._tasks)
         except* Exception as failures:
             structlog.get_logger("relay").exception("relay failed", exc_info=failures)
-            await self._send_internal_error()
+            error = errors.InternalError()
+            self._telemetry.error(error.code)
+            self._telemetry.closing(errors.CloseCode.INTERNAL, error.code)
+            text = self._traffic.encoded(queue.ErrorMessage.of(error)) or ""
+            await self._client.refuse(text, errors.CloseCode.INTERNAL, error.code)
         finally:
             self._client.socket.end()
             self._telemetry.closed()
@@ -486,10 +470,8 @@ class Relay:
         self._telemetry.queued(self.request.session_id, secret)
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, order=effect.order)
-        post, on_text, take = self._post_and_wait, self._pass_down, self._pass_down_now
-        link = WorkerLink(self._pool, request, post, on_text, take)
-        link.start(self._tasks)
-        self._link = link
+        self._link = WorkerLink(self, self._pool, request)
+        self._link.start(self._tasks)
 
     async def _end_link(self) -> None:
         link, self._link = self._link, None
@@ -508,16 +490,17 @@ class Relay:
             return
         self.post(events.PositionChanged(link.report()))
 
-    async def _pass_down(self, text: str) -> bool:
+    async def pass_down(self, text: str) -> bool:
+        """Handle a message of the worker; return whether it was the last one."""
         assert self._link is not None, "a message without a worker"
-        verdict = await self._traffic.downward(text, self._link)
+        verdict = await self._traffic.downward(text, self._link.ticket, self._link.send)
         if verdict is Verdict.DROP:
             return False
         self._telemetry.passed_down(text)
         if verdict is Verdict.DONE:
             # From here on the client's messages belong to the next turn.
             self._is_relaying = False
-            await self._post_and_wait(events.TurnEnded(), final_text=text)
+            await self.post_and_wait(events.TurnEnded(), final_text=text)
             return True
         if verdict is Verdict.LAST and peek_type(text) == "error":
             self._telemetry.worker_error(text)
@@ -527,7 +510,7 @@ class Relay:
             self._warning = None
         return verdict is Verdict.LAST
 
-    def _pass_down_now(self, text: Text) -> bool:
+    def pass_down_now(self, text: Text) -> bool:
         if not (self._traffic.passes_down(text) and self._client.send_now(text)):
             return False
         self._telemetry.passed_down(text)
@@ -542,7 +525,7 @@ class Relay:
                 if self._is_relaying:
                     await self._pass_up(text)
                 else:
-                    await self._post_and_wait(await self._traffic.read(text))
+                    await self.post_and_wait(await self._traffic.read(text))
             except ClientGoneError as gone:
                 socket = self._client.socket
                 is_current = websocket is socket.websocket  # else already replaced
@@ -552,7 +535,7 @@ class Relay:
                     self.post(events.Disconnected(str(gone)))
                     return
             except errors.OmniError as error:
-                await self._post_and_wait(events.Rejected(error))
+                await self.post_and_wait(events.Rejected(error))
 
     def _pass_up_now(self, text: Text) -> bool:
         link = self._link if self._is_relaying else None
@@ -575,7 +558,7 @@ class Relay:
         self._warning = upward.warning or self._warning
         if upward.text is not None and self._link is not None:
             if self._traffic.is_closing:
-                self._link.expect_end()
+                self._link.is_end_expected = True
             await self._link.send(upward.text)
 
     async def _send(self, text: str) -> None:
@@ -592,17 +575,11 @@ class Relay:
             offer = queue.SessionResumable(**named, grace_s=grace_s, return_ticket=return_ticket)
             await self._send(offer.to_json())
 
-    async def _post_and_wait(self, event: events.Event, final_text: str | None = None) -> None:
+    async def post_and_wait(self, event: events.Event, final_text: str | None = None) -> None:
+        """Pass an event to the machine; return once its effects have been carried out."""
         item = _InboxItem(event, final_text)
         self._inbox.put_nowait(item)
         await item.handled.wait()
-
-    async def _send_internal_error(self) -> None:
-        error = errors.InternalError()
-        self._telemetry.error(error.code)
-        self._telemetry.closing(errors.CloseCode.INTERNAL, error.code)
-        text = self._traffic.encoded(queue.ErrorMessage.of(error)) or ""
-        await self._client.refuse(text, errors.CloseCode.INTERNAL, error.code)
 
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, or stop waiting; for the client's stop button over HTTP."""
@@ -624,9 +601,3 @@ async def in_parts(text: str) -> AsyncIterator[str]:
     for part in parts_of(text):
         yield part
         await asyncio.sleep(0)  # sending may never block
-
-
-async def find_worker(pool: Pool, session: KeptSession) -> WorkerConnection | None:
-    workers = list(pool.directory.workers.values())
-    answers = await asyncio.gather(*(pool.client.keeps(worker, session) for worker in workers))
-    return next((worker for worker, keeps in zip(workers, answers, strict=True) if keeps), None)

@@ -1,22 +1,33 @@
-"""Metrics, logs, spans and client diagnostics of a client's socket; purely observational."""
+"""Metrics, logs, spans and client diagnostics of a client's socket, and the load of the last hour.
+
+Purely observational.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 import structlog
+from pydantic import Field, ValidationError
 
 from config import LimitSettings
 from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancelledError
 from core.metrics import GatewayMetrics
 from core.protocols import events
 from core.protocols.queueing import QueueingPhase
+from core.schemas.common import WireModel
 from core.schemas.limits import MIB
+from core.schemas.queue import ErrorMessage, RequestType
+from core.schemas.worker import WorkerStatus
 from core.telemetry import CallTrace, Tracing
+from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.web.limits import TokenBucket
 from gateway_modules.web.messages import Text
 from recording.names import check_recording_id
@@ -28,40 +39,11 @@ END_CHARS: Final = 512  # more than the fields after the audio take
 FLUSH_BYTES: Final = MIB  # counted here before the metrics are updated
 
 
-class CallSpans:
-    """Writes the gateway's spans of a call; a call that never requested a worker has none."""
-
-    def __init__(self, tracing: Tracing | None) -> None:
-        self._tracing = tracing
-        self._trace: CallTrace | None = None
-        self._relay_s: float | None = None  # when the worker was connected
-
-    def named(self, session_id: str, secret: str) -> None:
-        if self._tracing is not None and self._trace is None:
-            self._trace = self._tracing.call(session_id, secret)
-
-    def waited(self, began_s: float, ended_s: float, outcome: str) -> None:
-        if self._trace is not None:
-            self._trace.write("queue", began_s, ended_s, attributes={"outcome": outcome})
-
-    def relaying(self, at_s: float) -> None:
-        self._relay_s = at_s
-
-    def relayed(self, at_s: float) -> None:
-        if self._trace is not None and self._relay_s is not None:
-            self._trace.write("relay", self._relay_s, at_s)
-        self._relay_s = None
-
-    def ended(self, began_s: float, ended_s: float, mode: str, close_code: int | None) -> None:
-        self.relayed(ended_s)
-        if self._trace is not None:
-            call = self._trace.begin("call", began_s, stands_for_call=True)
-            closed = {} if close_code is None else {"close_code": close_code}
-            self._trace.end(call, ended_s, {"mode": mode, **closed})
-
-
 class RelayTelemetry:
-    """Metrics, logs and spans of one relay; the logging context adds the session's id."""
+    """Metrics, logs and spans of one relay; the logging context adds the session's id.
+
+    A call that never requested a worker has no spans.
+    """
 
     def __init__(self, metrics: GatewayMetrics, mode: str, tracing: Tracing | None = None) -> None:
         self._metrics = metrics
@@ -73,19 +55,26 @@ class RelayTelemetry:
         self._up_bytes = 0
         self._down_bytes = 0
         self._close: tuple[int, str] | None = None
-        self._spans = CallSpans(tracing)
+        self._tracing = tracing
+        self._trace: CallTrace | None = None
+        self._relay_s: float | None = None  # when the worker was connected
 
     def opened(self) -> None:
         self._metrics.session_opened(self._mode)
         self._log.info("client connected", mode=self._mode)
 
     def closed(self) -> None:
-        duration_s = self._clock() - self._opened_s
+        now_s = self._clock()
+        duration_s = now_s - self._opened_s
         self._flush()
         self._waited("gone")
         self._metrics.session_closed(self._mode, duration_s)
         code, reason = self._close or (None, "client left")
-        self._spans.ended(self._opened_s, self._clock(), self._mode, code)
+        self._relayed()
+        if self._trace is not None:
+            call = self._trace.begin("call", self._opened_s, stands_for_call=True)
+            closed = {} if code is None else {"close_code": code}
+            self._trace.end(call, now_s, {"mode": self._mode, **closed})
         self._log.info(
             "client done", mode=self._mode, duration_s=round(duration_s, 3), code=code, why=reason
         )
@@ -94,7 +83,8 @@ class RelayTelemetry:
         self._close = (int(code), reason)
 
     def queued(self, session_id: str, secret: str) -> None:
-        self._spans.named(session_id, secret)
+        if self._tracing is not None and self._trace is None:
+            self._trace = self._tracing.call(session_id, secret)
         if self._queued_s is None:
             self._queued_s = self._clock()
 
@@ -104,12 +94,12 @@ class RelayTelemetry:
                 self._log.info("worker assigned", worker_id=worker_id)
             case events.WorkerConnected():
                 self._waited("assigned")
-                self._spans.relaying(self._clock())
+                self._relay_s = self._clock()
             case events.TurnEnded():
-                self._spans.relayed(self._clock())
+                self._relayed()
             case events.WorkerFailed():
                 self._waited("refused")
-                self._spans.relayed(self._clock())
+                self._relayed()
             case events.QueueRefused(error):
                 is_cancelled = isinstance(error, QueueCancelledError)
                 self._waited("cancelled" if is_cancelled else "refused")
@@ -117,17 +107,16 @@ class RelayTelemetry:
                 if phase is QueueingPhase.WAITING:
                     self._waited("gone")
 
-    def error(self, code: ErrorCode) -> None:
+    def error(self, code: ErrorCode, event: str = "error sent") -> None:
         self._metrics.error(code)
-        self._log.warning("error sent", error_code=code.value)
+        self._log.warning(event, error_code=code.value)
 
     def worker_error(self, text: str) -> None:
         try:
-            code = ErrorCode(json.loads(text).get("code", ErrorCode.INTERNAL))
-        except (ValueError, AttributeError, RecursionError):
+            code = ErrorMessage.model_validate_json(text).code
+        except ValidationError:
             code = ErrorCode.INTERNAL
-        self._metrics.error(code)
-        self._log.warning("worker sent an error", error_code=code.value)
+        self.error(code, "worker sent an error")
 
     def passed_up(self, size_bytes: int) -> None:
         self._up_bytes += size_bytes
@@ -147,8 +136,15 @@ class RelayTelemetry:
         if self._queued_s is not None:
             now_s = self._clock()
             self._metrics.waited(self._mode, now_s - self._queued_s, outcome)
-            self._spans.waited(self._queued_s, now_s, outcome)
+            if self._trace is not None:
+                outcomes = {"outcome": outcome}
+                self._trace.write("queue", self._queued_s, now_s, attributes=outcomes)
             self._queued_s = None
+
+    def _relayed(self) -> None:
+        if self._trace is not None and self._relay_s is not None:
+            self._trace.write("relay", self._relay_s, self._clock())
+        self._relay_s = None
 
     def _flush(self) -> None:
         self._metrics.relayed(self._mode, up_bytes=self._up_bytes, down_bytes=self._down_bytes)
@@ -189,3 +185,82 @@ class DiagnosticsFile:
             self._recording_id = None
             return False
         return True
+
+
+PERIOD_S: Final = 10.0  # workers are polled twice as often
+POINTS: Final = 360  # an hour
+MEDIAN: Final = 0.5
+TAIL: Final = 0.99
+
+Value = float | None
+
+
+class History(WireModel):
+    """Answer to `GET /api/admin/history`: columns of equal length."""
+
+    period_s: float = Field(description="Time between two points, s.")
+    t: list[float] = Field(description="Times, Unix seconds, oldest first.")
+    series: dict[str, list[Value]] = Field(
+        description="By name: sessions.<mode>, queue.length, queue.oldest_wait_s, unit.p50_ms, "
+        "unit.p99_ms, unit.count, refused.count, vram_used_mb.<worker>; null where not known."
+    )
+
+
+class Trends:
+    """Samples of the last hour, ten seconds apart, in memory."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        metrics: GatewayMetrics,
+        clock: Callable[[], float] = time.time,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._pool = pool
+        self._metrics = metrics
+        self._clock = clock
+        self._period_s = period_s
+        self._points: deque[tuple[float, dict[str, Value]]] = deque(maxlen=POINTS)
+        self._refused_before = 0
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._period_s)
+            self.take()
+
+    def take(self) -> None:
+        units_ms = self._metrics.take_units()
+        refused = self._metrics.refused
+        queue = self._pool.get_queue_status()
+        modes = Counter(task.request_type for task in queue.running_tasks)
+        values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
+        values |= {
+            "queue.length": queue.queue_length,
+            "queue.oldest_wait_s": max((item.wait_elapsed_s for item in queue.items), default=0.0),
+            "unit.p50_ms": quantile(units_ms, MEDIAN),
+            "unit.p99_ms": quantile(units_ms, TAIL),
+            "unit.count": len(units_ms),
+            "refused.count": refused - self._refused_before,
+        }
+        self._refused_before = refused
+        for worker in self._pool.workers.values():
+            latest = worker.service.latest
+            is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
+            used_mb = latest.vram_used_mb if latest is not None and is_there else None
+            values[f"vram_used_mb.{worker.worker_id}"] = used_mb
+        self._points.append((round(self._clock(), 1), values))
+
+    def history(self) -> History:
+        names = dict.fromkeys(name for _, values in self._points for name in values)
+        return History(
+            period_s=self._period_s,
+            t=[time_s for time_s, _ in self._points],
+            series={name: [values.get(name) for _, values in self._points] for name in names},
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    if not values:
+        return None
+    rank = max(1, math.ceil(share * len(values)))
+    return round(sorted(values)[rank - 1], 1)

@@ -1,30 +1,40 @@
 """Inspection of the relayed messages: a few short ones; the rest passes unread.
 
-Independent of queue and sockets: texts in, verdicts out.
+Independent of queue and sockets: texts in, verdicts out. Whole histories are parsed and hashed,
+long ones in a thread.
 """
 
 from __future__ import annotations
 
-import json
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Final, Generic, ParamSpec, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from core import errors
+from core import errors, history
 from core.protocols.effects import ServerMessage
 from core.protocols.events import RawMessage
-from core.schemas import duplex
+from core.schemas import chat, duplex, streaming
+from core.schemas.common import parse_message
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.relay import turns
 from gateway_modules.relay.telemetry import DiagnosticsFile
-from gateway_modules.voices import DEFAULT_VOICE, Voice, VoiceLibrary
-from gateway_modules.web.client_socket import CLIENT_TYPES, SocketKind
-from gateway_modules.web.messages import Text, parse_type, peek_type, size_chars, with_strings_of
+from gateway_modules.voices import VoiceLibrary, name_voices, with_confined_tts, without_paths
+from gateway_modules.web.client_socket import CLIENT_TYPES, INLINE_CHARS, SocketKind
+from gateway_modules.web.messages import (
+    LongText,
+    Text,
+    parse_object,
+    parse_type,
+    peek_type,
+    size_chars,
+    with_strings_of,
+)
 
 OTHER: Final = "other"  # the machine's name for unknown types
 SHORT_CHARS: Final = 4_096  # messages that matter to the relay are shorter
@@ -32,14 +42,17 @@ UTF8_BYTES_MAX: Final = 4  # of a character
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # longer messages are not searched for diagnostics
 LAST_TYPES: Final = frozenset({"stopped", "timeout", "error"})
-NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
-NOTHING_READ: Final = ("", None)
 TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
 
-QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
+STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
+    streaming.ClientMessage
+)
+CHAT_MESSAGE: Final[TypeAdapter[chat.ClientMessage]] = TypeAdapter(chat.ClientMessage)
 
-# Any: a client's message as parsed JSON.
-Raw = dict[str, Any]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
 
 
 class Verdict(StrEnum):
@@ -64,15 +77,8 @@ class Upward:
     warning: errors.OmniError | None = None
 
 
-class Link(Protocol):
-    """The part of the worker's link that traffic uses."""
-
-    @property
-    def ticket(self) -> Ticket: ...
-
-    async def send(self, text: str) -> None:
-        """Send a message to the worker; a closed socket is not an error."""
-        ...
+SendUp = Callable[[str], Awaitable[None]]
+"""Sends a message to the worker; a closed socket is not an error."""
 
 
 class Traffic(ABC):
@@ -111,7 +117,7 @@ class Traffic(ABC):
         return Upward(text)
 
     @abstractmethod
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         """Inspect a message to the client."""
 
     def passes_up(self, text: Text) -> bool:
@@ -135,7 +141,7 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> RawMessage:
-        message = await turns.off_loop(turns.is_heavy(text), _parsed, text)
+        message = await off_loop(is_heavy(text), parse_object, text)
         kind = message.get("type")
         return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
@@ -152,22 +158,22 @@ class LiveTraffic(Traffic):
             if parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
                 return Upward(None)
-        if self._is_prepared or not turns.names_files(text):
+        if self._is_prepared or not names_files(text):
             return Upward(text)
-        return await self._voices.run(name_voices, text, self._voices)
+        return Upward(*await self._voices.run(name_voices, text, self._voices))
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
         match peek_type(text):
             case "prepared":
                 self._is_prepared = True
-                link.ticket.has_started = True
+                ticket.has_started = True
                 self._begin_diagnostics(text)
             case "paused":
-                link.ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
+                ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":
-                link.ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
+                ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
             case kind if kind in LAST_TYPES:
                 return Verdict.LAST
         return Verdict.PASS
@@ -181,27 +187,52 @@ class LiveTraffic(Traffic):
             self._diagnostics.begin(recording_id)
 
 
-class TurnTraffic(Traffic):
-    """Streaming: turns of a `prefill` and a reply; each turn is assigned a worker."""
+class ParsedTraffic(Traffic, Generic[Result]):
+    """Turns whose first message is parsed when it is read, and kept for `begin`."""
 
     def __init__(self, voices: VoiceLibrary) -> None:
         self._voices = voices
-        self._read: tuple[str | None, turns.StreamingTurn | None] = NOTHING_READ
-        self._turn: turns.StreamingTurn | None = None
-        self._is_stopping = False
-        self._is_plain = True  # this turn has no messages besides `TURN_COMMANDS`
+        self._read: tuple[str, Result] | None = None
+        self._turn: Result | None = None
+
+    @abstractmethod
+    def parse(self, text: str) -> tuple[str, Result | None]:
+        """Return the type of a message, and what it is parsed to if it begins a turn."""
 
     async def read(self, text: str) -> RawMessage:
+        """Parse in a thread if the text is long, on the voices' threads if it names one."""
+        is_long = size_chars(text) > INLINE_CHARS
         try:
-            kind, turn = await turns.read_with_voices(text, turns.read_streaming, self._voices)
+            if await off_loop(is_long, names_files, text):
+                kind, turn = await self._voices.run(self.parse, text)
+            else:
+                kind, turn = await off_loop(is_long, self.parse, text)
         except errors.UnknownTypeError:
             return RawMessage(OTHER, text)
-        self._read = text, turn
+        self._read = None if turn is None else (text, turn)
         return RawMessage(kind, text)
 
     def begin(self, text: str | None) -> None:
-        if self._read[0] == text:  # else the turn is repeated on another worker
-            self._turn, self._read = self._read[1], NOTHING_READ
+        if self._read is not None and self._read[0] == text:  # else the turn is repeated elsewhere
+            self._turn, self._read = self._read[1], None
+
+
+class TurnTraffic(ParsedTraffic["StreamingTurn"]):
+    """Streaming: turns of a `prefill` and a reply; each turn is assigned a worker."""
+
+    def __init__(self, voices: VoiceLibrary) -> None:
+        super().__init__(voices)
+        self._is_stopping = False
+        self._is_plain = True  # this turn has no messages besides `TURN_COMMANDS`
+
+    def parse(self, text: str) -> tuple[str, StreamingTurn | None]:
+        message = parse_message(STREAMING_MESSAGE, text)
+        if not isinstance(message, streaming.Prefill):
+            return message.type, None
+        return message.type, StreamingTurn.of(without_paths(message, self._voices), text)
+
+    def begin(self, text: str | None) -> None:
+        super().begin(text)
         self._is_stopping, self._is_plain = False, True
         self.history_hash = self._turn.history_hash if self._turn else ""
         self.session_secret = self._turn.prefill.session_secret if self._turn else None
@@ -219,18 +250,18 @@ class TurnTraffic(Traffic):
         self._is_plain &= kind in TURN_COMMANDS
         return Upward(text)
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match peek_type(text):
             case "cache_miss":
                 if not self._is_stopping:
-                    await link.send(await self._prefill(is_cache_hit=False))
+                    await send_up(await self._prefill(is_cache_hit=False))
                 return Verdict.DROP
             case "prefill_done":
-                link.ticket.has_started = True
+                ticket.has_started = True
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    link.ticket.retain(await turns.off_loop(turn.is_heavy, turn.hash_after, text))
+                    ticket.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -239,80 +270,96 @@ class TurnTraffic(Traffic):
     async def _prefill(self, *, is_cache_hit: bool) -> str:
         turn = self._turn
         assert turn is not None, "a worker without a turn"
-        return await turns.off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
+        return await off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
 
 
-class ChatTraffic(Traffic):
+class ChatTraffic(ParsedTraffic[str]):
     """One request, one reply."""
 
-    def __init__(self, voices: VoiceLibrary) -> None:
-        self._voices = voices
-        self._read: tuple[str | None, str | None] = NOTHING_READ
-        self._request: str | None = None
-
-    async def read(self, text: str) -> RawMessage:
-        try:
-            kind, request = await turns.read_with_voices(text, turns.read_chat, self._voices)
-        except errors.UnknownTypeError:
-            return RawMessage(OTHER, text)
-        if request is not None:
-            self._read = text, request
-        return RawMessage(kind, text)
-
-    def begin(self, text: str | None) -> None:
-        if self._read[0] == text:
-            self._request, self._read = self._read[1], NOTHING_READ
+    def parse(self, text: str) -> tuple[str, str | None]:
+        message = parse_message(CHAT_MESSAGE, text)
+        if not isinstance(message, chat.ChatSocketRequest):
+            return message.type, None
+        return "prefill", with_confined_tts(message, text, self._voices)
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return Upward(self._request)
+        return Upward(self._turn)
 
-    async def downward(self, text: str, link: Link) -> Verdict:
+    async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match peek_type(text):
             case "prefill_done" | "chunk":
-                link.ticket.has_started = True
+                ticket.has_started = True
             case "done":
-                link.ticket.has_started = True
+                ticket.has_started = True
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
         return Verdict.PASS
 
 
-def name_voices(text: str, voices: VoiceLibrary) -> Upward:
-    """Replace the names of voices in a `prepare` by their audio; other messages are unchanged.
+async def off_loop(
+    is_heavy: bool,
+    work: Callable[Arguments, Result],
+    *args: Arguments.args,
+    **kwargs: Arguments.kwargs,
+) -> Result:
+    if not is_heavy:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
-    An unknown path is removed with a warning: clients may name files of other installations.
-    """
-    message = _parsed(text)
-    if message.get("type") != "prepare" or not message.keys() & NAMES:
-        return Upward(text)
-    warning: errors.OmniError | None = None
-    for key in ("ref_audio", "tts_ref_audio"):
-        ref_id = message.pop(f"{key}_id", None)
-        if isinstance(ref_id, str) and ref_id:
-            _put(message, key, voices.by_id(ref_id))
-    path = message.pop("ref_audio_path", None)
-    if isinstance(path, str) and path and path != DEFAULT_VOICE:
+
+def is_heavy(text: str) -> bool:
+    return size_chars(text) > INLINE_CHARS or names_files(text)
+
+
+def names_files(text: str) -> bool:
+    """Whether a message may name a voice or a file of the server, escape sequences included."""
+    return '_path"' in text or 'ref_audio_id"' in text or "\\u" in text
+
+
+@dataclass(frozen=True)
+class StreamingTurn:
+    """A `prefill`, its text, and the hash of the history it continues; "" for a first message."""
+
+    prefill: streaming.Prefill
+    text: str
+    history_hash: str
+
+    @classmethod
+    def of(cls, prefill: streaming.Prefill, text: str) -> StreamingTurn:
+        options, value = history.CacheOptions.of(prefill), _value_in(text)
+        return cls(prefill, text, history.request_history_hash(prefill.messages, options, value))
+
+    @property
+    def is_heavy(self) -> bool:
+        return size_chars(self.text) > INLINE_CHARS
+
+    def for_worker(self, *, is_cache_hit: bool) -> str:
+        prefill = self.prefill
+        messages = prefill.messages[-1:] if is_cache_hit else prefill.messages
+        ours: dict[str, object] = {
+            "messages": messages,
+            "clear_kv_cache": not is_cache_hit,
+            "expect_hash": self.history_hash if is_cache_hit else None,
+        }
+        # The secret is sent separately: a turn's message may be recorded.
+        given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
+        # Validated on arrival; `model_construct` saves the cost of doing it again.
+        message = streaming.WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
+        return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
+
+    def hash_after(self, done: str) -> str:
+        """Return the history hash of the next turn; "" if the cache's content is uncertain."""
         try:
-            _put(message, "ref_audio", voices.by_path(path))
-        except errors.NotFoundError:
-            warning = errors.AudioError(
-                "There is no voice of that name here; the default one speaks."
-            )
-    return Upward(with_strings_of(text, json.dumps(message, ensure_ascii=False)), warning)
+            message = streaming.Done.model_validate_json(done)
+        except ValidationError:
+            return ""
+        if message.stopped and not message.text:
+            return ""  # no reply, or the turn was rolled back
+        options = history.CacheOptions.of(self.prefill)
+        value = _value_in(self.text)
+        return history.next_history_hash(self.prefill.messages, message.text, options, value)
 
 
-def _put(message: Raw, key: str, voice: Voice) -> None:
-    """Set the audio unless the client sent its own."""
-    if not message.get(f"{key}_base64"):
-        message[f"{key}_base64"] = voice.audio.to_base64()
-
-
-def _parsed(text: str) -> Raw:
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise errors.BadPayloadError("The message is not valid JSON.") from error
-    if not isinstance(message, dict):
-        raise errors.BadPayloadError("The message is not a JSON object.")
-    return message
+def _value_in(text: str) -> history.Value:
+    return text.value if isinstance(text, LongText) else history.itself

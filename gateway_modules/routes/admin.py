@@ -15,11 +15,11 @@ from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
-from gateway_modules.administration import AppInfo, AppState, AuditList, History
-from gateway_modules.logs import LINES_MAX, LogPart
+from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditList, LogPart
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.responses import NO_STORE, json_answer, problems
@@ -326,8 +326,7 @@ async def logs(
 
 @admin_router.get("/audit", responses=problems(422))
 async def audit(
-    gateway: GatewayHere,
-    limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT,
+    gateway: GatewayHere, limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT
 ) -> AuditList:
     """List the actions of administrators, newest first."""
     return AuditList(entries=await asyncio.to_thread(gateway.audit.newest, limit))

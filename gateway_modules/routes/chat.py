@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,16 +36,15 @@ from core.schemas.chat import (
     ServerMessage,
 )
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_HEADER, ErrorMessage, RequestType
+from core.schemas.queue import SESSION_SECRET_HEADER, UNRECORDED, ErrorMessage, RequestType
 from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.desk_client import STOP
 from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
-from gateway_modules.relay.doors import DoorSession
+from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
-from gateway_modules.relay.turns import with_confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
-from gateway_modules.voices import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
@@ -187,26 +186,36 @@ async def replies(
 
 
 async def reply(
-    gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
+    gateway: Gateway,
+    body: str,
+    client: str,
+    is_over: Callable[[], bool] = lambda: False,
+    *,
+    is_recorded: bool = True,
 ) -> AsyncGenerator[ReplyMessage]:
     """Yield a worker's reply to a `ChatSocketRequest`, ending with `ChatDone`; see `replies`.
 
     `is_over` is called after each message; once it returns true, the worker is asked to stop.
     """
-    work = partial(_served, gateway, body, is_over)
+    query = {} if is_recorded else {UNRECORDED: "1"}
+    work = partial(_served, gateway, body, query, is_over)
     async with aclosing(replies(gateway, client, work)) as messages:
         async for message in messages:
             yield message
 
 
 async def _served(
-    gateway: Gateway, body: str, is_over: Callable[[], bool], assignment: Assignment
+    gateway: Gateway,
+    body: str,
+    query: Mapping[str, str],
+    is_over: Callable[[], bool],
+    assignment: Assignment,
 ) -> AsyncGenerator[ReplyMessage]:
     ticket = assignment.ticket
     async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        worker_query(assignment.session_id, CHAT),
+        {**worker_query(assignment.session_id, CHAT), **query},
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:
@@ -257,9 +266,7 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
 
 
 @stops.post(
-    "/api/streaming/stop",
-    response_model=StopSomeAnswer,
-    responses=problems(401, 403, 404, 422),
+    "/api/streaming/stop", response_model=StopSomeAnswer, responses=problems(401, 403, 404, 422)
 )
 async def stop_streaming(
     request: Request, body: StopSome, gateway: GatewayHere
@@ -293,9 +300,7 @@ async def stop_streaming(
 
 
 @stops.post(
-    "/api/half_duplex/stop",
-    response_model=StopAnswer,
-    responses=problems(404, 422, 502, 504),
+    "/api/half_duplex/stop", response_model=StopAnswer, responses=problems(404, 422, 502, 504)
 )
 async def stop_half_duplex(
     request: Request, body: StopOne, gateway: GatewayHere

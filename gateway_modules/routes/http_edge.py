@@ -32,7 +32,7 @@ from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.administration import BodyStart, entry_of
 from gateway_modules.queue.desk_link import DOOR_PATH
-from gateway_modules.relay.doors import Doors
+from gateway_modules.relay.live_sessions import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
@@ -229,10 +229,7 @@ def is_upload(path: str) -> bool:
 
 
 def limited(
-    receive: Receive,
-    limit_bytes: int,
-    saw: Callable[[bytes], None],
-    lease: ByteLease | None = None,
+    receive: Receive, limit_bytes: int, saw: Callable[[bytes], None], lease: ByteLease | None = None
 ) -> Receive:
     """Return a `receive` that raises HTTP 413 for a body that is too large.
 

@@ -187,10 +187,12 @@ async def preset_audio(mode: Name, preset_id: Name, gateway: GatewayHere) -> Pre
 @assets.get("/api/default_ref_audio", responses=problems(400, 404))
 async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
     """Return the server's own voice."""
-    voice = await gateway.voices.run(gateway.voices.default)
-    audio = voice.audio
+    path = gateway.voices.default_path
+    if path is None:
+        raise NotFoundError("This server has no default voice.")
+    audio = await gateway.voices.run(gateway.voices.read, path)
     return DefaultVoice(
-        name=voice.name,
+        name=path.stem,
         duration=round(audio.duration_ms / MS_PER_S, 3),
         samples=audio.count,
         base64=audio.to_base64(),
@@ -216,9 +218,7 @@ async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
 
 
 @assets.post(
-    "/api/assets/ref_audio",
-    dependencies=[AdminOnly],
-    responses=problems(400, 401, 403, 413, 422),
+    "/api/assets/ref_audio", dependencies=[AdminOnly], responses=problems(400, 401, 403, 413, 422)
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
     """Store a voice: half a second to 30 s of audio in any file format."""

@@ -14,12 +14,13 @@ from starlette.responses import Response
 
 from core.errors import NoWorkerError
 from core.metrics import CONTENT_TYPE, exposition
+from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
+from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue import models
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.relay.live_sessions import SessionInfo, SessionList
 from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import read_progress
@@ -51,6 +52,24 @@ class HealthAnswer(WireModel):
     workers_total: int = Field(ge=0, description="All workers.")
 
 
+class SessionInfo(WireModel):
+    """A connected session, or a conversation in a worker's cache."""
+
+    session_id: str = Field(description="Session id; empty for a cached conversation.")
+    request_type: RequestType | None = Field(None, description="Request type.")
+    worker_id: str | None = Field(None, description="Its worker, if assigned.")
+    phase: QueueingPhase | None = Field(None, description="Its phase.")
+    messages_hash: str | None = Field(None, description="Prefix of its history's hash.")
+    last_active: AwareDatetime | None = Field(None, description="When it began, or was last used.")
+
+
+class SessionList(WireModel):
+    """Answer to `GET /sessions`."""
+
+    total: int = Field(ge=0, description="Number of sessions.")
+    sessions: list[SessionInfo] = Field(description="All sessions.")
+
+
 class Cancelled(WireModel):
     """Result of cancelling a waiting request."""
 
@@ -76,7 +95,7 @@ async def metrics(gateway: GatewayHere) -> Response:
         gateway.metrics.queue_is(gateway.pool.queue_length)
         gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
     if gateway.doors is not None:
-        gateway.metrics.doors_are(len(gateway.doors))
+        gateway.metrics.doors_are(len(gateway.doors.doors))
     return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
 
 
@@ -124,8 +143,27 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
         for one in caches(gateway.pool.workers.values()).workers
         if one.cached_hash is not None
     ]
-    at_doors = [] if gateway.doors is None else gateway.doors.infos()
-    everything = [*gateway.live.infos(), *at_doors, *cached]
+    connected = [
+        SessionInfo(
+            session_id=relay.session_id,
+            request_type=relay.request.request_type,
+            worker_id=relay.worker_id,
+            phase=relay.phase,
+            last_active=since,
+        )
+        for relay, since in gateway.live.entries()
+    ]
+    at_doors = [
+        SessionInfo(
+            session_id=ticket.session_id or "",
+            request_type=ticket.request_type,
+            worker_id=ticket.assigned.worker_id if ticket.assigned else None,
+            phase=QueueingPhase.RELAYING if ticket.assigned else QueueingPhase.WAITING,
+            last_active=ticket.enqueued_at,
+        )
+        for _, ticket in (gateway.doors.held() if gateway.doors else ())
+    ]
+    everything = [*connected, *at_doors, *cached]
     return view.of(SessionList(total=len(everything), sessions=everything))
 
 

@@ -218,9 +218,7 @@ async def recording(files: Files) -> Response:
 
 @router.head("/{recording_id}/assets/{path:path}", include_in_schema=False)
 @router.get(
-    "/{recording_id}/assets/{path:path}",
-    response_class=FileResponse,
-    responses=problems(400, 404),
+    "/{recording_id}/assets/{path:path}", response_class=FileResponse, responses=problems(400, 404)
 )
 async def asset(path: str, request: Request, files: Files) -> Response:
     """Return a file of the recording, or the requested range of it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -16,7 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from core.files import atomic_write, locked_folder
+from core.addresses import address_of
+from core.files import atomic_write, locked
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
@@ -70,7 +70,7 @@ def ensure_certificate(
     now = now or datetime.now(UTC)
     certfile, keyfile = folder / "cert.pem", folder / "key.pem"
     folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder):
+    with locked(folder):
         found = _usable(certfile, keyfile, now)
         is_new = found is None
         if found is None:
@@ -105,7 +105,7 @@ def _usable(certfile: Path, keyfile: Path, now: datetime) -> x509.Certificate | 
 
 def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x509.Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
-    common_name = next((name for name in names if _address(name) is None), "localhost")
+    common_name = next((name for name in names if address_of(name) is None), "localhost")
     subject = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, common_name[:LONGEST_COMMON_NAME])]
     )
@@ -123,9 +123,7 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
         .sign(key, hashes.SHA256())
     )
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     # Key first: after a crash in between the pair does not match and is created again.
     atomic_write(keyfile, private)
@@ -134,7 +132,7 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
 
 
 def general_name(name: str) -> x509.GeneralName:
-    address = _address(name)
+    address = address_of(name)
     return x509.DNSName(_ascii(name)) if address is None else x509.IPAddress(address)
 
 
@@ -146,14 +144,7 @@ def _ascii(name: str) -> str:
         return "localhost"
 
 
-def _address(name: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(name)
-    except ValueError:
-        return None
-
-
 def _is_reachable(place: str) -> bool:
     """Whether other machines may reach an address: neither loopback nor link-local."""
-    address = _address(place)
+    address = address_of(place)
     return address is not None and not address.is_loopback and not address.is_link_local

@@ -20,6 +20,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from core.addresses import address_of
 from core.errors import RateLimitedError, SessionInUseError
 
 # For logs, recordings, workers and libraries.
@@ -165,15 +166,10 @@ LEASE_MARK: Final = "byte lease"  # key in a socket's scope
 
 def network_of(address: str) -> str:
     """Return the address or network that counts as one client: IPv4 /32 or IPv6 /64."""
-    try:
-        known = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(known, ipaddress.IPv4Address):
-        return address
-    if known.ipv4_mapped is not None:
-        return str(known.ipv4_mapped)
-    return str(ipaddress.ip_network((known, CLIENT_PREFIX_BITS), strict=False))
+    known = address_of(address)
+    if isinstance(known, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((known, CLIENT_PREFIX_BITS), strict=False))
+    return address if known is None else str(known)
 
 
 class TokenBucket:
@@ -272,12 +268,7 @@ class ByteLease:
 class GatewayConfig(uvicorn.Config):
     # Any: uvicorn's options.
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        connections: Connections,
-        tls: ssl.SSLContext | None,
-        **options: Any,
+        self, app: ASGIApp, *, connections: Connections, tls: ssl.SSLContext | None, **options: Any
     ) -> None:
         super().__init__(app, **options)
         self.connections = connections

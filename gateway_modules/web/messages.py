@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from websockets.frames import apply_mask  # type: ignore[attr-defined]  # the fastest there is
@@ -199,11 +199,22 @@ def peek_type(text: str) -> str:
 
 def parse_type(text: str) -> str:
     try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
+        kind = parse_object(text).get("type")
+    except BadPayloadError:
         return ""
-    kind = message.get("type") if isinstance(message, dict) else None
     return kind if isinstance(kind, str) else ""
+
+
+# Any: JSON.
+def parse_object(text: str) -> dict[str, Any]:
+    """Raises BadPayloadError."""
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadPayloadError("The message is not valid JSON.") from error
+    if not isinstance(message, dict):
+        raise BadPayloadError("The message is not a JSON object.")
+    return message
 
 
 Result = TypeVar("Result")

@@ -196,10 +196,14 @@ CATALOGUE: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, str])
 
 
 class Languages:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, default: str | None = None) -> None:
+        """Raises ValueError for an unusable catalogue, or a default language without one."""
         self._words = {path.stem: _catalogue(path) for path in sorted(folder.glob("*.json"))}
         if ENGLISH not in self._words:
             raise ValueError(f"{folder} holds no {ENGLISH}.json")
+        if default is not None and default not in self._words:
+            there = ", ".join(self._words)
+            raise ValueError(f"service.default_lang = {default!r}: there are {there}")
 
     @property
     def names(self) -> dict[str, str]:
@@ -207,11 +211,6 @@ class Languages:
 
     def texts(self, code: str) -> Mapping[str, str]:
         return MappingProxyType(self._words[ENGLISH] | self._words[code])
-
-    def check(self, code: str | None) -> None:
-        if code is not None and code not in self._words:
-            there = ", ".join(self._words)
-            raise ValueError(f"service.default_lang = {code!r}: there are {there}")
 
     def pick(self, preferences: Iterable[str | None]) -> str:
         """Return the first available language of tags such as "zh" or "zh-CN", else English."""

@@ -6,12 +6,11 @@ Errors are `{"detail", "code"}`; below /v1 they are in OpenAI's format.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +29,6 @@ from starlette.types import Scope
 from core import errors
 from core.errors import ErrorCode, InternalError, NotFoundError, OmniError, describe_error
 from core.schemas.common import WireModel
-from core.schemas.limits import MIB
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
 
 CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
@@ -207,7 +205,7 @@ ANY_BYTES: Final = "application/octet-stream"
 LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file
 WORTH_BYTES: Final = 512  # less is not worth compressing
-KEPT_BYTES: Final = 32 * MIB  # of compressed files, least recently used first out
+PACKED_MAX: Final = 256  # more than the pages and their libraries have
 NONCE_BYTES: Final = 16
 NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
 """Replaced by a fresh nonce, for libraries that add style sheets at run time (wavesurfer.js)."""
@@ -216,57 +214,36 @@ IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
 
 
-@dataclass(frozen=True)
-class _Version:
-    path: Path
-    size_bytes: int
-    changed_ns: int
-
-    @property
-    def tag(self) -> str:
-        return f"{self.changed_ns:x}-{self.size_bytes:x}"
-
-
 class WebFiles:
-    """Serves files; an LRU cache holds at most `KEPT_BYTES` of compressed content."""
+    """Serves files; an LRU cache holds `PACKED_MAX` compressed ones."""
 
     def __init__(self) -> None:
-        self._packed: OrderedDict[_Version, bytes] = OrderedDict()
-        self._packed_bytes = 0
+        self._packed = functools.lru_cache(PACKED_MAX)(_packed_file)
 
     async def answer(
         self, path: Path, request_headers: Headers, cache_control: str = NO_CACHE
     ) -> Response:
-        version = await asyncio.to_thread(_look, path)
-        suffix = path.suffix.lower()
-        is_text = suffix in TEXT_TYPES and version.size_bytes >= WORTH_BYTES
-        is_packed = is_text and accepts_gzip(request_headers)
-        headers = {
-            "Cache-Control": cache_control,
-            "ETag": f'"{version.tag}{GZIP_MARK * is_packed}"',
-        }
-        if is_text:
-            headers["Vary"] = "Accept-Encoding"
-        if _knows(request_headers, headers["ETag"]):
-            return Response(status_code=304, headers=headers)
-        media_type = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix, ANY_BYTES)
-        if not is_packed:
-            return FileResponse(path, media_type=media_type, headers=headers)
+        try:
+            stat = await asyncio.to_thread(path.stat)
+            suffix = path.suffix.lower()
+            is_text = suffix in TEXT_TYPES and stat.st_size >= WORTH_BYTES
+            is_packed = is_text and accepts_gzip(request_headers)
+            tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}{GZIP_MARK * is_packed}"'
+            headers = {"Cache-Control": cache_control, "ETag": tag}
+            if is_text:
+                headers["Vary"] = "Accept-Encoding"
+            known_tags = request_headers.get("if-none-match", "").split(",")
+            if tag in [one.strip().removeprefix("W/") for one in known_tags]:
+                return Response(status_code=304, headers=headers)
+            media_type = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix, ANY_BYTES)
+            if not is_packed:
+                return FileResponse(path, media_type=media_type, headers=headers)
+            version = path, stat.st_mtime_ns, stat.st_size
+            body = await asyncio.to_thread(self._packed, *version)
+        except OSError as error:
+            raise NotFoundError("There is no such file.") from error
         headers["Content-Encoding"] = "gzip"
-        return Response(await self._pack(version), media_type=media_type, headers=headers)
-
-    async def _pack(self, version: _Version) -> bytes:
-        known = self._packed.get(version)
-        if known is not None:
-            self._packed.move_to_end(version)
-            return known
-        packed = await asyncio.to_thread(_compressed_file, version.path)
-        if version not in self._packed:
-            self._packed[version] = packed
-            self._packed_bytes += len(packed)
-        while self._packed_bytes > KEPT_BYTES:
-            self._packed_bytes -= len(self._packed.popitem(last=False)[1])
-        return packed
+        return Response(body, media_type=media_type, headers=headers)
 
 
 class StaticFolder(StaticFiles):
@@ -301,24 +278,8 @@ def accepts_gzip(request_headers: Headers) -> bool:
     return False
 
 
-def _look(path: Path) -> _Version:
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise NotFoundError("There is no such file.") from error
-    return _Version(path, state.st_size, state.st_mtime_ns)
-
-
-def _knows(request_headers: Headers, tag: str) -> bool:
-    known_tags = request_headers.get("if-none-match", "")
-    return tag in [one.strip().removeprefix("W/") for one in known_tags.split(",")]
-
-
-def _compressed_file(path: Path) -> bytes:
-    try:
-        return _compressed(path.read_bytes())
-    except OSError as error:
-        raise NotFoundError("There is no such file.") from error
+def _packed_file(path: Path, _changed_ns: int, _size_bytes: int) -> bytes:
+    return _compressed(path.read_bytes())
 
 
 def _compressed(body: bytes) -> bytes:

@@ -23,12 +23,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from config import SecuritySettings
-from core.errors import (
-    BadRequestError,
-    OriginRefusedError,
-    RateLimitedError,
-    UnauthorizedError,
-)
+from core.addresses import LOCAL_NAME, address_of, is_loopback
+from core.errors import BadRequestError, OriginRefusedError, RateLimitedError, UnauthorizedError
 from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES
 from core.schemas.realtime_session import SessionPatch
@@ -38,9 +34,7 @@ ADMIN_HEADER: Final = "X-Admin-Token"
 ADMIN_COOKIE: Final = "admin_session"
 HOST_PREFIX: Final = "__Host-"  # bound to this host and to TLS. Source: RFC 6265bis, 4.1.3.2
 DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-SECURE_SCHEMES: Final = frozenset({"https", "wss"})
 ANY: Final = "*"
-LOCAL_NAME: Final = "localhost"
 
 ADMIN_MARK: Final = "authenticated as administrator"  # key in a request's scope
 
@@ -109,7 +103,7 @@ class AccessPolicy:
         if not forwarded or not self._is_proxy(peer):
             return peer
         for hop in reversed([address.strip() for address in ",".join(forwarded).split(",")]):
-            if _address(hop) is None:
+            if address_of(hop) is None:
                 return ""  # never the proxy's own address, which has more rights
             peer = hop
             if not self._is_proxy(hop):
@@ -137,12 +131,12 @@ class AccessPolicy:
         forwarded = connection.headers.get("x-forwarded-proto")
         if forwarded and self._is_proxy(_peer(connection)):
             scheme = forwarded.rpartition(",")[2].strip().lower()
-        return scheme in SECURE_SCHEMES
+        return scheme in ("https", "wss")
 
     def check_host(self, connection: HTTPConnection) -> None:
         host, _ = _split_host(connection.headers.get("host", ""))
         parent = f"*.{host.partition('.')[2]}"
-        if _address(host) is not None or self._hosts & {ANY, host, parent}:
+        if address_of(host) is not None or self._hosts & {ANY, host, parent}:
             return
         raise OriginRefusedError(
             "This server does not serve the requested host name. "
@@ -197,7 +191,7 @@ class AccessPolicy:
         return connection.cookies.get(self.cookie_name(connection), "")
 
     def _is_proxy(self, peer: str) -> bool:
-        address = _address(peer)
+        address = address_of(peer)
         return address is not None and any(address in network for network in self._proxies)
 
 
@@ -209,11 +203,6 @@ def is_of_admin(scope: Scope) -> bool:
     return ADMIN_MARK in scope
 
 
-def is_loopback(host: str) -> bool:
-    address = _address(host)
-    return address is not None and address.is_loopback
-
-
 def origin_key(origin: str) -> str:
     if origin == ANY:
         return origin
@@ -223,15 +212,6 @@ def origin_key(origin: str) -> str:
 
 def _peer(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else ""
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
 
 
 def _split_host(netloc: str, default_port: int | None = None) -> tuple[str, int | None]:

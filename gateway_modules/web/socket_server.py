@@ -12,12 +12,7 @@ from websockets.http11 import Request
 from websockets.protocol import OPEN
 
 from core.errors import VANISHED, CloseCode, RateLimitedError
-from core.schemas.limits import (
-    CHAT_SOCKET_LIMIT_BYTES,
-    EVENT_LIMIT_BYTES,
-    MIB,
-    PREPARE_LIMIT_BYTES,
-)
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, EVENT_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
 from gateway_modules.web import messages as frames
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.limits import (

@@ -1,4 +1,3 @@
-// @ts-check
 /** Requests of the administration pages, and periodic refresh. Device. */
 
 import { ApiError, getJson, sendJson } from "../shared/api.js";
@@ -30,9 +29,7 @@ export function adminApi(onRefused) {
 }
 
 /** @param {unknown} error */
-export function isRefusal(error) {
-  return error instanceof ApiError && (error.status === UNAUTHORIZED || error.status === FORBIDDEN);
-}
+export const isRefusal = (error) => error instanceof ApiError && (error.status === UNAUTHORIZED || error.status === FORBIDDEN);
 
 // Repeats an operation, never concurrently and never while the page is hidden.
 
@@ -59,10 +56,8 @@ export function startRefreshing({
 }) {
   let isClosed = false;
   let isWanted = false;
-  /** @type {unknown} */
-  let timer = null;
-  /** @type {Promise<void> | null} */
-  let running = null;
+  /** @type {unknown} */ let timer = null;
+  /** @type {Promise<void> | null} */ let running = null;
 
   async function run() {
     do {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Facts for administration, derived from the server's responses. Pure. */
 
 /**
@@ -40,8 +39,7 @@ export function workerState(worker) {
   return worker.status === "idle" ? "idle" : "busy";
 }
 
-/** @type {Record<WorkerState, Tone>} */
-const TONES = {
+/** @type {Record<WorkerState, Tone>} */ const TONES = {
   restart_waits: "caution",
   restart_stops: "caution",
   starting: "caution",
@@ -54,9 +52,7 @@ const TONES = {
 };
 
 /** @param {WorkerState} state @returns {Tone} */
-export function toneOf(state) {
-  return TONES[state];
-}
+export const toneOf = (state) => TONES[state];
 
 /** @param {Http.WorkerInfo} worker @returns {"under_way" | "offline" | "alone" | null} */
 export function restartBlock(worker) {
@@ -102,17 +98,10 @@ export function sessionRows(live, queue, nowMs) {
   return [...running, ...connected];
 }
 
-/**
- * Only sessions with a connected client can be stopped.
- * @param {SessionRow} row
- * @param {readonly Http.SessionInfo[]} live
- */
-export function canStop(row, live) {
-  return row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
-}
+/** Only sessions with a connected client can be stopped. @param {SessionRow} row @param {readonly Http.SessionInfo[]} live */
+export const canStop = (row, live) => row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
 
-/** Administrators' actions by the server's names. @type {Record<string, string>} */
-const ACTIONS = {
+/** Administrators' actions by the server's names. @type {Record<string, string>} */ const ACTIONS = {
   "POST /api/admin/login": "login",
   "POST /api/admin/logout": "logout",
   "PUT /api/admin/apps/{app_id}": "app",
@@ -131,16 +120,13 @@ const ACTIONS = {
 };
 
 /** @param {string} action @returns {string | null} null for unknown ones */
-export function auditAction(action) {
-  return ACTIONS[action] ?? null;
-}
+export const auditAction = (action) => ACTIONS[action] ?? null;
 
 // The form of expected durations: fields, validation, changes.
 
 /** @typedef {{name: string, kind: string, isOptional?: boolean, most?: number}} EtaField */
 
-/** @type {readonly EtaField[]} */
-export const ETA_FIELDS = Object.freeze([
+/** @type {readonly EtaField[]} */ export const ETA_FIELDS = Object.freeze([
   { name: "eta_chat_s", kind: "chat" },
   { name: "eta_streaming_s", kind: "streaming" },
   { name: "eta_half_duplex_s", kind: "half_duplex" },
@@ -165,8 +151,7 @@ export function fieldProblem(field, text) {
 
 /** @param {Http.EtaStatus} status @param {Record<string, string>} texts valid texts by field */
 export function changesOf(status, texts) {
-  /** @type {Record<string, number | null>} */
-  const changes = {};
+  /** @type {Record<string, number | null>} */ const changes = {};
   for (const { name } of ETA_FIELDS) {
     const value = texts[name].trim() === "" ? null : Number(texts[name]);
     if (value !== savedValue(status, name)) changes[name] = value;
@@ -181,8 +166,7 @@ export function changesOf(status, texts) {
 /** @typedef {{text: string, least: Severity}} LogFilter */
 
 const ORDER = /** @type {const} */ (["debug", "info", "warning", "error"]);
-/** @type {Record<string, Severity>} */
-const SEVERITIES = {
+/** @type {Record<string, Severity>} */ const SEVERITIES = {
   debug: "debug",
   warning: "warning",
   warn: "warning",
@@ -191,8 +175,7 @@ const SEVERITIES = {
   exception: "error",
   fatal: "error",
 };
-/** Requests for the log itself are not shown. */
-const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/;
+const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/; // requests for the log itself are not shown
 const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception): )/;
 
 /** @param {Http.LogLine} line @returns {Severity} */

@@ -1,8 +1,6 @@
-// @ts-check
 /** Texts of administration: kinds, sizes, times, states, errors. Pure. */
 
-import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { hasText, problemText, t, tn } from "../shared/texts.js";
+import { formatAgo, formatBytes, formatClock, formatNumber, hasText, problemText, t, tn } from "../shared/texts.js";
 import { auditAction } from "./admin-facts.js";
 
 /** @import { Overview } from "./admin-facts.js" */
@@ -13,8 +11,7 @@ const S_PER_DAY = 86_400;
 const MS_PER_S = 1_000;
 export const UNKNOWN = "–";
 
-/** Kinds of conversation are named after their apps. @type {Record<Http.RequestType, string>} */
-const KIND_KEYS = {
+/** Kinds of conversation are named after their apps. @type {Record<Http.RequestType, string>} */ const KIND_KEYS = {
   chat: "admin.kind_chat",
   streaming: "app.turnbased.title",
   half_duplex_audio: "app.half_duplex_audio.title",
@@ -23,10 +20,7 @@ const KIND_KEYS = {
   duplex: "admin.kind_duplex",
 };
 
-/** @param {Http.RequestType | null | undefined} kind */
-export function kindName(kind) {
-  return kind ? t(KIND_KEYS[kind]) : UNKNOWN;
-}
+export const kindName = (/** @type {Http.RequestType | null | undefined} */ kind) => (kind ? t(KIND_KEYS[kind]) : UNKNOWN);
 
 /** @param {number | null | undefined} megabytes */
 export function memory(megabytes) {
@@ -43,14 +37,10 @@ export function span(seconds) {
 }
 
 /** @param {string | null | undefined} time */
-export function ago(time) {
-  return time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN;
-}
+export const ago = (time) => (time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN);
 
 /** @param {number | null | undefined} ms */
-export function milliseconds(ms) {
-  return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
-}
+export const milliseconds = (ms) => (ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) }));
 
 /** @param {unknown} error @param {string} about subject of the failed operation: "worker", "voice" and so on */
 export function failureText(error, about) {
@@ -71,8 +61,7 @@ export function failureText(error, about) {
  *   tone?: (facts: Overview) => string, share?: (facts: Overview) => number | null}} Figure
  */
 
-/** @type {Record<string, Figure>} */
-export const FIGURES = {
+/** @type {Record<string, Figure>} */ export const FIGURES = {
   conversations: {
     labelKey: "admin.now_sessions",
     value: ({ sessions }) => formatNumber(sessions),
@@ -119,8 +108,7 @@ export function modelWords({ model, gpu_id: gpu }) {
   return model ? `${model.name} · ${where}` : where;
 }
 
-/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */
-export const FACTS = [
+/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */ export const FACTS = [
   ["admin.places", ({ slots, free_slots: free }) => t("admin.places_of", { free: formatNumber(free), all: formatNumber(slots) })],
   ["admin.requests", ({ total_requests: n }) => formatNumber(n)],
   ["admin.mean_time", ({ total_requests: n, avg_inference_time_ms: ms }) => (n > 0 ? milliseconds(ms) : UNKNOWN)],
@@ -158,9 +146,7 @@ export function stateWords({ is_running: isRunning, status, problem, has_comment
 }
 
 /** @param {Http.CleanupReport} report */
-export function sizeOf({ sessions }) {
-  return sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
-}
+export const sizeOf = ({ sessions }) => sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 
 /** @typedef {Http.AuditEntry & {key: string}} AuditRow */
 
@@ -173,8 +159,7 @@ export function clock(time) {
 
 /** Adds keys; equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
 export function withKeys(entries) {
-  /** @type {Map<string, number>} */
-  const seen = new Map();
+  /** @type {Map<string, number>} */ const seen = new Map();
   const keyed = entries.toReversed().map((entry) => {
     const name = `${entry.time} ${entry.action} ${entry.target}`;
     const count = seen.get(name) ?? 0;

@@ -1,4 +1,3 @@
-// @ts-check
 /** Charts and a table of the server's last hour. Pure. */
 
 import { t } from "../shared/texts.js";
@@ -35,8 +34,7 @@ const MEMORY = "vram_used_mb.";
 const GAP_PERIODS = 2.5; // points further apart are not joined
 const TONES = ["listen", "speak", "wait", "interrupt", "good"];
 
-/** @type {Record<string, [tone: string, isDashed: boolean]>} */
-const LOOKS = {
+/** @type {Record<string, [tone: string, isDashed: boolean]>} */ const LOOKS = {
   "sessions.chat": ["idle", true],
   "sessions.streaming": ["wait", false],
   "sessions.half_duplex_audio": ["good", true],
@@ -68,9 +66,7 @@ export function chartsOf(history) {
 }
 
 /** @param {string} name of a series of memory @returns {string} its worker */
-export function workerOf(name) {
-  return name.slice(MEMORY.length);
-}
+export const workerOf = (name) => name.slice(MEMORY.length);
 
 /** @param {ChartId} id @param {Http.History} history @param {string[]} names @returns {Chart} */
 function chart(id, history, names) {
@@ -97,10 +93,8 @@ function lookOf(name, index) {
  * @param {number} longestS largest distance of two joined points
  */
 export function withGaps(times, columns, longestS) {
-  /** @type {number[]} */
-  const all = [];
-  /** @type {Column[]} */
-  const filled = columns.map(() => []);
+  /** @type {number[]} */ const all = [];
+  /** @type {Column[]} */ const filled = columns.map(() => []);
   times.forEach((time, at) => {
     if (at > 0 && time - times[at - 1] > longestS) {
       all.push((time + times[at - 1]) / 2);
@@ -114,8 +108,7 @@ export function withGaps(times, columns, longestS) {
 
 /** Summary of the hour in spans, newest first. @param {Http.History} history @param {number} spanS @returns {Span[]} */
 export function spansOf(history, spanS) {
-  /** @type {Map<number, number[]>} */
-  const places = new Map();
+  /** @type {Map<number, number[]>} */ const places = new Map();
   history.t.forEach((time, at) => {
     const startS = Math.floor(time / spanS) * spanS;
     const known = places.get(startS);
@@ -143,9 +136,7 @@ export function spansOf(history, spanS) {
 }
 
 /** @param {Column} values @returns {number[]} */
-function known(values) {
-  return values.filter((value) => value !== null);
-}
+const known = (values) => values.filter((value) => value !== null);
 
 /** @param {Column} values */
 function sum(values) {
@@ -166,9 +157,7 @@ function middle(values) {
 }
 
 /** @param {Column} values @returns {number | null} the current value; null if unknown */
-export function latest(values) {
-  return values.at(-1) ?? null;
-}
+export const latest = (values) => values.at(-1) ?? null;
 
 // Texts of charts and table, and options of the chart library.
 
@@ -184,8 +173,7 @@ const TIME_SPACE_PX = 84;
 const S_PER_MINUTE = 60;
 const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few measurements
 
-/** @type {TableColumn<Span>[]} */
-export const SPAN_COLUMNS = [
+/** @type {TableColumn<Span>[]} */ export const SPAN_COLUMNS = [
   { labelKey: "admin.col_from", cell: ({ startS }) => clockTime(startS) },
   { labelKey: "admin.col_sessions", cell: ({ sessions }) => String(sessions ?? UNKNOWN) },
   { labelKey: "admin.col_queue", cell: ({ queue }) => String(queue ?? UNKNOWN) },
@@ -211,16 +199,13 @@ export function figure({ name }, value) {
 }
 
 /** @param {number} seconds of Unix time */
-function clockTime(seconds) {
-  return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "short" }).format(new Date(seconds * 1_000));
-}
+const clockTime = (seconds) =>
+  new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "short" }).format(new Date(seconds * 1_000));
 
 /** @typedef {import("uplot")} Plot */
 
 /** @param {Chart} chart @returns {import("uplot").AlignedData} */
-export function dataOf({ times, lines }) {
-  return [times, ...lines.map(({ values }) => values)];
-}
+export const dataOf = ({ times, lines }) => [times, ...lines.map(({ values }) => values)];
 
 /**
  * @param {Chart} chart
@@ -281,9 +266,7 @@ export function optionsOf(chart, { css, tick, tell, size, font }) {
 }
 
 /** @param {Plot} _ @param {number} first @param {number} last @returns {[number, number]} */
-function spanOf(_, first, last) {
-  return [Math.min(first, last - LEAST_SPAN_S), last];
-}
+const spanOf = (_, first, last) => [Math.min(first, last - LEAST_SPAN_S), last];
 
 /** @param {Plot} _ @param {number[]} splits Unix seconds */
 function clockTicks(_, splits) {

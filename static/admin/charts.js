@@ -1,14 +1,11 @@
-// @ts-check
 /** The charts of the last hours. */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
-import { find, on } from "../shared/dom.js";
+import { find, html, nothing, noticeView, on } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { noticeView } from "../shared/notice.js";
 import { loadUplot } from "../shared/vendor.js";
-import { chartsOf, latest, spansOf, SPAN_COLUMNS, dataOf, figure, lineName, optionsOf } from "./chart-data.js";
+import { chartsOf, dataOf, figure, latest, lineName, optionsOf, SPAN_COLUMNS, spansOf } from "./chart-data.js";
 import { table } from "./words.js";
-import { html, nothing } from "../shared/lit.js";
 
 /** @import { Chart, Line } from "./chart-data.js" */
 
@@ -21,15 +18,11 @@ const STYLES = "/static/vendor/uplot/index.css";
 
 /** @param {HTMLElement} el container of the view @param {() => void} draw */
 export function makeCharts(el, draw) {
-  /** @type {Http.History | null} */
-  let history = null;
-  /** @type {Promise<Library | null> | null} */
-  let library = null;
+  /** @type {Http.History | null} */ let history = null;
+  /** @type {Promise<Library | null> | null} */ let library = null;
   let failure = /** @type {Error | null} */ (null);
-  /** @type {Map<string, Drawn>} */
-  const drawn = new Map();
-  /** Values at the pointer, else the latest ones, by chart. @type {Map<string, (number | null)[]>} */
-  const pointed = new Map();
+  /** @type {Map<string, Drawn>} */ const drawn = new Map();
+  /** Values at the pointer, else the latest ones, by chart. @type {Map<string, (number | null)[]>} */ const pointed = new Map();
   const colours = themeColours(el);
 
   const load = async () => {
@@ -66,8 +59,7 @@ export function makeCharts(el, draw) {
   onThemeChange(() => void plotAll(true));
   onLangChange(() => void plotAll(true));
 
-  /** @param {Chart} chart */
-  const card = ({ id, lines, isEmpty }) => {
+  const card = (/** @type {Chart} */ { id, lines, isEmpty }) => {
     const values = pointed.get(id);
     const figures = lines.map((line) => `${lineName(line)} ${figure(line, latest(line.values))}`);
     return html`<figure class="card admin-chart" data-chart=${id}>
@@ -90,7 +82,7 @@ export function makeCharts(el, draw) {
     /** @param {Http.History} next */
     update(next) {
       history = next;
-      draw();
+      draw(); // a plot needs its place
       void plotAll();
     },
     view: () =>
@@ -100,13 +92,7 @@ export function makeCharts(el, draw) {
         <details class="panel" id="chart-numbers" ?open=${failure !== null}>
           <summary>${t("admin.as_table")}</summary>
           <div class="admin-wide">
-            ${table({
-              captionKey: "admin.numbers_caption",
-              emptyKey: "admin.numbers_empty",
-              keyOf: ({ startS }) => String(startS),
-              columns: SPAN_COLUMNS,
-              rows: history && spansOf(history, SPAN_S),
-            })}
+            ${table("numbers", history && spansOf(history, SPAN_S), ({ startS }) => String(startS), SPAN_COLUMNS, "numbers_caption")}
           </div>
         </details>`,
   };
@@ -123,8 +109,7 @@ function addStyles() {
   return loaded;
 }
 
-/** @param {Line} line @param {number | null} value */
-const legendEntry = (line, value) =>
+const legendEntry = (/** @type {Line} */ line, /** @type {number | null} */ value) =>
   html`<li>
     <span class="admin-swatch" data-tone=${line.tone} data-dashed=${line.isDashed ? "true" : "false"}></span
     ><span>${lineName(line)}</span><span class="number admin-legend-value">${figure(line, value)}</span>

@@ -1,18 +1,15 @@
-// @ts-check
 /** Logs and audit log. */
 
 import { ApiError } from "../shared/api.js";
-import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
-import { LogBuffer, isMatch } from "./admin-facts.js";
+import { formatNumber, t, tn } from "../shared/texts.js";
+import { isMatch, LogBuffer } from "./admin-facts.js";
 import { table, when } from "./words.js";
-import { UNKNOWN, actionWords, clock, failureText, withKeys } from "./admin-texts.js";
+import { actionWords, clock, failureText, UNKNOWN, withKeys } from "./admin-texts.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { AuditRow } from "./admin-texts.js" */
 /** @import { KeptLine, LogFilter } from "./admin-facts.js" */
-/** @import { TableColumn } from "./words.js" */
 
 const PAUSE_MS = 2_000;
 const MAX_LINES = 2_000;
@@ -25,8 +22,7 @@ const LEVELS = ["debug", "info", "warning", "error"];
 export function makeLogs({ api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
   const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
-  /** @type {LogFilter} */
-  const filter = { text: "", least: "info" };
+  /** @type {LogFilter} */ const filter = { text: "", least: "info" };
   const look = { follows: true, isAtEnd: true, unseen: 0 };
   const linesEl = () => el.querySelector(".admin-log-lines");
 
@@ -51,8 +47,7 @@ export function makeLogs({ api, draw: drawSection, el }) {
     buffer.clear();
     toEnd();
   };
-  /** @param {Http.LogPart} part */
-  const take = ({ cursor, lines, source, sources }) => {
+  const take = (/** @type {Http.LogPart} */ { cursor, lines, source, sources }) => {
     Object.assign(at, { cursor, source, sources });
     const { added } = buffer.add(lines);
     if (!look.isAtEnd) look.unseen += added.filter((line) => isMatch(line, filter)).length;
@@ -164,11 +159,9 @@ const tools = (at, filter, { onSource, onLevel, onText, onFollow }) =>
     </div>
   </div>`;
 
-/** @param {Element} node */
-const top = (node) => /** @type {HTMLElement} */ (node).offsetTop;
+const top = (/** @type {Element} */ node) => /** @type {HTMLElement} */ (node).offsetTop;
 
-/** @param {KeptLine} line */
-const lineView = ({ time, severity, level, text }) =>
+const lineView = (/** @type {KeptLine} */ { time, severity, level, text }) =>
   html`<div class="admin-log-line" data-severity=${severity}>
     <span class="admin-log-time" title=${time ?? nothing}>${time ? clock(time) : ""}</span
     ><span class="admin-log-level">${level ?? ""}</span
@@ -180,30 +173,25 @@ const lineView = ({ time, severity, level, text }) =>
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @type {TableColumn<AuditRow>[]} */
-const COLUMNS = [
-  { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
-  { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
-  { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
-  { labelKey: "admin.col_asked", look: "small", cell: ({ details }) => details || UNKNOWN },
-  { labelKey: "admin.col_outcome", cell: outcome },
-  { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
-];
-
 /** @param {Context} context @returns {Section} */
-export function makeAudit({ api, draw }) {
-  /** @type {AuditRow[] | null} */
-  let rows = null;
+export function makeAudit({ api }) {
+  /** @type {AuditRow[] | null} */ let rows = null;
   return {
     async refresh() {
       const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
       rows = withKeys(entries);
-      draw();
     },
     view: () =>
       html`<p class="soft admin-read">${t("admin.audit_lead")}</p>
         <div class="admin-wide">
-          ${table({ captionKey: "admin.audit", emptyKey: "admin.audit_empty", keyOf: ({ key }) => key, columns: COLUMNS, rows })}
+          ${table("audit", rows, ({ key }) => key, [
+            { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
+            { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
+            { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
+            { labelKey: "admin.col_asked", look: "small", cell: ({ details }) => details || UNKNOWN },
+            { labelKey: "admin.col_outcome", cell: outcome },
+            { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
+          ])}
         </div>`,
   };
 }

@@ -1,14 +1,12 @@
-// @ts-check
 /** Overview (current state, intake, the last hour), apps and expected durations. */
 
 import { t, tn } from "../shared/texts.js";
-import { icon, html, live, nothing, repeat, textButton } from "../shared/lit.js";
-import { fetchNote, toast } from "../shared/notice.js";
+import { fetchNote, html, icon, live, nothing, repeat, textButton, toast } from "../shared/lit.js";
 import { appTitle } from "../shared/apps.js";
 import { changesOf, ETA_FIELDS, fieldProblem, overviewOf, savedValue } from "./admin-facts.js";
 import { makeCharts } from "./charts.js";
 import { act, reportFailure } from "./words.js";
-import { FIGURES, UNKNOWN, hintOf } from "./admin-texts.js";
+import { FIGURES, hintOf, UNKNOWN } from "./admin-texts.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { Figure } from "./admin-texts.js" */
@@ -16,14 +14,11 @@ import { FIGURES, UNKNOWN, hintOf } from "./admin-texts.js";
 
 /** @param {Context} context @returns {Section} */
 export function makeOverview({ api, draw, page, el }) {
-  /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */
-  let latest = null;
-  /** Requested state, until the server responds. @type {boolean | null} */
-  let askedPause = null;
+  /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */ let latest = null;
+  /** Requested state, until the server responds. @type {boolean | null} */ let askedPause = null;
   const charts = makeCharts(el, draw);
 
-  /** @param {{target: HTMLInputElement}} event */
-  const onIntake = async ({ target }) => {
+  const onIntake = async (/** @type {{target: HTMLInputElement}} */ { target }) => {
     const paused = !target.checked;
     askedPause = paused;
     const isDone = await act({
@@ -71,7 +66,6 @@ export function makeOverview({ api, draw, page, el }) {
         api.get("/api/admin/history"),
       ]);
       latest = { status, facts: overviewOf(status, workers) };
-      draw();
       charts.update(history);
     },
     view() {
@@ -101,32 +95,22 @@ function figureCard(id, { labelKey, value, note, tone, share }, facts) {
 
 /** @param {Context} context @returns {Section} */
 export function makeApps({ api, draw, after }) {
-  /** @type {Http.AppState[]} */
-  let apps = [];
-  /** Requested state, until the server responds. @type {Map<string, boolean>} */
-  const asked = new Map();
-  const refresh = async () => {
-    ({ apps } = await api.get("/api/admin/apps"));
-    draw();
-  };
-  /** @param {Http.AppState} app @param {boolean} enabled */
-  const turn = async (app, enabled) => {
+  /** @type {Http.AppState[]} */ let apps = [];
+  /** Requested state, until the server responds. @type {Map<string, boolean>} */ const asked = new Map();
+  const turn = async (/** @type {Http.AppState} */ app, /** @type {boolean} */ enabled) => {
     const name = appTitle(app.app_id, app.name);
     asked.set(app.app_id, enabled);
     await act({
       about: "app",
       run: () => api.send("PUT", `/api/admin/apps/${encodeURIComponent(app.app_id)}`, { enabled }),
-      done: () => ({
-        text: t(enabled ? "admin.app_on" : "admin.app_off", { name }),
-        action: enabled ? undefined : { label: t("admin.undo"), run: () => void turn(app, true) },
-      }),
+      done: () => t(enabled ? "admin.app_on" : "admin.app_off", { name }),
+      undo: enabled ? undefined : { label: t("admin.undo"), run: () => void turn(app, true) },
       after,
     });
     asked.delete(app.app_id);
     draw();
   };
-  /** @param {Http.AppState} app */
-  const row = (app) => {
+  const row = (/** @type {Http.AppState} */ app) => {
     const { app_id: id, enabled, route } = app;
     const name = appTitle(id, app.name);
     return html`<li class="card spread" data-app=${id}>
@@ -147,7 +131,7 @@ export function makeApps({ api, draw, after }) {
     </li>`;
   };
   return {
-    refresh,
+    refresh: async () => void ({ apps } = await api.get("/api/admin/apps")),
     view: () =>
       html`<p class="soft admin-read">${t("admin.apps_lead")}</p>
         <ul class="admin-list">
@@ -166,15 +150,11 @@ const NOT_A_NUMBER = "?"; // stands for what the browser does not tell of a numb
 
 /** @param {Context} context @returns {Section} */
 export function makeDurations({ api, draw }) {
-  /** @type {Http.EtaStatus | null} */
-  let saved = null;
-  /** What was typed and not saved yet, by field. @type {Map<string, string>} */
-  const typed = new Map();
-  /** @type {Map<string, Problem>} */
-  const problems = new Map();
+  /** @type {Http.EtaStatus | null} */ let saved = null;
+  /** What was typed and not saved yet, by field. @type {Map<string, string>} */ const typed = new Map();
+  /** @type {Map<string, Problem>} */ const problems = new Map();
 
-  /** @param {string} name */
-  const savedText = (name) => String((saved && savedValue(saved, name)) ?? "");
+  const savedText = (/** @type {string} */ name) => String((saved && savedValue(saved, name)) ?? "");
   const texts = () => Object.fromEntries(ETA_FIELDS.map(({ name }) => [name, typed.get(name) ?? savedText(name)]));
   const countOfChanges = () => (saved ? Object.keys(changesOf(saved, texts())).length : 0);
   const forget = () => {
@@ -184,8 +164,7 @@ export function makeDurations({ api, draw }) {
   };
   const focus = (/** @type {EtaField} */ { kind }) => document.getElementById(`eta-${kind}`)?.focus();
 
-  /** @param {SubmitEvent} event */
-  const save = async (event) => {
+  const save = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     for (const field of ETA_FIELDS) problems.set(field.name, fieldProblem(field, texts()[field.name]));
     draw();
@@ -204,8 +183,7 @@ export function makeDurations({ api, draw }) {
     forget();
     focus(ETA_FIELDS[0]);
   };
-  /** @param {EtaField} field */
-  const card = ({ name, kind, most }) => {
+  const card = (/** @type {EtaField} */ { name, kind, most }) => {
     const id = `eta-${kind}`;
     const problem = problems.get(name) ?? null;
     const text = texts()[name];
@@ -234,10 +212,7 @@ export function makeDurations({ api, draw }) {
   };
   return {
     pauseMs: PAUSE_MS,
-    async refresh() {
-      saved = await api.get(PATH);
-      draw();
-    },
+    refresh: async () => void (saved = await api.get(PATH)),
     view() {
       const count = countOfChanges();
       const state = saved === null ? "" : count > 0 ? tn("admin.eta_unsaved", count) : t("admin.eta_saved");

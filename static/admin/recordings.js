@@ -1,14 +1,11 @@
-// @ts-check
 /** Recordings: list, open, download, delete, clean up. */
 
-import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
-import { icon, html } from "../shared/lit.js";
+import { formatBytes, formatDateTime, formatNumber, t, tn } from "../shared/texts.js";
+import { html, icon } from "../shared/lit.js";
 import { act, actionButton, reportFailure, table, when } from "./words.js";
 import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
-/** @import { TableColumn } from "./words.js" */
 
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
 
@@ -23,66 +20,49 @@ export function makeRecordings({ api, draw, page }) {
   const at = { offset: 0, order: ORDERS[0], found: /** @type {Http.RecordingPage | null} */ (null) };
   /** @returns {Promise<void>} */
   const refresh = async () => {
-    const found = /** @type {Http.RecordingPage} */ (
-      await api.get(`/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`)
-    );
+    const path = `/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`;
+    const found = /** @type {Http.RecordingPage} */ (await api.get(path));
     if (found.recordings.length === 0 && at.offset > 0 && found.total > 0) {
       at.offset = Math.floor((found.total - 1) / PAGE_SIZE) * PAGE_SIZE; // the last page was deleted
       return refresh();
     }
     at.found = found;
-    draw();
   };
-  const quietly = () => refresh().catch(() => {}); // the next refresh reports it
+  const quietly = () => refresh().then(draw, () => {}); // the next refresh reports it
   const cleanup = makeCleanup({ api, draw }, quietly);
   const sort = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
     Object.assign(at, { offset: 0, order: target.value });
     void quietly();
   };
-  /** @param {Http.ListedRecording} recording */
-  const actions = (recording) => {
+  const actions = (/** @type {Http.ListedRecording} */ recording) => {
     const name = `${kindName(recording.app_type)}, ${formatDateTime(recording.created_at)}`;
     const id = encodeURIComponent(recording.id);
-    const [title, confirm] = [t("admin.delete_ask", { name }), t("common.delete")];
-    const text = t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) });
-    const operation = {
-      about: "recording",
-      question: () => ({ title, text, confirm }),
+    const [open, download] = [t("admin.open"), t("common.download")];
+    const remove = actionButton({
+      ...{ icon: "trash", label: t("common.delete"), name, about: "recording", after: quietly },
+      ...{ isIconOnly: true, isPossible: !recording.is_running },
+      question: () => ({
+        title: t("admin.delete_ask", { name }),
+        text: t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) }),
+      }),
       run: () => api.send("DELETE", `/api/sessions/${id}`),
       done: () => t("admin.deleted", { name }),
-      after: quietly,
-    };
-    const look = { icon: "trash", kind: /** @type {const} */ ("danger"), isIconOnly: true, isPossible: !recording.is_running };
+    });
     return html`<div class="row admin-buttons">
-      <a
-        class="button button-icon"
-        target="_blank"
-        rel="noopener"
-        href="/s/${id}"
-        aria-label="${t("admin.open")}: ${name}"
-        title=${t("admin.open")}
+      <a class="button button-icon" target="_blank" rel="noopener" href="/s/${id}" aria-label="${open}: ${name}" title=${open}
         >${icon("eye")}</a
       >
       <a
         class="button button-icon"
         download
         href="/api/sessions/${id}/download"
-        aria-label="${t("common.download")}: ${name}"
-        title=${t("common.download")}
+        aria-label="${download}: ${name}"
+        title=${download}
         >${icon("download")}</a
       >
-      ${actionButton({ ...look, label: confirm, name, operation })}
+      ${remove}
     </div>`;
   };
-  /** @type {TableColumn<Http.ListedRecording>[]} */
-  const columns = [
-    { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
-    { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
-    { labelKey: "admin.col_length", look: "number", cell: ({ duration_s: s }) => span(s) },
-    { labelKey: "admin.col_size", look: "number", cell: ({ bytes }) => formatBytes(bytes) },
-    { labelKey: "admin.col_state", look: "small", cell: stateWords },
-    { labelKey: "admin.col_actions", look: "admin-actions", cell: actions },
-  ];
   const pager = () => {
     const { total, recordings } = at.found ?? { total: 0, recordings: [] };
     const end = at.offset + recordings.length;
@@ -128,13 +108,14 @@ export function makeRecordings({ api, draw, page }) {
           </div>
         </div>
         <div class="admin-wide">
-          ${table({
-            captionKey: "admin.recordings",
-            emptyKey: "admin.recordings_empty",
-            keyOf: ({ id }) => id,
-            columns,
-            rows: at.found && at.found.recordings,
-          })}
+          ${table("recordings", at.found && at.found.recordings, ({ id }) => id, [
+            { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
+            { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
+            { labelKey: "admin.col_length", look: "number", cell: ({ duration_s: s }) => span(s) },
+            { labelKey: "admin.col_size", look: "number", cell: ({ bytes }) => formatBytes(bytes) },
+            { labelKey: "admin.col_state", look: "small", cell: stateWords },
+            { labelKey: "admin.col_actions", look: "admin-actions", cell: actions },
+          ])}
         </div>
         ${pager()} ${cleanup()}`,
   };
@@ -142,16 +123,14 @@ export function makeRecordings({ api, draw, page }) {
 
 /** Clean-up: preview, then delete. @param {Pick<Context, "api" | "draw">} context @param {() => Promise<unknown>} after */
 function makeCleanup({ api, draw }, after) {
-  /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
-  let looked = null;
+  /** @type {{wish: Wish, report: Http.CleanupReport} | null} */ let looked = null;
   let problem = "";
   const forget = () => {
     looked = null;
     problem = "";
     draw();
   };
-  /** @param {SubmitEvent} event */
-  const look = async (event) => {
+  const look = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.target);
     const [days, room] = ["cleanup-days", "cleanup-room"].map(
@@ -239,11 +218,6 @@ function reportView(report) {
 }
 
 /** @param {HTMLInputElement} input */
-function isWrong(input) {
-  return input.validity.badInput || (input.value !== "" && !(Number(input.value) > 0));
-}
+const isWrong = (input) => input.validity.badInput || (input.value !== "" && !(Number(input.value) > 0));
 
-/** @param {HTMLInputElement} input */
-function valueOf(input) {
-  return input.value.trim() === "" ? null : Number(input.value);
-}
+const valueOf = (/** @type {HTMLInputElement} */ input) => (input.value.trim() === "" ? null : Number(input.value));

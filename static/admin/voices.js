@@ -1,20 +1,15 @@
-// @ts-check
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
-import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { t, getLang } from "../shared/texts.js";
-import { icon, html, nothing, repeat } from "../shared/lit.js";
+import { formatBytes, formatDateTime, formatNumber, getLang, t } from "../shared/texts.js";
+import { html, icon, nothing, on, repeat, toast } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
-import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/prompt.js";
+import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { act, actionButton, table } from "./words.js";
 import { failureText } from "./admin-texts.js";
-import { on } from "../shared/dom.js";
-import { toast } from "../shared/notice.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { VoiceLimits } from "../shared/prompt.js" */
 /** @import { AdminApi } from "./admin-api.js" */
-/** @import { TableColumn } from "./words.js" */
 
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // the server's limit
@@ -23,44 +18,29 @@ const MS_PER_S = 1_000;
 /** @param {Context} context @returns {Section} */
 export function makeVoices({ api, draw, page, after }) {
   const player = makeSamplePlayer(draw);
-  /** @type {Http.RefAudio[] | null} */
-  let voices = null;
-  const refresh = async () => {
-    ({ ref_audios: voices } = await api.get(PATH));
-    draw();
-  };
+  /** @type {Http.RefAudio[] | null} */ let voices = null;
   const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
   const addressOf = (/** @type {string} */ id) => `${PATH}/${encodeURIComponent(id)}`;
-  /** @param {Http.RefAudio} voice */
-  const deleteButton = ({ id, name }) => {
-    const title = t("admin.delete_ask", { name });
-    const operation = {
-      about: "voice",
-      question: () => ({ title, text: t("admin.voice_delete_text"), confirm: t("common.delete") }),
+  const deleteButton = (/** @type {Http.RefAudio} */ { id, name }) =>
+    actionButton({
+      ...{ icon: "trash", label: t("common.delete"), name, about: "voice", after },
+      question: () => ({ title: t("admin.delete_ask", { name }), text: t("admin.voice_delete_text") }),
       run: () => (player.stop(), api.send("DELETE", addressOf(id))),
       done: () => t("admin.deleted", { name }),
-      after,
-    };
-    return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, operation });
-  };
-  /** @type {TableColumn<Http.RefAudio>[]} */
-  const columns = [
-    {
-      labelKey: "admin.col_listen",
-      cell: ({ id, name }) => player.button(id, name, () => Promise.resolve(`${addressOf(id)}/audio`)),
-    },
-    { labelKey: "admin.col_name", cell: ({ name }) => name },
-    { labelKey: "admin.col_length", cell: ({ duration_ms: ms }) => t("admin.s", { n: formatNumber(ms / MS_PER_S, 1) }) },
-    { labelKey: "admin.col_added", cell: ({ created_at: at }) => formatDateTime(at) },
-    { labelKey: "admin.col_actions", cell: deleteButton },
-  ];
+    });
   return {
-    refresh,
+    refresh: async () => void ({ ref_audios: voices } = await api.get(PATH)),
     onHide: player.stop,
     view: () =>
       html`<p class="soft admin-read">${t("admin.voices_lead")}</p>
         ${form()}
-        ${table({ captionKey: "admin.voices", emptyKey: "admin.voices_empty", keyOf: ({ id }) => id, columns, rows: voices })}`,
+        ${table("voices", voices, ({ id }) => id, [
+          { labelKey: "admin.col_listen", cell: ({ id, name }) => player.button(id, name, async () => `${addressOf(id)}/audio`) },
+          { labelKey: "admin.col_name", cell: ({ name }) => name },
+          { labelKey: "admin.col_length", cell: ({ duration_ms: ms }) => t("admin.s", { n: formatNumber(ms / MS_PER_S, 1) }) },
+          { labelKey: "admin.col_added", cell: ({ created_at: at }) => formatDateTime(at) },
+          { labelKey: "admin.col_actions", cell: deleteButton },
+        ])}`,
   };
 }
 
@@ -83,8 +63,7 @@ function makeUploadForm({ api, draw, limits, after }) {
     state.suggested = nameOfFile(chosen.name).slice(0, NAME_MAX_CHARS);
     name.value = state.suggested;
   };
-  /** @param {SubmitEvent} event */
-  const send = async (event) => {
+  const send = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     if (state.isBusy) return;
     const form = /** @type {HTMLFormElement} */ (event.target);
@@ -146,11 +125,9 @@ const PAUSE_MS = 30_000;
 /** @param {Context} context @returns {Section} */
 export function makePresets({ api, draw }) {
   const player = makeSamplePlayer(draw);
-  /** @type {[string, Http.Preset[]][]} */
-  let modes = [];
+  /** @type {[string, Http.Preset[]][]} */ let modes = [];
 
-  /** @param {string} mode @param {Http.Preset} preset */
-  const parts = (mode, preset) => {
+  const parts = (/** @type {string} */ mode, /** @type {Http.Preset} */ preset) => {
     const path = `/api/presets/${encodeURIComponent(mode)}/${encodeURIComponent(preset.id)}/audio`;
     /** @type {(item: {name?: string, duration?: number | null}, at: string, pick: (sounds: Http.PresetSounds) => {data: string} | null) => unknown} */
     const voice = (item, at, pick) => {
@@ -187,8 +164,7 @@ export function makePresets({ api, draw }) {
         : nothing
     }`;
   };
-  /** @param {string} mode @param {Http.Preset} preset */
-  const row = (mode, preset) =>
+  const row = (/** @type {string} */ mode, /** @type {Http.Preset} */ preset) =>
     html`<details class="panel" data-preset=${preset.id}>
       <summary><span>${wordsIn(preset.name, getLang()) || preset.id}</span></summary>
       <div class="stack-tight">
@@ -196,8 +172,7 @@ export function makePresets({ api, draw }) {
         <div class="stack-tight">${parts(mode, preset)}</div>
       </div>
     </details>`;
-  /** @param {[string, Http.Preset[]]} group */
-  const group = ([mode, presets]) =>
+  const group = (/** @type {[string, Http.Preset[]]} */ [mode, presets]) =>
     html`<div class="stack-tight" data-mode=${mode}>
       <h3>${t(`app.${mode}.title`)}</h3>
       <div class="stack-tight">
@@ -214,7 +189,6 @@ export function makePresets({ api, draw }) {
     async refresh() {
       const answer = await api.get("/api/presets");
       modes = Object.entries(answer).filter(([, presets]) => presets.length > 0);
-      draw();
     },
     view: () =>
       html`<p class="soft admin-read">${t("admin.presets_lead")}</p>
@@ -235,10 +209,8 @@ function soundUrl(sound) {
 /** @param {() => void} draw */
 function makeSamplePlayer(draw) {
   const audio = new Audio();
-  /** @type {string | null} */
-  let playing = null;
-  /** @param {string | null} key */
-  const set = (key) => {
+  /** @type {string | null} */ let playing = null;
+  const set = (/** @type {string | null} */ key) => {
     playing = key;
     draw();
   };
@@ -247,8 +219,7 @@ function makeSamplePlayer(draw) {
     set(null);
   };
   on(audio, "ended", stop);
-  /** @param {string} key @param {() => Promise<string>} address */
-  const press = async (key, address) => {
+  const press = async (/** @type {string} */ key, /** @type {() => Promise<string>} */ address) => {
     if (playing === key) return stop();
     set(key);
     try {

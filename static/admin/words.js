@@ -1,11 +1,7 @@
-// @ts-check
 /** Shared views of the sections: tables, action buttons, login, navigation. */
 
-import { find, on } from "../shared/dom.js";
-import { formatDateTime } from "../shared/formats.js";
-import { t } from "../shared/texts.js";
-import { icon, render, html, nothing, repeat } from "../shared/lit.js";
-import { toast } from "../shared/notice.js";
+import { find, html, icon, nothing, on, render, repeat, toast } from "../shared/lit.js";
+import { formatDateTime, t } from "../shared/texts.js";
 import { isRefusal } from "./admin-api.js";
 import { ago, failureText } from "./admin-texts.js";
 
@@ -22,17 +18,20 @@ export const when = (time) =>
 
 /**
  * @template T
- * @param {{captionKey: string, emptyKey: string, keyOf: (row: T) => string, columns: TableColumn<T>[],
- *   rows: readonly T[] | null}} options rows are null until loaded
+ * @param {string} name of its texts: caption, and `NAME_empty`
+ * @param {readonly T[] | null} rows null until loaded
+ * @param {(row: T) => string} keyOf
+ * @param {TableColumn<T>[]} columns
+ * @param {string} [caption]
  */
-export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
+export function table(name, rows, keyOf, columns, caption = name) {
   if (rows === null) return nothing;
-  if (rows.length === 0) return html`<p class="empty">${t(emptyKey)}</p>`;
+  if (rows.length === 0) return html`<p class="empty">${t(`admin.${name}_empty`)}</p>`;
   const cells = (/** @type {T} */ row) =>
     columns.map(({ labelKey, look, cell }) => html`<td class=${look ?? nothing} data-label=${t(labelKey)}>${cell(row)}</td>`);
   return html`<table class="table">
     <caption class="visually-hidden">
-      ${t(captionKey)}
+      ${t(`admin.${caption}`)}
     </caption>
     <thead>
       <tr>
@@ -54,26 +53,24 @@ export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
 
 // Buttons that act on the server: they confirm if necessary, run once at a time, and report the result.
 
-/** @typedef {{text: string, action?: {label: string, run: () => void}} | string} Report */
-/** @typedef {{title: string, text: string, confirm: string}} Question `text` says what becomes of it */
+/** @typedef {{title: string, text: string, confirm?: string}} Question `text` says what becomes of it */
 
 /**
  * @typedef {Object} Operation
  * @property {string} about subject, for error texts
  * @property {() => Question} [question] confirmation
  * @property {() => Promise<unknown>} run
- * @property {() => Report} done message on success
+ * @property {() => string} done message on success
+ * @property {{label: string, run: () => void}} [undo] offered with the message
  * @property {() => Promise<unknown>} [after] refreshes the section
  */
 
 /** @param {Operation} operation @returns {Promise<boolean>} whether it succeeded */
-export async function act({ about, question, run, done, after }) {
+export async function act({ about, question, run, done, undo, after }) {
   if (question && !(await ask(question()))) return false;
   try {
     await run();
-    const report = done();
-    if (typeof report === "string") toast(report);
-    else toast(report.text, { action: report.action });
+    toast(done(), { action: undo });
     return true;
   } catch (error) {
     reportFailure(error, about);
@@ -89,20 +86,20 @@ export function reportFailure(error, about) {
 }
 
 /**
- * @param {{icon: string, label: string, name: string, kind?: "danger", isIconOnly?: boolean, isPossible?: boolean, operation: Operation}} look
+ * With a question it is a dangerous action, and its label confirms it.
+ * @param {{icon: string, label: string, name: string, isIconOnly?: boolean, isPossible?: boolean} & Operation} look
  *   `name` is the subject, for screen readers
  */
-export function actionButton({ icon: picture, label, name, kind, isIconOnly = false, isPossible = true, operation }) {
-  /** @param {MouseEvent & {currentTarget: HTMLButtonElement}} event */
-  const press = async ({ currentTarget: button }) => {
+export function actionButton({ icon: picture, label, name, isIconOnly = false, isPossible = true, question, ...operation }) {
+  const press = async (/** @type {MouseEvent & {currentTarget: HTMLButtonElement}} */ { currentTarget: button }) => {
     if (!isPossible || button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
-    await act(operation);
+    await act({ ...operation, question: question && (() => ({ confirm: label, ...question() })) });
     button.setAttribute("aria-busy", "false");
   };
   return html`<button
     type="button"
-    class="button ${kind ? `button-${kind}` : ""} ${isIconOnly ? "button-icon" : ""}"
+    class="button ${question ? "button-danger" : ""} ${isIconOnly ? "button-icon" : ""}"
     aria-busy="false"
     aria-disabled=${String(!isPossible)}
     aria-label="${label}: ${name}"
@@ -151,8 +148,7 @@ function ask({ title, text, confirm }) {
 
 /** @param {HTMLElement} el @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options */
 export function mountLogin(el, { signIn, retry }) {
-  /** @type {LoginState} */
-  let state = null;
+  /** @type {LoginState} */ let state = null;
   let problem = "";
   let isBusy = false;
   el.classList.add("admin-login");
@@ -171,13 +167,11 @@ export function mountLogin(el, { signIn, retry }) {
       ${icon(picture)}
       <h2 id="login-title" tabindex="-1">${words}</h2>
     </div>`;
-  /** @param {{error: unknown}} failure */
-  const failureView = ({ error }) =>
+  const failureView = (/** @type {{error: unknown}} */ { error }) =>
     html`${heading("warning", t("admin.unreachable"))}
       <p role="alert">${failureText(error, "login")}</p>
       <button type="button" class="button" @click=${retry}>${t("common.retry")}</button>`;
-  /** @param {SubmitEvent} event */
-  const submit = async (event) => {
+  const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const input = /** @type {HTMLInputElement} */ (/** @type {HTMLFormElement} */ (event.target).elements.namedItem("token"));
     if (isBusy) return;
@@ -194,8 +188,7 @@ export function mountLogin(el, { signIn, retry }) {
     isBusy = false;
     draw();
   };
-  /** @param {{isSignedOut: boolean}} asked */
-  const tokenView = ({ isSignedOut }) =>
+  const tokenView = (/** @type {{isSignedOut: boolean}} */ { isSignedOut }) =>
     html`${heading("lock", t("admin.login"))}
       <p class="soft">${t(isSignedOut ? "admin.login_again" : "admin.login_lead")}</p>
       <form class="stack" novalidate aria-labelledby="login-title" @submit=${submit}>
@@ -236,12 +229,10 @@ export function mountLogin(el, { signIn, retry }) {
  *   current section into view once the list is visible
  */
 export function mountSectionNav(el, sections, onShow) {
-  /** @type {Map<string, Badge>} */
-  const badges = new Map();
+  /** @type {Map<string, Badge>} */ const badges = new Map();
   let current = "";
   el.classList.add("admin-nav");
-  /** @param {SectionEntry} section */
-  const link = ({ id, icon: picture, titleKey }) => {
+  const link = (/** @type {SectionEntry} */ { id, icon: picture, titleKey }) => {
     const badge = badges.get(id);
     return html`<li>
       <a href="#${id}" data-goto=${id} aria-current=${id === current ? "page" : nothing}

@@ -1,60 +1,45 @@
-// @ts-check
 /** Workers (state, drain, restart), queue and conversations. */
 
-import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
+import { formatNumber, t, tn } from "../shared/texts.js";
 import { canStop, restartBlock, sessionRows, toneOf, workerState } from "./admin-facts.js";
 import { actionButton, table } from "./words.js";
-import { FACTS, UNKNOWN, ago, kindName, memory, modelWords, span } from "./admin-texts.js";
+import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { SessionRow } from "./admin-facts.js" */
-/** @import { TableColumn } from "./words.js" */
 
 const SHOWN_SESSIONS = 12;
 const ALMOST_FULL = 0.92; // share of the memory from which the bar changes colour
 
 /** @param {Context} context @returns {Section} */
-export function makeWorkers({ api, draw, after }) {
-  /** @type {Http.WorkerInfo[] | null} */
-  let workers = null;
-  const refresh = async () => {
-    ({ workers } = await api.get("/workers"));
-    draw();
-  };
-  /** @param {Http.WorkerInfo} worker */
-  const buttons = (worker) => {
+export function makeWorkers({ api, after }) {
+  /** @type {Http.WorkerInfo[] | null} */ let workers = null;
+  const buttons = (/** @type {Http.WorkerInfo} */ worker) => {
     const { worker_id: name, is_draining: isDraining, sessions } = worker;
     const path = `/api/admin/workers/${encodeURIComponent(name)}`;
     const block = restartBlock(worker);
-    const drain = {
-      about: "worker",
+    const drain = actionButton({
+      ...{ icon: "pause", label: t(isDraining ? "admin.undrain" : "admin.drain"), name, about: "worker", after },
       run: () => api.send("PUT", path, { draining: !isDraining }),
       done: () => t(isDraining ? "admin.undrained" : "admin.drained", { name }),
-      after,
-    };
-    const restart = {
-      about: "worker",
+    });
+    const restart = actionButton({
+      ...{ icon: "retry", label: t("admin.restart"), name, about: "worker", isPossible: block === null, after },
       question: () => ({
         title: t("admin.restart_ask", { name }),
         text: sessions.length > 0 ? tn("admin.restart_ask_busy", sessions.length) : t("admin.restart_ask_idle"),
-        confirm: t("admin.restart"),
       }),
       run: () => api.send("POST", `${path}/restart`),
       done: () => t("admin.restarting", { name }),
-      after,
-    };
+    });
     return html`<div class="stack-tight admin-worker-buttons">
-      <div class="row">
-        ${actionButton({ icon: "pause", label: t(isDraining ? "admin.undrain" : "admin.drain"), name, operation: drain })}
-        ${actionButton({ icon: "retry", kind: "danger", label: t("admin.restart"), name, isPossible: block === null, operation: restart })}
-      </div>
+      <div class="row">${drain} ${restart}</div>
       ${block === null ? nothing : html`<p class="small soft">${t(`admin.no_restart_${block}`)}</p>`}
     </div>`;
   };
   return {
-    refresh,
+    refresh: async () => void ({ workers } = await api.get("/workers")),
     view: () =>
       html`<div class="admin-workers">
           ${repeat(
@@ -116,8 +101,7 @@ function memoryBar({ vram_used_mb: used, vram_total_mb: total }) {
   </div>`;
 }
 
-/** @param {Http.WorkerInfo} worker */
-const factList = (worker) =>
+const factList = (/** @type {Http.WorkerInfo} */ worker) =>
   html`<dl class="admin-facts small">
     ${FACTS.map(
       ([key, value]) =>
@@ -152,96 +136,69 @@ function sessionList({ sessions }) {
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
 /** @param {Context} context @returns {Section} */
-export function makeQueue({ api, draw, after }) {
-  /** @type {Http.QueueStatus | null} */
-  let queue = null;
-  const refresh = async () => {
-    queue = await api.get("/api/queue");
-    draw();
-  };
-  /** @param {string} ticket */
-  const cancel = async (ticket) => {
-    const answer = /** @type {{success: boolean}} */ (await api.send("DELETE", `/api/queue/${encodeURIComponent(ticket)}`));
-    if (!answer.success) throw GONE;
-  };
-  /** @param {Http.QueueItem} item */
-  const cancelButton = ({ ticket_id: id, request_type: kind, position }) => {
+export function makeQueue({ api, after }) {
+  /** @type {Http.QueueStatus | null} */ let queue = null;
+  const cancelButton = (/** @type {Http.QueueItem} */ { ticket_id: id, request_type: kind, position }) => {
     const name = t("admin.place_name", { n: position, kind: kindName(kind) });
-    const [title, text, confirm] = [t("admin.cancel_ask", { name }), t("admin.cancel_ask_text"), t("admin.cancel_place")];
-    const run = () => cancel(id);
-    const done = () => t("admin.cancelled", { name });
-    const operation = { about: "ticket", question: () => ({ title, text, confirm }), run, done, after };
-    return actionButton({ icon: "close", kind: "danger", label: confirm, name, operation });
+    return actionButton({
+      ...{ icon: "close", label: t("admin.cancel_place"), name, about: "ticket", after },
+      question: () => ({ title: t("admin.cancel_ask", { name }), text: t("admin.cancel_ask_text") }),
+      async run() {
+        const answer = /** @type {{success: boolean}} */ (await api.send("DELETE", `/api/queue/${encodeURIComponent(id)}`));
+        if (!answer.success) throw GONE;
+      },
+      done: () => t("admin.cancelled", { name }),
+    });
   };
-  /** @type {TableColumn<Http.QueueItem>[]} */
-  const columns = [
-    { labelKey: "admin.col_position", look: "number", cell: ({ position }) => formatNumber(position) },
-    { labelKey: "admin.col_kind", cell: ({ request_type: kind }) => kindName(kind) },
-    { labelKey: "admin.col_session", look: "mono", cell: ({ session_id: id }) => id ?? UNKNOWN },
-    { labelKey: "admin.col_waited", cell: ({ wait_elapsed_s: s }) => span(s) },
-    { labelKey: "admin.col_estimate", cell: ({ estimated_wait_s: s }) => t("admin.about", { time: span(s) }) },
-    { labelKey: "admin.col_actions", cell: cancelButton },
-  ];
-  const sizes = () => ({ n: formatNumber(queue?.queue_length ?? 0), most: formatNumber(queue?.max_queue_size ?? 0) });
   return {
-    refresh,
-    view: () =>
-      html`<p class="soft">${queue ? t("admin.queue_lead", sizes()) : ""}</p>
-        ${table({
-          captionKey: "admin.queue",
-          emptyKey: "admin.queue_empty",
-          keyOf: ({ ticket_id: id }) => id,
-          columns,
-          rows: queue && queue.items,
-        })}`,
+    refresh: async () => void (queue = await api.get("/api/queue")),
+    view() {
+      const sizes = { n: formatNumber(queue?.queue_length ?? 0), most: formatNumber(queue?.max_queue_size ?? 0) };
+      return html`<p class="soft">${queue ? t("admin.queue_lead", sizes) : ""}</p>
+        ${table("queue", queue && queue.items, ({ ticket_id: id }) => id, [
+          { labelKey: "admin.col_position", look: "number", cell: ({ position }) => formatNumber(position) },
+          { labelKey: "admin.col_kind", cell: ({ request_type: kind }) => kindName(kind) },
+          { labelKey: "admin.col_session", look: "mono", cell: ({ session_id: id }) => id ?? UNKNOWN },
+          { labelKey: "admin.col_waited", cell: ({ wait_elapsed_s: s }) => span(s) },
+          { labelKey: "admin.col_estimate", cell: ({ estimated_wait_s: s }) => t("admin.about", { time: span(s) }) },
+          { labelKey: "admin.col_actions", cell: cancelButton },
+        ])}`;
+    },
   };
 }
 
 /** @param {Context} context @returns {Section} */
-export function makeConversations({ api, draw, after }) {
-  /** @type {Http.SessionInfo[]} */
-  let live = [];
-  /** @type {SessionRow[] | null} */
-  let rows = null;
-  const refresh = async () => {
-    const [{ sessions }, queue] = await Promise.all([api.get("/api/sessions"), api.get("/api/queue")]);
-    live = sessions;
-    rows = sessionRows(live, queue, Date.now());
-    draw();
-  };
-  /** @param {SessionRow} row */
-  const stopButton = (row) => {
+export function makeConversations({ api, after }) {
+  /** @type {Http.SessionInfo[]} */ let live = [];
+  /** @type {SessionRow[] | null} */ let rows = null;
+  const stopButton = (/** @type {SessionRow} */ row) => {
     if (!canStop(row, live)) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
     const name = `${kindName(row.kind)} ${row.sessionId ?? ""}`.trim();
-    const [title, text, confirm] = [t("admin.stop_ask", { name }), t("admin.stop_ask_text"), t("admin.stop")];
-    const run = () => api.send("POST", `/api/admin/sessions/${encodeURIComponent(row.sessionId ?? "")}/stop`);
-    const done = () => t("admin.stopped", { name });
-    const operation = { about: "session", question: () => ({ title, text, confirm }), run, done, after };
-    return actionButton({ icon: "stop", kind: "danger", label: confirm, name, operation });
+    return actionButton({
+      ...{ icon: "stop", label: t("admin.stop"), name, about: "session", after },
+      question: () => ({ title: t("admin.stop_ask", { name }), text: t("admin.stop_ask_text") }),
+      run: () => api.send("POST", `/api/admin/sessions/${encodeURIComponent(row.sessionId ?? "")}/stop`),
+      done: () => t("admin.stopped", { name }),
+    });
   };
-  /** @param {SessionRow} row */
-  const remaining = ({ remainingS: s }) =>
+  const remaining = (/** @type {SessionRow} */ { remainingS: s }) =>
     s === null ? UNKNOWN : s > 0 ? t("admin.about", { time: span(s) }) : t("admin.overdue");
-  /** @type {TableColumn<SessionRow>[]} */
-  const columns = [
-    { labelKey: "admin.col_kind", cell: ({ kind }) => kindName(kind) },
-    { labelKey: "admin.col_session", look: "mono", cell: ({ sessionId }) => sessionId ?? UNKNOWN },
-    { labelKey: "admin.col_worker", look: "mono", cell: ({ workerId }) => workerId ?? UNKNOWN },
-    { labelKey: "admin.col_doing", cell: ({ isServed }) => t(isServed ? "admin.served" : "admin.between") },
-    { labelKey: "admin.col_elapsed", cell: ({ elapsedS }) => span(elapsedS) },
-    { labelKey: "admin.col_remaining", cell: remaining },
-    { labelKey: "admin.col_actions", cell: stopButton },
-  ];
   return {
-    refresh,
+    async refresh() {
+      const [{ sessions }, queue] = await Promise.all([api.get("/api/sessions"), api.get("/api/queue")]);
+      live = sessions;
+      rows = sessionRows(live, queue, Date.now());
+    },
     view: () =>
       html`<p class="soft">${t("admin.conversations_lead")}</p>
-        ${table({
-          captionKey: "admin.conversations",
-          emptyKey: "admin.conversations_empty",
-          keyOf: ({ key }) => key,
-          columns,
-          rows,
-        })}`,
+        ${table("conversations", rows, ({ key }) => key, [
+          { labelKey: "admin.col_kind", cell: ({ kind }) => kindName(kind) },
+          { labelKey: "admin.col_session", look: "mono", cell: ({ sessionId }) => sessionId ?? UNKNOWN },
+          { labelKey: "admin.col_worker", look: "mono", cell: ({ workerId }) => workerId ?? UNKNOWN },
+          { labelKey: "admin.col_doing", cell: ({ isServed }) => t(isServed ? "admin.served" : "admin.between") },
+          { labelKey: "admin.col_elapsed", cell: ({ elapsedS }) => span(elapsedS) },
+          { labelKey: "admin.col_remaining", cell: remaining },
+          { labelKey: "admin.col_actions", cell: stopButton },
+        ])}`,
   };
 }

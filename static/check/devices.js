@@ -1,16 +1,15 @@
-// @ts-check
 /** Measurements of the device check: microphone, melody, network. Device. */
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { openMicrophone } from "../duplex/lib/capture.js";
 import { codeOf, reasonOf } from "../shared/texts.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
-import { medianOf } from "../shared/median.js";
+import { medianOf } from "../shared/async.js";
 import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
 /** @import { CaptureChunk } from "../../types/devices.js" */
-/** @import { Microphone } from "../duplex/lib/microphone.js" */
+/** @import { Microphone } from "../duplex/lib/capture.js" */
 /** @import { SocketFactory } from "../shared/live-socket.js" */
 /** @import { LevelView, Results } from "./results.js" */
 
@@ -34,8 +33,7 @@ function factsOf(microphone) {
  * @param {{onLevel: (view: LevelView) => void, onChange: () => void}} listeners `onChange`: the microphone was opened or closed
  */
 export function createMicrophoneSession(results, { onLevel, onChange }) {
-  /** @type {Microphone | null} */
-  let microphone = null;
+  /** @type {Microphone | null} */ let microphone = null;
   let opening = 0;
 
   const close = async () => {
@@ -45,13 +43,11 @@ export function createMicrophoneSession(results, { onLevel, onChange }) {
     onChange();
     await open?.close();
   };
-  /** @param {unknown} problem */
-  const fail = async (problem) => {
+  const fail = async (/** @type {unknown} */ problem) => {
     await close();
     results.set("microphone", problemResult(codeOf(problem), { detail: reasonOf(problem) }));
   };
-  /** @param {Microphone} heard */
-  const listen = (heard) => {
+  const listen = (/** @type {Microphone} */ heard) => {
     const judge = createLevelJudge();
     const sinceMs = performance.now();
     heard.on("ended", (problem) => void fail(problem));
@@ -108,8 +104,7 @@ export function takeClip(microphone, signal) {
       void microphone.stop();
       resolve(samples.slice(0, filled));
     };
-    /** @param {Event} event */
-    const onChunk = (event) => {
+    const onChunk = (/** @type {Event} */ event) => {
       const { audio } = /** @type {CustomEvent<CaptureChunk>} */ (event).detail;
       const part = audio.subarray(0, samples.length - filled);
       samples.set(part, filled);
@@ -137,8 +132,7 @@ const TRY_LIMIT_MS = 5_000;
 
 /** @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options] */
 export async function measureRoundTrips({ call = callHealth, now = () => performance.now(), onStep } = {}) {
-  /** @type {number[]} */
-  const times = [];
+  /** @type {number[]} */ const times = [];
   let failed = 0;
   for (let index = 0; index < TRIES; index += 1) {
     const startMs = now();
@@ -184,8 +178,7 @@ export function measureSocket({ url, factory, now = () => performance.now() } = 
 
 // A short friendly melody, first on the left, then on the right.
 
-/** C major, an octave apart on the two sides. Source: equal temperament, A4 = 440 Hz. */
-const LEFT_HZ = [523.25, 659.25, 783.99];
+const LEFT_HZ = [523.25, 659.25, 783.99]; // c major, an octave apart on the two sides. Source: equal temperament, A4 = 440 Hz.
 const RIGHT_HZ = [783.99, 659.25, 1046.5];
 const NOTE_S = 0.32;
 const STEP_S = 0.24;

@@ -1,4 +1,3 @@
-// @ts-check
 /** Results of the checks, their assessment, and the report. Pure. */
 
 import { toDb } from "../shared/pcm.js";
@@ -26,8 +25,7 @@ export const CHECKS = /** @type {const} */ (["browser", "server", "microphone", 
 /** Required checks; the others are optional. @type {readonly CheckId[]} */
 export const NEEDED = ["browser", "server", "microphone", "speaker"];
 
-/** @type {Readonly<Result>} */
-const NOT_DONE = Object.freeze({ state: "todo" });
+/** @type {Readonly<Result>} */ const NOT_DONE = Object.freeze({ state: "todo" });
 
 /** Keeps the results. Event: `change`. */
 export class Results extends EventTarget {
@@ -46,9 +44,12 @@ export class Results extends EventTarget {
 }
 
 /** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */
-export function problemResult(code, { state = "bad", ...rest } = {}) {
-  return { state, text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` }, ...rest };
-}
+export const problemResult = (code, { state = "bad", ...rest } = {}) => ({
+  state,
+  text: { key: `problem.${code}.title` },
+  next: { key: `problem.${code}.next` },
+  ...rest,
+});
 
 /** @param {{get: (id: CheckId) => Result}} results @returns {Verdict} */
 export function verdictOf(results) {
@@ -110,18 +111,12 @@ export function browserResult({ isSecure, abilities }) {
 
 /** @typedef {{isHeard: boolean, levelDb: number, delayMs: number}} Echo */
 
-/** Level below which an echo triggers neither the model nor the speech gate. Our own limit. */
-const SOFT_DB = -30;
+const SOFT_DB = -30; // level below which an echo triggers neither the model nor the speech gate. Our own limit.
 
-/** @param {Echo} echo */
-function isSoft({ isHeard, levelDb }) {
-  return !isHeard || levelDb < SOFT_DB;
-}
+const isSoft = (/** @type {Echo} */ { isHeard, levelDb }) => !isHeard || levelDb < SOFT_DB;
 
 /** @param {Echo} echo @returns {{db: number, ms: number}} */
-function numbersOf({ levelDb, delayMs }) {
-  return { db: Math.round(-levelDb), ms: Math.round(delayMs) };
-}
+const numbersOf = ({ levelDb, delayMs }) => ({ db: Math.round(-levelDb), ms: Math.round(delayMs) });
 
 /** @param {Echo} plain @param {Echo} cancelled @returns {Result} */
 export function echoResult(plain, cancelled) {
@@ -173,10 +168,8 @@ export function microphoneResult(before, view, openMs, facts) {
 
 // Assessment of the network.
 
-/** Round trip from which answers are noticeably late: a fifth of a unit. Our own limit. */
-const FAR_MS = 200;
-/** Round trip from which single chunks are late for the player: twice its initial delay. Our own limit. */
-const UNEVEN_MS = 400;
+const FAR_MS = 200; // round trip from which answers are noticeably late: a fifth of a unit. Our own limit.
+const UNEVEN_MS = 400; // round trip from which single chunks are late for the player: twice its initial delay. Our own limit.
 
 /** @param {RoundTrips} trips @param {number | null} socketMs @param {StatusReport | null} report @returns {Result} */
 export function serverResult(trips, socketMs, report) {
@@ -245,23 +238,16 @@ const HOLD_FALL_DB_PER_S = 30;
 const BAR_FALL_DB_PER_S = 60;
 const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the rating
 const SILENT_AFTER_MS = 2_000;
-/** Of speech, RMS over 50 ms; ours, by ear with a laptop's microphone. */
-const HEARD_DB = -50;
+const HEARD_DB = -50; // of speech, RMS over 50 ms; ours, by ear with a laptop's microphone
 const GOOD_DB = -36;
-/** A sample this close to full scale is cut off. */
-const CLIPPED_PEAK = 0.985;
-/** Number of clipped levels in the window that count as too loud; a single click does not. */
-const CLIPPED_PIECES = 6;
+const CLIPPED_PEAK = 0.985; // a sample this close to full scale is cut off
+const CLIPPED_PIECES = 6; // number of clipped levels in the window that count as too loud; a single click does not
 
-/** @param {number} db */
-function toShare(db) {
-  return Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
-}
+const toShare = (/** @type {number} */ db) => Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
 
 /** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {
-  /** @type {{atMs: number, rmsDb: number, peak: number}[]} */
-  let recent = [];
+  /** @type {{atMs: number, rmsDb: number, peak: number}[]} */ let recent = [];
   let barDb = FLOOR_DB;
   let holdDb = FLOOR_DB;
   let heldAtMs = 0;

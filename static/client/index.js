@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The client as one module, for node and other pages: the sessions of our own pages. Device.
  *
@@ -108,8 +107,7 @@ function next(session, type) {
       session.on("warning", ({ code }) => code === "reconnected" && settle(() => resolve(null))),
       session.on("ended", ({ reason }) => settle(() => reject(new SessionEndedError(reason)))),
     ];
-    /** @param {() => void} end */
-    const settle = (end) => {
+    const settle = (/** @type {() => void} */ end) => {
       for (const off of offs) off();
       end();
     };

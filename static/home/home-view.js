@@ -1,22 +1,18 @@
-// @ts-check
 /** Views of the home page that depend on server, devices and stored conversations. */
 
-import { formatDateTime } from "../shared/formats.js";
-import { phraseText, t } from "../shared/texts.js";
-import { html, icon, nothing, repeat } from "../shared/lit.js";
-import { modelNote } from "../shared/notice.js";
+import { formatDateTime, phraseText, t } from "../shared/texts.js";
+import { html, icon, modelNote, nothing, repeat } from "../shared/lit.js";
 import { appLook, appTitle, chooseStart, isKnownApp } from "../shared/apps.js";
 import { firstObstacle } from "./readiness.js";
 
 /** @import { App } from "../shared/apps.js" */
-/** @import { RecentSession } from "../shared/recent-sessions.js" */
+/** @import { RecentSession } from "../shared/memory.js" */
 /** @import { BrowserFacts, Line } from "./readiness.js" */
 
 const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];
 const LINE_ICONS = { secure: "lock", microphone: "mic", camera: "camera", worker: "server", queue: "people", model: "sparkle" };
 const STATE_ICONS = { asking: "clock", good: "check", caution: "info", bad: "warning" };
-/** Makes a live page start the call at once. */
-const START_QUERY = "?start=1";
+const START_QUERY = "?start=1"; // makes a live page start the call at once
 const STARTS_BY_ITSELF = new Set(["audio_duplex"]);
 
 /** @param {App[] | null} apps null: the server could not be reached */
@@ -49,16 +45,14 @@ export function heroSummary(lines) {
 /** @param {Http.ServiceStatus} status @param {App[]} apps the enabled ones */
 export function demonstrationNote(status, apps) {
   const call = apps.find(({ app_id: id }) => STARTS_BY_ITSELF.has(id));
-  /** @param {string} sentence */
-  const chip = (sentence) =>
+  const chip = (/** @type {string} */ sentence) =>
     call
       ? html`<a class="pill" href="${call.route}?say=${encodeURIComponent(sentence)}">${icon("speaker")}${sentence}</a>`
       : html`<span class="pill">${sentence}</span>`;
   return modelNote(status, { chip, more: t("model_note.configure") });
 }
 
-/** @param {App[]} apps */
-export const appCards = (apps) =>
+export const appCards = (/** @type {App[]} */ apps) =>
   repeat(
     apps,
     ({ app_id: id }) => id,
@@ -98,8 +92,7 @@ export const comparison = (apps) =>
       )}
     </tbody>`;
 
-/** @param {Line[]} lines */
-export const readiness = (lines) =>
+export const readiness = (/** @type {Line[]} */ lines) =>
   lines.map(
     ({ id, state, text, next, progress }) =>
       html`<li class="ready-line" data-line=${id} data-state=${state}>
@@ -119,8 +112,7 @@ export const readiness = (lines) =>
 /** Announcement for screen readers. @param {Line[]} lines */
 export const readinessNews = (lines) => lines.map(({ id, text }) => `${t(`home.line_${id}`)}: ${phraseText(text)}`).join(" ");
 
-/** @param {readonly RecentSession[]} sessions */
-export const recentCards = (sessions) =>
+export const recentCards = (/** @type {readonly RecentSession[]} */ sessions) =>
   sessions.map(
     ({ id, appType, savedAt }) =>
       html`<li>

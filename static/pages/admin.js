@@ -1,4 +1,3 @@
-// @ts-check
 /** Administration. */
 
 import { adminApi, isRefusal, startRefreshing } from "../admin/admin-api.js";
@@ -9,10 +8,8 @@ import { mountLogin, mountSectionNav } from "../admin/words.js";
 import { makePresets, makeVoices } from "../admin/voices.js";
 import { makeRecordings } from "../admin/recordings.js";
 import { getJson, sendJson } from "../shared/api.js";
-import { byId, on, setText } from "../shared/dom.js";
+import { byId, html, mountNotice, on, render, setText, toast } from "../shared/lit.js";
 import { onLangChange, t, tn } from "../shared/texts.js";
-import { render, html } from "../shared/lit.js";
-import { mountNotice, toast } from "../shared/notice.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
 import { failureText } from "../admin/admin-texts.js";
@@ -42,8 +39,7 @@ const PAUSE_MS = 5_000;
 const FIRST = "overview";
 const TOKEN_MARK = "#token=";
 
-/** @type {(SectionEntry & {make: MakeSection})[]} */
-const SECTIONS = [
+/** @type {(SectionEntry & {make: MakeSection})[]} */ const SECTIONS = [
   { id: FIRST, icon: "gauge", titleKey: "admin.overview", make: makeOverview },
   { id: "workers", icon: "server", titleKey: "admin.workers", make: makeWorkers },
   { id: "queue", icon: "people", titleKey: "admin.queue", make: makeQueue },
@@ -67,8 +63,7 @@ const notice = mountNotice(place);
 const login = mountLogin(byId("login", HTMLElement), { signIn, retry: () => void enter() });
 const api = adminApi(() => void leave());
 
-/** @type {Map<string, Section>} */
-const mounted = new Map();
+/** @type {Map<string, Section>} */ const mounted = new Map();
 const desk = {
   isIn: false,
   current: "",
@@ -78,8 +73,7 @@ const desk = {
 
 /** @returns {Promise<void>} */
 async function enter() {
-  /** @type {Http.AdminState} */
-  let state;
+  /** @type {Http.AdminState} */ let state;
   try {
     state = await getJson("/api/admin/state");
   } catch (error) {
@@ -133,7 +127,10 @@ function sectionOf(id) {
   if (known) return known;
   const { make } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
   const after = async () => {
-    await section.refresh().catch(() => {});
+    await section.refresh().then(
+      () => draw(id),
+      () => {},
+    );
     void page.refreshStatus();
   };
   const section = make({ api, page, el: byId(`section-${id}`, HTMLElement), draw: () => draw(id), after });
@@ -156,6 +153,7 @@ async function refresh() {
   const id = desk.current;
   try {
     await sectionOf(id).refresh();
+    draw(id);
     desk.failure = null;
   } catch (error) {
     desk.failure = error;

@@ -1,15 +1,143 @@
-// @ts-check
-/** Device check. */
+/** Device check: summary, steps, cards and report. */
 
-import { mountCheckCard, mountVerdict } from "../check/verdict-view.js";
-import { mountCameraCheck, mountMicrophoneCheck } from "../check/input-checks.js";
-import { mountBrowserCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/sound-checks.js";
-import { CHECKS, Results, verdictOf } from "../check/results.js";
+import { byId, find, html, icon, mountView, nothing, noticeBox, on, setText, toast } from "../shared/lit.js";
+import { formatDateTime, onLangChange, phraseText, t } from "../shared/texts.js";
+import { CHECKS, reportText, Results, verdictOf } from "../check/results.js";
+import {
+  mountBrowserCheck,
+  mountCameraCheck,
+  mountEchoCheck,
+  mountMicrophoneCheck,
+  mountServerCheck,
+  mountSpeakerCheck,
+} from "../check/cards.js";
 import { chooseStart } from "../shared/apps.js";
-import { byId, on } from "../shared/dom.js";
 import { startPage } from "../shared/page.js";
 
+/** @import { CheckId, Result } from "../check/results.js" */
 /** @import { StatusReport } from "../shared/page.js" */
+
+const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
+
+/** Checks that the main button can start. @type {ReadonlySet<string>} */ const GUIDED = new Set(["speaker"]);
+
+/** @param {Results} results */
+function writeReport(results) {
+  const sections = CHECKS.map((id) => {
+    const { state, text, facts = {} } = results.get(id);
+    return { name: t(`check.${id}`), state: t(`check.state_${state}`), text: text ? phraseText(text) : "", facts };
+  });
+  /** @type {[string, string][]} */ const head = [
+    [t("check.report_time"), formatDateTime(new Date())],
+    [t("check.report_page"), location.origin],
+    [t("check.report_browser"), navigator.userAgent],
+  ];
+  return reportText(t("check.report"), head, sections);
+}
+
+const steps = (/** @type {Results} */ results) =>
+  CHECKS.map((id) => {
+    const { state } = results.get(id);
+    return html`<li>
+      <a class="step" href="#${id}" data-state=${state}
+        >${icon(STATE_ICONS[state])}<span>${t(`check.${id}`)}</span
+        ><span class="visually-hidden">${t(`check.state_${state}`)}</span></a
+      >
+    </li>`;
+  });
+
+/** Label of the main button. @param {Results} results */
+function beginWords(results) {
+  const { kind, done, first } = verdictOf(results);
+  const isGuiding = kind === "todo" && done > 0 && first !== null && GUIDED.has(first);
+  const label = isGuiding ? t("check.next_step", { check: t(`check.${first}`) }) : t("check.begin");
+  return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
+}
+
+/** @param {Results} results */
+export function mountVerdict(results) {
+  const box = byId("verdict", HTMLElement);
+  const text = byId("verdict-text", HTMLElement);
+  const next = byId("verdict-next", HTMLElement);
+  const report = byId("report", HTMLElement);
+  const begin = byId("begin", HTMLButtonElement);
+  const talk = byId("talk", HTMLAnchorElement);
+  let canTalk = false;
+  const drawSteps = mountView(byId("steps", HTMLElement), () => steps(results));
+  const drawBegin = mountView(begin, () => beginWords(results));
+  const draw = () => {
+    const verdict = verdictOf(results);
+    const { kind, done, total, first } = verdict;
+    const isReady = kind === "good" || kind === "caution";
+    box.dataset.kind = kind;
+    setText(text, t(`check.verdict_${kind}`, { done, total }));
+    setText(next, first ? t(`check.verdict_${kind}_next`, { check: t(`check.${first}`) }) : "");
+    talk.hidden = !isReady || !canTalk;
+    begin.hidden = !talk.hidden;
+    drawBegin();
+    drawSteps();
+    // A selected report is not redrawn, so that it can be copied.
+    const marked = getSelection();
+    const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);
+    if (!isMarked) setText(report, writeReport(results));
+  };
+  on(byId("copy-report", HTMLButtonElement), "click", async () => {
+    try {
+      await navigator.clipboard.writeText(writeReport(results));
+      toast(t("check.report_copied"));
+    } catch {
+      // Rejected, or the page is not secure: the text is selected for manual copying.
+      byId("report-panel", HTMLDetailsElement).open = true;
+      report.focus();
+      getSelection()?.selectAllChildren(report);
+      toast(t("check.report_by_hand"));
+    }
+  });
+  on(results, "change", draw);
+  onLangChange(draw);
+  draw();
+  return {
+    /** @param {string} route of the call page; "" if there is none */
+    setTalkRoute(route) {
+      canTalk = route !== "";
+      if (canTalk) talk.href = route;
+      draw();
+    },
+  };
+}
+
+// Common parts of the cards: badge and finding.
+
+/** @param {Result} result */
+function finding({ state, text, next, detail }) {
+  if (!text || state === "todo") return nothing;
+  const isRunning = state === "running";
+  const sign = isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(STATE_ICONS[state]);
+  const words = { title: phraseText(text), next: next && phraseText(next), detail };
+  return noticeBox({ ...words, sign, kind: isRunning ? undefined : state });
+}
+
+/** @param {HTMLElement} el @param {CheckId} id @param {Results} results */
+export function mountCheckCard(el, id, results) {
+  const badge = find(el, ".check-state", HTMLElement);
+  const place = find(el, ".check-result", HTMLElement);
+  const drawBadge = mountView(badge, () => {
+    const { state } = results.get(id);
+    el.dataset.state = state;
+    badge.dataset.kind = state;
+    return html`${icon(STATE_ICONS[state])}${t(`check.state_${state}`)}`;
+  });
+  const drawFinding = mountView(place, () => {
+    const result = results.get(id);
+    if (result.text) place.dataset.key = result.text.key;
+    else delete place.dataset.key;
+    return finding(result);
+  });
+  on(results, "change", () => {
+    drawBadge();
+    drawFinding();
+  });
+}
 
 const page = await startPage({ titleKey: "nav.check" });
 

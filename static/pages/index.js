@@ -1,18 +1,14 @@
-// @ts-check
 /** Home. */
 
 import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.js";
 import { firstFacts, watchDevices } from "../home/home-view.js";
-import * as view from "../home/home-view.js";
 import { getJson } from "../shared/api.js";
 import { isKnownApp } from "../shared/apps.js";
-import { byId, on, setText } from "../shared/dom.js";
-import { formatClock } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { render } from "../shared/lit.js";
+import { byId, on, render, setText, toast } from "../shared/lit.js";
+import { formatClock, onLangChange, t } from "../shared/texts.js";
 import { loadApps, startPage } from "../shared/page.js";
-import { clearRecent, listRecent } from "../shared/recent-sessions.js";
-import { toast } from "../shared/notice.js";
+import { clearRecent, listRecent } from "../shared/memory.js";
+import * as view from "../home/home-view.js";
 
 /** @import { StatusReport } from "../shared/page.js" */
 /** @import { App } from "../shared/apps.js" */
@@ -26,8 +22,7 @@ const known = {
   waitS: /** @type {number | null} */ (null),
   apps: /** @type {App[] | null} */ (null),
 };
-/** Last announced state of each line. @type {Map<string, string>} */
-const reported = new Map();
+/** Last announced state of each line. @type {Map<string, string>} */ const reported = new Map();
 
 function draw() {
   drawReadiness();

@@ -1,16 +1,13 @@
-// @ts-check
 /** Video call: full duplex with camera or video file. */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, mountView, on, toast, toastProblem } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { late, loadInSpareTime } from "../shared/late.js";
+import { late, loadInSpareTime } from "../shared/async.js";
 import { t } from "../shared/texts.js";
 import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
-import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
 import { radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toast, toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
@@ -57,8 +54,7 @@ const microphoneWish = () => ({
   echoCancellation: !store.get("headphones"),
   chunkSamples: CHUNK_SAMPLES,
 });
-/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */
-let openedFileMode = null;
+/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */ let openedFileMode = null;
 const fileMode = late(
   () => import("../duplex/ui/file-mode.js"),
   ({ mountFileMode }) =>
@@ -117,7 +113,7 @@ async function start() {
   const mode = isFile() ? await fileMode() : null;
   if (mode && !mode.file()) return mode.askForFile();
   const [shown] = await Promise.all([showPicture(), prompt.ready]);
-  await shown.prepare();
+  shown.prepare();
   const { systemPrompt, prepare } = prompt.given();
   const config = duplexConfigOf(store);
   const isOpen = await call.start({

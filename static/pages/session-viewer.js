@@ -1,18 +1,14 @@
-// @ts-check
 /** Replays a recording: /s/ID. */
 
 import { getJson } from "../shared/api.js";
-import { byId, find } from "../shared/dom.js";
+import { byId, find, html, icon, mountNotice, nothing, render } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, nothing, render } from "../shared/lit.js";
-import { mountNotice } from "../shared/notice.js";
-import { isOwnRecording } from "../shared/recent-sessions.js";
+import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
-import { mountCommentCard, mountHead } from "../viewer/head-view.js";
+import { loadRecording, mayGetReplay, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
 import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
 import { assetUrl } from "../viewer/recording.js";
-import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { Meta, Recording } from "../../types/recording.js" */
@@ -146,8 +142,7 @@ const allow = (/** @type {boolean} */ isAllowed) => {
 };
 if (isOwnRecording(localStorage, recordingId)) allow(true);
 else {
-  /** @type {Promise<{is_admin: boolean}>} */
-  const state = getJson("/api/admin/state");
+  /** @type {Promise<{is_admin: boolean}>} */ const state = getJson("/api/admin/state");
   state.then(
     ({ is_admin: isAdmin }) => allow(isAdmin),
     () => undefined,

@@ -1,25 +1,21 @@
-// @ts-check
 /** Turn-based chat. */
 
-import { byId, on, setText } from "../shared/dom.js";
+import { byId, mountNotice, on, setText, toast, toastProblem } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { mountNotice, toast, toastProblem } from "../shared/notice.js";
-import { late, loadInSpareTime } from "../shared/late.js";
+import { late, loadInSpareTime } from "../shared/async.js";
 import { mountLateHelp } from "../shared/late-parts.js";
 import { networkOf } from "../shared/network.js";
 import { startPage } from "../shared/page.js";
-import { addRecent } from "../shared/recent-sessions.js";
+import { addRecent } from "../shared/memory.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { mountAnswerVoice, mountChatSettings, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
-import { mountChatNotes, mountWelcome, watchUpload } from "../turnbased/chat-notes.js";
+import { mountChatNotes, mountKeptChats, mountWelcome, watchUpload } from "../turnbased/kept-chats.js";
 import { ChatSession } from "../turnbased/chat-session.js";
-import { FIELDS, SETTINGS_KEY, chatSettings, fromPreset } from "../turnbased/turn-options.js";
+import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
 import { mountComposer } from "../turnbased/composer.js";
-import { figuresOf, voiceOf } from "../turnbased/conversation.js";
+import { figuresOf, mediaLimits, voiceOf, wireChars } from "../turnbased/conversation.js";
 import { forgetfulHistory, openDraft, openHistory } from "../turnbased/history-store.js";
-import { mountKeptChats } from "../turnbased/kept-chats.js";
-import { mediaLimits, wireChars } from "../turnbased/media-part.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
@@ -27,8 +23,7 @@ import { StreamingChat } from "../turnbased/streaming-chat.js";
 
 const APP = "turnbased";
 const DEFAULT_KV_TOKENS = 8_192;
-/** Short, so that the estimated wait is up to date while typing. */
-const STATUS_INTERVAL_MS = 3_000;
+const STATUS_INTERVAL_MS = 3_000; // short, so that the estimated wait is up to date while typing
 
 /** @returns {Promise<Store>} without browser storage it stores nothing */
 async function openStore() {
@@ -46,8 +41,7 @@ const [page, store] = await Promise.all([
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
 
-/** @type {WebSocket | null} */
-let socket = null;
+/** @type {WebSocket | null} */ let socket = null;
 const chat = new StreamingChat({ ...networkOf("streaming", APP), socketFactory: (url) => (socket = new WebSocket(url)) });
 const session = new ChatSession({
   chat,

@@ -1,4 +1,3 @@
-// @ts-check
 /** Order, icons and names of the apps, and which one the home page starts. Pure. */
 
 import { hasText, t } from "./texts.js";
@@ -12,15 +11,13 @@ import { hasText, t } from "./texts.js";
  * @property {string} startKey label of the button that starts it
  */
 
-/** @type {Readonly<Record<string, AppLook>>} */
-const LOOKS = {
+/** @type {Readonly<Record<string, AppLook>>} */ const LOOKS = {
   audio_duplex: { icon: "wave", needs: ["microphone", "headphones"], startKey: "home.start_talking" },
   omni: { icon: "camera", needs: ["microphone", "camera"], startKey: "home.start_video" },
   half_duplex_audio: { icon: "turns", needs: ["microphone"], startKey: "home.start_talking" },
   turnbased: { icon: "chat", needs: ["nothing"], startKey: "home.start_chat" },
 };
-/** @type {AppLook} */
-const UNKNOWN_LOOK = { icon: "sparkle", needs: [], startKey: "home.start_other" };
+/** @type {AppLook} */ const UNKNOWN_LOOK = { icon: "sparkle", needs: [], startKey: "home.start_other" };
 
 /** Order in which apps are listed; unknown ones come last. */
 const ORDER = ["audio_duplex", "omni", "half_duplex_audio", "turnbased"];
@@ -28,14 +25,9 @@ const ORDER = ["audio_duplex", "omni", "half_duplex_audio", "turnbased"];
 const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];
 
 /** @param {string} appId @returns {AppLook} */
-export function appLook(appId) {
-  return LOOKS[appId] ?? UNKNOWN_LOOK;
-}
+export const appLook = (appId) => LOOKS[appId] ?? UNKNOWN_LOOK;
 
-/** @param {string} appId */
-export function isKnownApp(appId) {
-  return appId in LOOKS;
-}
+export const isKnownApp = (/** @type {string} */ appId) => appId in LOOKS;
 
 /** @param {readonly App[]} apps @returns {App[]} */
 export function inOrder(apps) {

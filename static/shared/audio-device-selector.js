@@ -1,17 +1,14 @@
-// @ts-check
 /** Selects microphone, speaker and camera, remembers the choice, and follows devices being plugged in and out. */
 
-import { on } from "./dom.js";
+import { html, iconButton, live, mountView, nothing, on } from "./lit.js";
 import { t } from "./texts.js";
-import { html, iconButton, live, mountView, nothing } from "./lit.js";
 import { remember, remembered } from "./memory.js";
 
 /** @typedef {"mic" | "speaker" | "camera"} DeviceKind */
 
 /** @type {Record<DeviceKind, MediaDeviceKind>} */
 const MEDIA_KINDS = { mic: "audioinput", speaker: "audiooutput", camera: "videoinput" };
-/** Device ids that browsers use for the system default; here it is the empty string. */
-const ALIASES = ["default", "communications"];
+const ALIASES = ["default", "communications"]; // device ids that browsers use for the system default; here it is the empty string
 
 /**
  * @typedef {Object} DeviceSelectorOptions
@@ -40,14 +37,12 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   const own = ++lastId;
   /** @type {Partial<Record<DeviceKind, string>>} */
   const wished = Object.fromEntries(kinds.map((kind) => [kind, remembered(`${prefix}_${kind}`) ?? ""]));
-  /** @type {MediaDeviceInfo[]} */
-  let known = [];
+  /** @type {MediaDeviceInfo[]} */ let known = [];
   const refresh = async () => {
     known = await listDevices();
     draw();
   };
-  /** @param {DeviceKind} kind @param {string} deviceId */
-  const choose = (kind, deviceId) => {
+  const choose = (/** @type {DeviceKind} */ kind, /** @type {string} */ deviceId) => {
     wished[kind] = deviceId;
     remember(`${prefix}_${kind}`, deviceId);
     draw();
@@ -60,8 +55,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
     const [devices, wish] = [named(kind), wished[kind] ?? ""];
     return devices.length === 0 || devices.some(({ deviceId }) => deviceId === wish) ? wish : "";
   };
-  /** @param {DeviceKind} kind @param {number} index */
-  const chooser = (kind, index) => {
+  const chooser = (/** @type {DeviceKind} */ kind, /** @type {number} */ index) => {
     const id = `device-${kind}-${own}`;
     const devices = named(kind);
     const found = known.filter((device) => device.kind === MEDIA_KINDS[kind]).length;

@@ -1,7 +1,6 @@
-// @ts-check
 /** Canvas helpers: device pixel ratio, theme colours, and drawing on demand. */
 
-import { on } from "./dom.js";
+import { on } from "./lit.js";
 
 /** @typedef {[number, number, number]} Rgb */
 
@@ -50,8 +49,7 @@ export function themeColours(el) {
   const probe = document.createElement("span");
   probe.hidden = true;
   el.append(probe);
-  /** @type {Map<string, Rgb>} */
-  const known = new Map();
+  /** @type {Map<string, Rgb>} */ const known = new Map();
   onThemeChange(() => known.clear());
   const rgb = (/** @type {string} */ token) => {
     const found = known.get(token);
@@ -66,15 +64,9 @@ export function themeColours(el) {
 }
 
 /** @param {Rgb} colour @param {number} [alpha] */
-export function rgba([red, green, blue], alpha = 1) {
-  return `rgb(${red} ${green} ${blue} / ${alpha})`;
-}
+export const rgba = ([red, green, blue], alpha = 1) => `rgb(${red} ${green} ${blue} / ${alpha})`;
 
 /** @param {Rgb} from @param {Rgb} to @param {number} share 0 to 1 @returns {Rgb} */
-export function mixed(from, to, share) {
-  return /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
-}
+export const mixed = (from, to, share) => /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
 
-export function likesCalm() {
-  return matchMedia("(prefers-reduced-motion: reduce)").matches;
-}
+export const likesCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,9 +1,8 @@
-// @ts-check
 /** Decodes audio files and the server's voices into samples. Device. */
 
 import { ApiError, getJson } from "./api.js";
 import { CodedError } from "./texts.js";
-import { kept } from "./late.js";
+import { kept } from "./async.js";
 import { mixToMono } from "./pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceFromWire, voiceProblem } from "./prompt.js";
 
@@ -54,8 +53,7 @@ export const loadDefaultVoice = () => kept(voices, "", fetchDefault);
 /** @returns {Promise<Voice | null>} */
 async function fetchDefault() {
   try {
-    /** @type {{name: string, base64: string}} */
-    const { name, base64 } = await getJson("/api/default_ref_audio");
+    /** @type {{name: string, base64: string}} */ const { name, base64 } = await getJson("/api/default_ref_audio");
     return voiceFromWire(name, base64, "default");
   } catch (error) {
     if (error instanceof ApiError && error.status === NOT_FOUND) return null;
@@ -65,8 +63,7 @@ async function fetchDefault() {
 
 /** Voices stored on the server. @returns {Promise<LibraryEntry[]>} oldest first */
 export async function listLibraryVoices() {
-  /** @type {{ref_audios: LibraryEntry[]}} */
-  const { ref_audios: entries } = await getJson("/api/assets/ref_audio");
+  /** @type {{ref_audios: LibraryEntry[]}} */ const { ref_audios: entries } = await getJson("/api/assets/ref_audio");
   return entries;
 }
 

@@ -1,4 +1,3 @@
-// @ts-check
 /** Sets the chosen theme before the first paint; the only script that blocks. */
 try {
   const theme = localStorage.getItem("minicpmo_theme");

@@ -1,4 +1,3 @@
-// @ts-check
 /** Splits a help page into title, introduction and questions. Pure. */
 
 /** @typedef {{title: string, intro: string, sections: {heading: string, body: string}[]}} Faq */

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Loads the texts of the chosen language from static/i18n/LANG.json and switches languages at run time.
  *
@@ -11,8 +10,7 @@ import { remember, remembered } from "./memory.js";
 
 const FALLBACK = "en";
 const STORAGE_KEY = "minicpmo_lang";
-/** Native name of each language by code. @type {Readonly<Record<string, string>>} */
-let names = {};
+/** Native name of each language by code. @type {Readonly<Record<string, string>>} */ let names = {};
 
 /** The server's defaults for pages. @type {Promise<Http.FrontendDefaults | null>} null if the server was not reached */
 export const serverDefaults = getJson("/api/frontend_defaults").catch(() => null);

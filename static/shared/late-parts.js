@@ -1,14 +1,39 @@
-// @ts-check
 /** Parts of several pages that are loaded on demand: help, the editor of the system content, sharing. */
 
-import { byId, on } from "./dom.js";
-import { late } from "./late.js";
-import { toastProblem } from "./notice.js";
+import { byId, on, toastProblem } from "./lit.js";
+import { late } from "./async.js";
 
-/** @import { FaqMode } from "./faq-sidebar.js" */
+/** @import { FaqMode } from "./markdown.js" */
 /** @import { ContentItem } from "./prompt.js" */
 /** @import { SaveShare, ShareSubject } from "./save-share.js" */
-/** @import { EditorOptions, SystemContentEditor } from "./system-content-editor.js" */
+/** @import { EditorOptions, SystemContentEditor } from "./prompt-editors.js" */
+
+/**
+ * Loads a part when it is first needed, and again after a failure, which is reported.
+ * @template T
+ * @param {() => Promise<T>} load
+ * @param {() => void} onLoaded
+ * @returns {(isNeeded: boolean) => T | null} null until it is loaded
+ */
+export function neededPart(load, onLoaded) {
+  /** @type {T | null} */ let part = null;
+  let isAsked = false;
+  return (isNeeded) => {
+    if (isAsked || !isNeeded) return part;
+    isAsked = true;
+    load().then(
+      (loaded) => {
+        part = loaded;
+        onLoaded();
+      },
+      (error) => {
+        isAsked = false;
+        toastProblem(error);
+      },
+    );
+    return part;
+  };
+}
 
 /**
  * @param {HTMLElement} el
@@ -17,10 +42,8 @@ import { toastProblem } from "./notice.js";
  *   loads the editor once
  */
 export function mountLateContentEditor(el, options) {
-  /** @type {readonly ContentItem[]} */
-  let given = [];
-  /** @type {SystemContentEditor | null} */
-  let editor = null;
+  /** @type {readonly ContentItem[]} */ let given = [];
+  /** @type {SystemContentEditor | null} */ let editor = null;
   return {
     get items() {
       return editor?.items ?? given;
@@ -30,7 +53,7 @@ export function mountLateContentEditor(el, options) {
       editor?.setItems(items);
     },
     loadEditors: late(
-      () => import("./system-content-editor.js"),
+      () => import("./prompt-editors.js"),
       ({ mountSystemContentEditor }) => {
         editor = mountSystemContentEditor(el, options);
         editor.setItems(given);
@@ -41,7 +64,7 @@ export function mountLateContentEditor(el, options) {
 
 // The help button of a page: the help is loaded on the first click.
 
-const loadSidebar = late(() => import("./faq-sidebar.js"));
+const loadSidebar = late(() => import("./markdown.js"));
 
 /** @param {FaqMode} mode */
 export function mountLateHelp(mode) {
@@ -62,10 +85,8 @@ export function mountLateHelp(mode) {
 
 /** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null withdraws the offer */
 export function mountOfferShare(el) {
-  /** @type {SaveShare | null} */
-  let mounted = null;
-  /** @type {ShareSubject | null} */
-  let wanted = null;
+  /** @type {SaveShare | null} */ let mounted = null;
+  /** @type {ShareSubject | null} */ let wanted = null;
   el.hidden = true;
   return {
     async update(subject) {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Page visibility and screen wake lock. Device. */
 
 /** @typedef {Object} VisibilitySource
@@ -33,8 +32,7 @@ export function pageVisibility() {
  * @param {EventTarget & {visibilityState: string}} [page] reports when the tab becomes visible
  */
 export function keepAwake(navigator = globalThis.navigator, page = globalThis.document) {
-  /** @type {WakeLockSentinel | null} */
-  let sentinel = null;
+  /** @type {WakeLockSentinel | null} */ let sentinel = null;
   let isReleased = false;
   const acquire = async () => {
     if (isReleased || !("wakeLock" in navigator) || page.visibilityState !== "visible") return;

@@ -1,22 +1,18 @@
-// @ts-check
 /** Start-up of every page: texts, navigation bar, footer, title and server status. */
 
 import { getJson } from "./api.js";
 import { appTitle, inOrder } from "./apps.js";
-import { byId, find } from "./dom.js";
+import { byId, find, html, icon, iconButton, mountView, nothing } from "./lit.js";
 import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
-import { getLang, onLangChange, t } from "./texts.js";
-import { html, icon, iconButton, mountView, nothing } from "./lit.js";
+import { describeHealth, getLang, onLangChange, t } from "./texts.js";
 import { remember } from "./memory.js";
-import { describeHealth } from "./formats.js";
-
-// Polls the server status while the page is visible.
 
 /** @import { App } from "./apps.js" */
 
+// Polls the server status while the page is visible.
+
 const INTERVAL_MS = 10_000;
-/** How long the first paint waits for the first report. */
-const FIRST_REPORT_MS = 500;
+const FIRST_REPORT_MS = 500; // how long the first paint waits for the first report
 
 /** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
 
@@ -94,10 +90,8 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   onLangChange(showTitle);
   showTitle();
 
-  /** @type {Set<(report: StatusReport) => void>} */
-  const listeners = new Set([nav.showStatus]);
-  /** @type {StatusReport | null} */
-  let latest = null;
+  /** @type {Set<(report: StatusReport) => void>} */ const listeners = new Set([nav.showStatus]);
+  /** @type {StatusReport | null} */ let latest = null;
   const notify = (/** @type {StatusReport} */ report) => {
     latest = report;
     for (const listener of listeners) listener(report);
@@ -141,15 +135,6 @@ function getTheme() {
   return THEMES.find((theme) => theme === chosen) ?? "auto";
 }
 
-/** @param {Theme} theme */
-function setTheme(theme) {
-  const root = document.documentElement;
-  if (theme === "auto") delete root.dataset.theme;
-  else root.dataset.theme = theme;
-  remember(STORAGE_KEY, theme);
-  root.dispatchEvent(new Event("themechange"));
-}
-
 /** @returns {Promise<App[] | null>} the enabled apps; null if the server cannot be reached */
 export const loadApps = () =>
   getJson("/api/apps").then(
@@ -165,11 +150,15 @@ function mountAppNav(el, apps) {
     draw();
   };
   const nextTheme = () => {
-    setTheme(THEMES[(THEMES.indexOf(getTheme()) + 1) % THEMES.length]);
+    const root = document.documentElement;
+    const theme = THEMES[(THEMES.indexOf(getTheme()) + 1) % THEMES.length];
+    if (theme === "auto") delete root.dataset.theme;
+    else root.dataset.theme = theme;
+    remember(STORAGE_KEY, theme);
+    root.dispatchEvent(new Event("themechange"));
     draw();
   };
-  /** @param {KeyboardEvent} event */
-  const onKey = ({ key }) => {
+  const onKey = (/** @type {KeyboardEvent} */ { key }) => {
     if (key !== "Escape" || !state.isOpen) return;
     open(false);
     find(el, ".nav-menu", HTMLButtonElement).focus();
@@ -216,8 +205,7 @@ function mountAppNav(el, apps) {
   };
 }
 
-/** @param {App[]} apps */
-const links = (apps) =>
+const links = (/** @type {App[]} */ apps) =>
   [
     ...apps.map(({ app_id: id, route, name }) => ({ route, text: appTitle(id, name) })),
     { route: "/check", text: t("nav.check") },

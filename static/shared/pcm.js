@@ -1,4 +1,3 @@
-// @ts-check
 /** PCM audio: Base64 encoding, levels, mono mixing and WAV files. Samples are float32 in [-1, 1]. Pure. */
 
 const BYTES_PER_FLOAT = 4;
@@ -6,8 +5,7 @@ const BYTES_PER_PCM16 = 2;
 const WAV_HEADER_BYTES = 44;
 const WAV_FORMAT_PCM = 1;
 const PCM16_MAX = 32_767;
-/** A multiple of 3, so that pieces join without padding; small enough for one `apply`. */
-const BASE64_PIECE_BYTES = 24_576;
+const BASE64_PIECE_BYTES = 24_576; // a multiple of 3, so that pieces join without padding; small enough for one `apply`
 /** Level of an all-zero signal, so that meters need no infinity. */
 export const FLOOR_DB = -120;
 
@@ -65,14 +63,10 @@ export function rms(samples) {
 }
 
 /** Amplitude in dB relative to 1, not below FLOOR_DB. @param {number} amplitude @returns {number} */
-export function toDb(amplitude) {
-  return amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB;
-}
+export const toDb = (amplitude) => (amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB);
 
 /** Amplitude of a level in dB. @param {number} levelDb @returns {number} */
-export function fromDb(levelDb) {
-  return 10 ** (levelDb / 20);
-}
+export const fromDb = (levelDb) => 10 ** (levelDb / 20);
 
 /** Average of the channels; a single channel is returned uncopied. @param {Float32Array[]} channels of equal length @returns {Float32Array} */
 export function mixToMono(channels) {
@@ -119,8 +113,7 @@ export function wavHeader(lengthSamples, channelCount, rateHz) {
   const frameBytes = channelCount * BYTES_PER_PCM16;
   const bodyBytes = lengthSamples * frameBytes;
   const view = new DataView(new ArrayBuffer(WAV_HEADER_BYTES));
-  /** @param {number} at @param {string} word */
-  const writeWord = (at, word) => {
+  const writeWord = (/** @type {number} */ at, /** @type {string} */ word) => {
     for (let i = 0; i < word.length; i += 1) view.setUint8(at + i, word.charCodeAt(i));
   };
   writeWord(0, "RIFF");
@@ -163,8 +156,7 @@ export function encodeWav(sound, rateHz) {
   return file;
 }
 
-/** Quietest level shown; speech close to a microphone lies between -35 and -15 dB. */
-const LEAST_SHOWN_DB = -60;
+const LEAST_SHOWN_DB = -60; // quietest level shown; speech close to a microphone lies between -35 and -15 dB
 const MOST_SHOWN_DB = -8;
 
 /** A level as a share of the bar. @param {number} rms @returns {number} 0 to 1 */

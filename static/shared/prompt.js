@@ -1,4 +1,3 @@
-// @ts-check
 /** System content, voice samples and presets. Pure. */
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
@@ -37,8 +36,7 @@ export function moveItem(items, index, step) {
 
 /** Converts items to protocol messages, without empty ones. @param {readonly ContentItem[]} items */
 export function contentToWire(items) {
-  /** @type {(TextContent | AudioContent | ImageContent)[]} */
-  const wire = [];
+  /** @type {(TextContent | AudioContent | ImageContent)[]} */ const wire = [];
   for (const item of items) {
     if (item.type === "text" && item.text.trim()) wire.push({ type: "text", text: item.text });
     if (item.type === "audio" && item.voice) wire.push({ type: "audio", data: voiceToWire(item.voice) });
@@ -111,24 +109,16 @@ export function voiceProblem(samples, { minS, maxS }) {
 }
 
 /** @param {Voice} voice @returns {number} seconds */
-export function voiceLengthS(voice) {
-  return voice.samples.length / VOICE_RATE_HZ;
-}
+export const voiceLengthS = (voice) => voice.samples.length / VOICE_RATE_HZ;
 
 /** @param {Voice} voice @returns {string} Base64 of float32 samples */
-export function voiceToWire(voice) {
-  return floatsToBase64(voice.samples);
-}
+export const voiceToWire = (voice) => floatsToBase64(voice.samples);
 
 /** @param {string} name @param {string} data Base64 of float32 samples @param {VoiceOrigin} origin @returns {Voice} */
-export function voiceFromWire(name, data, origin) {
-  return { name, samples: base64ToFloats(data), origin };
-}
+export const voiceFromWire = (name, data, origin) => ({ name, samples: base64ToFloats(data), origin });
 
 /** File name without folder and extension. @param {string} fileName */
-export function nameOfFile(fileName) {
-  return fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
-}
+export const nameOfFile = (fileName) => fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
 
 // Presets of the server, and their application to a page.
 
@@ -152,9 +142,7 @@ export function wordsIn(words, lang) {
 }
 
 /** @param {Http.Preset} preset @returns {boolean} whether its audio has to be fetched */
-export function hasSounds(preset) {
-  return preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
-}
+export const hasSounds = (preset) => preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
 
 /** @param {Http.Preset} preset @param {Http.PresetSounds | null} sounds null if it has none @param {boolean} isChosen */
 export function applyPreset(preset, sounds, isChosen) {
@@ -170,8 +158,7 @@ export function applyPreset(preset, sounds, isChosen) {
 
 /** Flattens groups: {vad: {threshold}} becomes vad_threshold. @param {Record<string, unknown>} settings @returns {Record<string, unknown>} */
 export function flatten(settings) {
-  /** @type {Record<string, unknown>} */
-  const flat = {};
+  /** @type {Record<string, unknown>} */ const flat = {};
   for (const [name, value] of Object.entries(settings)) {
     if (value === null || typeof value !== "object" || Array.isArray(value)) flat[name] = value;
     else for (const [inner, one] of Object.entries(value)) flat[`${name}_${inner}`] = one;
@@ -192,5 +179,4 @@ export function firstPreset(presets, rememberedId, lang) {
   return remembered ?? spoken ?? presets[0] ?? null;
 }
 
-/** Prefixes of preset ids by language. @type {Record<string, string>} */
-const LANGUAGE_NAMES = { en: "english", zh: "chinese" };
+/** Prefixes of preset ids by language. @type {Record<string, string>} */ const LANGUAGE_NAMES = { en: "english", zh: "chinese" };

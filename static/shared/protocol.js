@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Settings, limits and codes of the protocol.
  *

@@ -1,16 +1,13 @@
-// @ts-check
 /** Sharing of a finished conversation: comment, upload of the browser's recording, link to the replay. */
 
 import { ApiError, sendJson } from "./api.js";
-import { formatBytes, formatNumber } from "./formats.js";
-import { html, icon, live, mountView, nothing, textButton } from "./lit.js";
-import { noticeView, toast } from "./notice.js";
-import { addRecent, ownerHeaders } from "./recent-sessions.js";
+import { formatBytes, formatNumber, t } from "./texts.js";
+import { html, icon, live, mountView, nothing, noticeView, textButton, toast } from "./lit.js";
+import { addRecent, ownerHeaders } from "./memory.js";
 import { serverDefaults } from "./i18n.js";
 import { MAX_COMMENT_CHARS, MAX_UPLOAD_BYTES, uploadProblem, uploadType } from "./share-rules.js";
-import { t } from "./texts.js";
 
-/** @import { Problem } from "./notice.js" */
+/** @import { Problem } from "./lit.js" */
 
 const ID_BASE = 36;
 
@@ -37,8 +34,7 @@ const ID_BASE = 36;
  * @property {string | null} url
  */
 
-/** @type {Omit<State, "subject">} */
-const FRESH = Object.freeze({
+/** @type {Omit<State, "subject">} */ const FRESH = Object.freeze({
   ...{ comment: "", isRecordingWanted: false, recording: null, sent: null, sending: null },
   ...{ progress: { sentBytes: 0, totalBytes: 0 }, phase: "open", problem: null, url: null },
 });
@@ -47,8 +43,7 @@ const FRESH = Object.freeze({
 export function mountSaveShare(el, subject) {
   const id = `share-${Math.random().toString(ID_BASE).slice(2)}`; // a page may have several
   let maxBytes = MAX_UPLOAD_BYTES;
-  /** @type {State} */
-  const state = { ...FRESH, subject };
+  /** @type {State} */ const state = { ...FRESH, subject };
   const draw = mountView(el, () => view(id, state, maxBytes, change, () => void share(state, change, `${id}-link`)));
   /** @param {Partial<State>} next */
   function change(next) {
@@ -83,8 +78,7 @@ async function share(state, change, linkId) {
   const sending = new AbortController();
   const { signal } = sending;
   change({ phase: "sending", sending, problem: null });
-  /** @type {Partial<State>} */
-  let outcome = { phase: "open", sending: null };
+  /** @type {Partial<State>} */ let outcome = { phase: "open", sending: null };
   try {
     const file = state.isRecordingWanted && recording && recording.blob !== sent ? recording : null;
     const headers = ownerHeaders(localStorage, recordingId);
@@ -211,9 +205,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
 const TOAST_MS = 5_000;
 
 /** @param {string} recordingId @returns {string} */
-export function linkOf(recordingId) {
-  return new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
-}
+export const linkOf = (recordingId) => new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
 
 /** @param {string} url @param {string} fieldId of the field that shows it */
 export async function copyLink(url, fieldId) {
@@ -247,9 +239,7 @@ const shareLink = ({ id, url }) =>
   </div>`;
 
 /** Closing the system's share sheet is not an error. @param {string} url */
-function passOn(url) {
-  return navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
-}
+const passOn = (url) => navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
 
 // Comment field with a character count.
 

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The reason why a session ended, as a code for which pages have a text. Pure.
  *
@@ -50,11 +49,9 @@ const NOT_AT_ONCE = new Set(["app_disabled", "origin_refused", "refused", "socke
 /** Codes of ends that the user requested. @type {ReadonlySet<string>} */
 const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
 
-/** @type {ReadonlySet<string>} */
-const WIRE_CODES = new Set(Object.values(ERROR_CODES));
+/** @type {ReadonlySet<string>} */ const WIRE_CODES = new Set(Object.values(ERROR_CODES));
 
-/** The browser's close code for a lost socket. Source: RFC 6455, section 7.4.1. */
-const ABNORMAL_CLOSURE = 1006;
+const ABNORMAL_CLOSURE = 1006; // the browser's close code for a lost socket. Source: RFC 6455, section 7.4.1.
 
 /** @param {EndCode} code @param {string} [message] The server's own words. @param {string} [detail] @returns {EndReason} */
 export function endReason(code, message = "", detail = "") {
@@ -79,12 +76,6 @@ export function messageText(message) {
 export function reasonOfError(message) {
   const code = typeof message.code === "string" ? message.code : "internal";
   return endReason(endCodeOf(code), messageText(message));
-}
-
-/** Reason of a `timeout` message. @param {Record<string, unknown>} message @returns {EndReason} */
-export function reasonOfTimeout(message) {
-  const kind = message.reason;
-  return endReason("timeout", messageText(message), typeof kind === "string" ? kind : "inactivity");
 }
 
 /** @param {SocketEnd} end @param {ServerProbe | null} probe State of the server; null if it was not probed. */
@@ -116,9 +107,7 @@ function reasonOfVanished(wasOpen, probe) {
 }
 
 /** Whether the server has to be probed to find the reason. @param {SocketEnd} end @returns {boolean} */
-export function needsProbe(end) {
-  return end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
-}
+export const needsProbe = (end) => end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
 
 // A place in the queue, out of a `queued` or `queue_update`.
 
@@ -149,6 +138,4 @@ export function queuePlace(message) {
 }
 
 /** A field as a number; 0 if it is missing or invalid. @param {unknown} value @returns {number} */
-export function numberOr0(value) {
-  return typeof value === "number" && Number.isFinite(value) ? value : 0;
-}
+export const numberOr0 = (value) => (typeof value === "number" && Number.isFinite(value) ? value : 0);

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * A page's settings: declared once, validated and stored. Pure.
  *
@@ -48,11 +47,7 @@ export class SettingsStore extends EventTarget {
   /** @type {Record<string, Value>} */ #chosen = {};
   /** @type {Record<string, Value>} */ #preset = {};
 
-  /**
-   * @param {string} storageKey
-   * @param {F} fields
-   * @param {SmallStorage | null} storage null stores nothing
-   */
+  /** @param {string} storageKey @param {F} fields @param {SmallStorage | null} storage null stores nothing */
   constructor(storageKey, fields, storage) {
     super();
     this.fields = fields;
@@ -101,8 +96,7 @@ export class SettingsStore extends EventTarget {
 
   /** @param {Record<string, unknown>} values */
   #accepted(values) {
-    /** @type {Record<string, Value>} */
-    const accepted = {};
+    /** @type {Record<string, Value>} */ const accepted = {};
     for (const [name, field] of Object.entries(this.fields)) {
       const value = name in values ? accept(field, values[name]) : null;
       if (value !== null) accepted[name] = value;

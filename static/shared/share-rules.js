@@ -1,4 +1,3 @@
-// @ts-check
 /** Rules for uploads of the browser's recordings. Pure. */
 
 /** Source: the server's own list; audio-only MP4 uses the same container as video. */

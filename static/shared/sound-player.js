@@ -1,13 +1,10 @@
-// @ts-check
 /**
  * An audio player: play, seek, time, download. The file is created on demand. Only one player sounds at a time: each
  * dispatches a bubbling `soundplay` when it starts, and `pausesounds` on the document pauses all.
  */
 
-import { on } from "./dom.js";
-import { formatClock } from "./formats.js";
-import { t } from "./texts.js";
-import { html, icon, iconButton, live, mountView, nothing } from "./lit.js";
+import { html, icon, iconButton, live, mountView, nothing, on } from "./lit.js";
+import { formatClock, t } from "./texts.js";
 
 const SEEK_STEP_S = 0.1;
 
@@ -25,8 +22,7 @@ const SEEK_STEP_S = 0.1;
 export function makeSoundPlayer({ file, durationS, label, downloadName }) {
   const node = document.createElement("div");
   node.className = "sound-player";
-  /** @type {HTMLAudioElement | null} */
-  let audio = null;
+  /** @type {HTMLAudioElement | null} */ let audio = null;
   let url = "";
   const source = () => (url ||= URL.createObjectURL(file()));
   const opened = () => {
@@ -40,8 +36,7 @@ export function makeSoundPlayer({ file, durationS, label, downloadName }) {
     node.dispatchEvent(new CustomEvent("soundplay", { bubbles: true }));
     opened().play().catch(draw); // rejected or superseded: the button shows the state
   };
-  /** @param {{target: HTMLInputElement}} event */
-  const seek = ({ target }) => {
+  const seek = (/** @type {{target: HTMLInputElement}} */ { target }) => {
     opened().currentTime = target.valueAsNumber;
     draw();
   };

@@ -1,4 +1,3 @@
-// @ts-check
 /** Shows the state in the tab's title and icon, for a page in the background. */
 
 /** @typedef {"idle" | "queued" | "listening" | "speaking" | "paused" | "error"} TabState */
@@ -9,10 +8,8 @@ const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", p
 /** @param {Document} [page] */
 export function claimTab(page = document) {
   let title = page.title;
-  /** @type {TabState} */
-  let state = "idle";
-  /** @type {string | undefined} */
-  let prefix;
+  /** @type {TabState} */ let state = "idle";
+  /** @type {string | undefined} */ let prefix;
   const link = iconLink(page);
   const ownIcon = link.getAttribute("href");
 

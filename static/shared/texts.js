@@ -1,11 +1,9 @@
-// @ts-check
-/** Texts of the current language by key, with parameters and plural forms. Pure. */
+/** Texts of the current language by key, with parameters and plural forms; formats of numbers, times and sizes. Pure. */
 
 const CHANGED = "languagechange";
 
 const changes = new EventTarget();
-/** @type {{lang: string, texts: Record<string, string>}} */
-const current = { lang: "en", texts: {} };
+/** @type {{lang: string, texts: Record<string, string>}} */ const current = { lang: "en", texts: {} };
 
 /** @param {string} lang @param {Record<string, string>} texts */
 export function setTexts(lang, texts) {
@@ -16,9 +14,7 @@ export function setTexts(lang, texts) {
 export const notifyLangChange = () => changes.dispatchEvent(new Event(CHANGED));
 
 /** @returns {string} code of the current language */
-export function getLang() {
-  return current.lang;
-}
+export const getLang = () => current.lang;
 
 /** Calls a function on each language change; the returned function removes it. @param {() => void} listener @returns {() => void} */
 export function onLangChange(listener) {
@@ -31,9 +27,7 @@ export function onLangChange(listener) {
  * @param {string} key
  * @param {Record<string, string | number>} [params] for {name} in the text
  */
-export function t(key, params) {
-  return interpolate(current.texts[key] ?? key, params);
-}
+export const t = (key, params) => interpolate(current.texts[key] ?? key, params);
 
 /**
  * Returns the plural form for a number: KEY.one, KEY.other and so on; {n} is the number.
@@ -47,14 +41,10 @@ export function tn(key, n, params) {
 }
 
 /** @param {{key: string, params?: Record<string, string | number>, n?: number}} phrase `n` selects the plural form */
-export function phraseText({ key, params, n }) {
-  return n === undefined ? t(key, params) : tn(key, n, params);
-}
+export const phraseText = ({ key, params, n }) => (n === undefined ? t(key, params) : tn(key, n, params));
 
 /** @param {string} key @returns {boolean} whether there is such a text */
-export function hasText(key) {
-  return key in current.texts;
-}
+export const hasText = (key) => key in current.texts;
 
 // Choice of the language.
 
@@ -74,9 +64,8 @@ export function pickLanguage(offered, { query, stored, server, browser = [], fal
 }
 
 /** Unknown names are left as they are, so that mistakes are visible. @param {string} text @param {Record<string, string | number>} [params] */
-export function interpolate(text, params = {}) {
-  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
-}
+export const interpolate = (text, params = {}) =>
+  text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
 
 // Texts of problems: title and next step.
 
@@ -115,11 +104,67 @@ export class CodedError extends Error {
 }
 
 /** @param {unknown} error @returns {string} the browser's own message */
-export function reasonOf(error) {
-  return error instanceof Error && error.cause instanceof Error ? error.cause.message : "";
-}
+export const reasonOf = (error) => (error instanceof Error && error.cause instanceof Error ? error.cause.message : "");
 
 /** @param {unknown} error @param {string} [fallback] */
 export function codeOf(error, fallback = "unsupported") {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : fallback;
+}
+
+const SECONDS_PER_MINUTE = 60;
+const BYTES_PER_STEP = 1024;
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** Cached: constructing a formatter is far slower than using it. @type {Map<string, Intl.NumberFormat>} */
+const numberFormats = new Map();
+
+/** @param {number} value @param {number} [maxDigits] fraction digits @param {number} [minDigits] */
+export function formatNumber(value, maxDigits = 0, minDigits = maxDigits) {
+  const key = `${getLang()} ${minDigits} ${maxDigits}`;
+  const known = numberFormats.get(key);
+  if (known) return known.format(value);
+  const options = { minimumFractionDigits: minDigits, maximumFractionDigits: maxDigits };
+  const made = new Intl.NumberFormat(getLang(), options);
+  numberFormats.set(key, made);
+  return made.format(value);
+}
+
+/** @param {number} bytes */
+export function formatBytes(bytes) {
+  const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log(bytes) / Math.log(BYTES_PER_STEP)), 4);
+  return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1, 0)} ${BYTE_UNITS[step]}`;
+}
+
+/** Minutes and seconds as on a clock: 3:07. @param {number} seconds */
+export function formatClock(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const rest = String(whole % SECONDS_PER_MINUTE).padStart(2, "0");
+  return `${Math.floor(whole / SECONDS_PER_MINUTE)}:${rest}`;
+}
+
+export const formatDateTime = (/** @type {string | number | Date} */ time) =>
+  new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
+
+/** How long ago something was: "3 minutes ago". @param {number} seconds */
+export function formatAgo(seconds) {
+  /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ const units = [
+    ["day", 86_400],
+    ["hour", 3_600],
+    ["minute", SECONDS_PER_MINUTE],
+    ["second", 1],
+  ];
+  const [unit, size] = units.find(([, length]) => seconds >= length) ?? units[3];
+  const format = new Intl.RelativeTimeFormat(getLang(), { numeric: "auto" });
+  return format.format(-Math.round(seconds / size), unit);
+}
+
+/** @param {{status: Http.ServiceStatus | null, isReached: boolean}} report @returns {{kind: "good" | "caution" | "bad", text: string}} */
+export function describeHealth({ status, isReached }) {
+  if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
+  if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
+  if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };
+  if (status.free_slots > 0) return { kind: "good", text: t("health.ready") };
+  if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
+  if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
+  return { kind: "bad", text: t("health.no_worker") };
 }

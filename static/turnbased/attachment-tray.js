@@ -1,15 +1,13 @@
-// @ts-check
 /** Attachments of the message being written: chips, progress of reading, problems. */
 
-import { late } from "../shared/late.js";
+import { late } from "../shared/async.js";
 import { html, mountView, repeat } from "../shared/lit.js";
-import { toastProblem } from "../shared/notice.js";
-import { fitsRequest, wireChars } from "./media-part.js";
+import { neededPart } from "../shared/late-parts.js";
+import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { Reading, TrayProblem } from "./media-view.js" */
 
-const loadReaders = () => import("./media-input.js");
 const loadViews = late(
   () => import("./media-view.js"),
   ({ chipView, createShelf, problemView, readingView }) => ({ chipView, problemView, readingView, shelf: createShelf() }),
@@ -25,25 +23,16 @@ const loadViews = late(
 
 /** @param {HTMLElement} el @param {TrayOptions} options */
 export function mountAttachmentTray(el, options) {
-  /** @type {MediaPart[]} */
-  let parts = [];
+  /** @type {MediaPart[]} */ let parts = [];
   let pendingCount = 0; // lists of files being read
-  /** @type {Reading[]} */
-  let readings = [];
-  /** @type {TrayProblem[]} */
-  let problems = [];
-  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */
-  let views = null;
-  const needViews = async () => {
-    if (views || parts.length + readings.length + problems.length === 0) return;
-    views = await loadViews();
-    draw();
-  };
+  /** @type {Reading[]} */ let readings = [];
+  /** @type {TrayProblem[]} */ let problems = [];
+  const viewsFor = neededPart(loadViews, () => draw());
   el.classList.add("tray");
   const draw = mountView(el, () => {
     const picturesPerS = options.picturesPerS();
+    const views = viewsFor(parts.length + readings.length + problems.length > 0);
     views?.shelf.keepOnly(parts);
-    needViews().catch(toastProblem);
     return html`<ul class="chips" ?hidden=${parts.length + readings.length === 0}>
         ${repeat(
           parts,
@@ -59,21 +48,18 @@ export function mountAttachmentTray(el, options) {
     draw();
     options.onChange(parts);
   };
-  /** @param {MediaPart} part */
-  const remove = (part) => {
+  const remove = (/** @type {MediaPart} */ part) => {
     parts = parts.filter((one) => one !== part);
     problems = [];
     changed();
   };
-  /** @param {TrayProblem} problem */
-  const forget = (problem) => {
+  const forget = (/** @type {TrayProblem} */ problem) => {
     problems = problems.filter((one) => one !== problem);
     draw();
   };
   /** @param {string} code @param {string} fileName @param {string | null} [kind] */
   const addProblem = (code, fileName, kind = null) => void (problems = [...problems, { code, fileName, kind }]);
-  /** @param {readonly MediaPart[]} added */
-  const addParts = (added) => {
+  const addParts = (/** @type {readonly MediaPart[]} */ added) => {
     for (const part of added) {
       const used = options.sentChars() + wireChars(parts);
       if (parts.length >= options.limits.itemsMax) addProblem("too_many", part.name);
@@ -84,17 +70,14 @@ export function mountAttachmentTray(el, options) {
   };
   /** @param {Reading} reading */
   const end = (reading) => void (readings = readings.filter((one) => one !== reading));
-  /** @param {File} file */
-  const read = async (file) => {
-    /** @type {Reading} */
-    const reading = { file, abort: new AbortController(), done: null };
+  const read = async (/** @type {File} */ file) => {
+    /** @type {Reading} */ const reading = { file, abort: new AbortController(), done: null };
     readings = [...readings, reading];
     draw();
-    const { MediaError, lookAtVideo, readMedia } = await loadReaders();
+    const { MediaError, readMedia } = await import("./media-input.js");
     try {
       const part = await readMedia(file, {
         limits: options.limits,
-        lookAtVideo,
         signal: reading.abort.signal,
         onProgress(done) {
           reading.done = done;

@@ -1,15 +1,13 @@
-// @ts-check
 /**
  * The message composer: text, attachments, voice. Enter sends, Shift+Enter inserts a line break, Esc discards a
  * recording, and the space bar records while the text box is not focused. Drafts survive a reload.
  */
 
-import { byId, find, on, setText } from "../shared/dom.js";
+import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView } from "../shared/lit.js";
 import { floatsToBase64 } from "../shared/pcm.js";
 import { mountAttachmentTray } from "./attachment-tray.js";
-import { ACCEPT, limitWords } from "./media-part.js";
+import { ACCEPT, limitWords } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { RecordView, SoundRecorder } from "./media-input.js" */
@@ -95,8 +93,7 @@ export function mountComposer(el, options) {
     if (isBusy || isSendWished || isEmpty()) return;
     if (options.onSend(area.value, tray.parts)) fill("");
   };
-  /** @param {Iterable<File>} files */
-  const take = (files) => void tray.addFiles([...files]);
+  const take = (/** @type {Iterable<File>} */ files) => void tray.addFiles([...files]);
 
   on(send, "click", () => (isBusy ? options.onStop() : submit()));
   on(area, "input", () => {
@@ -166,10 +163,8 @@ function hasOwnSpace(target) {
 /** @param {HTMLElement} el the overlay @param {(files: FileList) => void} take */
 function mountDropZone(el, take) {
   let depth = 0; // each element under the pointer fires its own enter and leave
-  /** @param {DragEvent} event */
-  const hasFiles = (event) => event.dataTransfer?.types.includes("Files") ?? false;
-  /** @param {number} next */
-  const become = (next) => {
+  const hasFiles = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") ?? false;
+  const become = (/** @type {number} */ next) => {
     depth = Math.max(0, next);
     el.hidden = depth === 0;
   };
@@ -203,11 +198,8 @@ function mountDropZone(el, take) {
 
 // Voice messages: tap to start and stop, or hold while speaking.
 
-/** A longer press counts as holding: releasing it ends the recording. */
-const HOLD_MS = 350;
+const HOLD_MS = 350; // a longer press counts as holding: releasing it ends the recording
 const SHORTEST_S = 0.3; // less is an accidental tap
-
-const loadRecorder = () => import("./media-input.js");
 
 /**
  * @typedef {Object} RecordPanelOptions
@@ -220,15 +212,12 @@ const loadRecorder = () => import("./media-input.js");
 
 /** @param {HTMLElement} el shown while it records @param {RecordPanelOptions} options */
 function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem }) {
-  /** @type {SoundRecorder | null} */
-  let recorder = null;
-  /** @type {"idle" | "opening" | "recording"} */
-  let state = "idle";
+  /** @type {SoundRecorder | null} */ let recorder = null;
+  /** @type {"idle" | "opening" | "recording"} */ let state = "idle";
   let pressedAtMs = 0;
   let isEndWished = false;
   let maxS = 0;
-  /** @type {RecordView | null} */
-  let view = null;
+  /** @type {RecordView | null} */ let view = null;
 
   const draw = () => {
     const isOn = state !== "idle";
@@ -238,8 +227,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     button.setAttribute("aria-label", words);
     button.title = words;
   };
-  /** @param {typeof state} next */
-  const become = (next) => {
+  const become = (/** @type {typeof state} */ next) => {
     state = next;
     draw();
     onState(state !== "idle");
@@ -251,10 +239,10 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     const asked = settings();
     maxS = asked.maxS;
     try {
-      const { mountRecordView, startRecording } = await loadRecorder();
+      const { mountRecordView, startRecording } = await import("./media-input.js");
       view ??= mountRecordView(el, { cancel, done: () => void end() });
       const opened = await startRecording(asked);
-      if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // cancelled meanwhile
+      if (/** @type {string} */ (state) !== "opening") return void opened.microphone.close(); // cancelled meanwhile
       recorder = opened;
       listen(opened, view);
       become("recording");
@@ -264,14 +252,14 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
       onProblem(/** @type {{code: string}} */ (error));
     }
   };
-  /** @param {SoundRecorder} opened @param {RecordView} shown */
-  const listen = (opened, shown) => {
+  const listen = (/** @type {SoundRecorder} */ opened, /** @type {RecordView} */ shown) => {
     shown.begin();
-    opened.on("level", ({ rms }) => shown.add(rms, opened.lengthS, maxS));
-    opened.on("silent", () => shown.warn(true));
-    opened.on("audible", () => shown.warn(false));
-    opened.on("limit", () => void end());
-    opened.on("ended", ({ code }) => {
+    const { microphone } = opened;
+    microphone.on("level", ({ rms }) => shown.add(rms, opened.lengthS(), maxS));
+    microphone.on("silent", () => shown.warn(true));
+    microphone.on("audible", () => shown.warn(false));
+    microphone.on("limit", () => void end());
+    microphone.on("ended", ({ code }) => {
       onProblem({ code });
       void end();
     });
@@ -289,7 +277,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
   };
   const cancel = () => {
     if (state === "idle") return false;
-    void recorder?.cancel();
+    void recorder?.microphone.close();
     recorder = null;
     become("idle");
     button.focus();

@@ -1,23 +1,21 @@
-// @ts-check
 /**
- * Operations on the messages of a chat conversation, and their conversion to protocol messages. Every
- * function returns a new conversation. Pure.
+ * Messages of a chat conversation: operations (each returns a new conversation), attachments, conversion to the protocol. Pure.
  *
  * The server finds its cache by the exact text of earlier answers, so an answer's text is stored and
  * sent back unchanged: never trimmed, never formatted.
  */
 
-import { mediaOf } from "./media-part.js";
+import { base64ToBytes, base64ToFloats, encodeWav } from "../shared/pcm.js";
+import { LIMITS } from "../shared/protocol.js";
+import { formatBytes, formatNumber, t } from "../shared/texts.js";
 
-/** @import { ChatMessage, Conversation } from "../../types/chat.js" */
+/** @import { ChatMessage, Conversation, FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
-/** @import { TurnProgress } from "./turn-progress.js" */
+/** @import { TurnProgress } from "./turn.js" */
 
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */
 
-/** Status of an answer; `pending` is still being generated.
- * @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus
- */
+/** Status of an answer; `pending` is still being generated. @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus */
 
 /** A message to add: without items, done and with no extra unless said otherwise.
  * @typedef {Pick<ChatMessage, "role" | "createdAtMs">
@@ -25,9 +23,7 @@ import { mediaOf } from "./media-part.js";
  */
 
 /** @returns {Conversation} */
-export function emptyConversation() {
-  return { messages: [], nextNumber: 1 };
-}
+export const emptyConversation = () => ({ messages: [], nextNumber: 1 });
 
 /** @param {Conversation} conversation @param {NewMessage} given @returns {{conversation: Conversation, id: string}} */
 export function addMessage(conversation, given) {
@@ -43,8 +39,7 @@ export function setSystem(conversation, items, createdAtMs) {
   const others = conversation.messages.filter((message) => message.role !== "system");
   if (!hasContent(items)) return { ...conversation, messages: others };
   const id = `m${conversation.nextNumber}`;
-  /** @type {ChatMessage} */
-  const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
+  /** @type {ChatMessage} */ const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
   return { messages: [system, ...others], nextNumber: conversation.nextNumber + 1 };
 }
 
@@ -59,9 +54,10 @@ export function editMessage(conversation, id, change) {
 }
 
 /** @param {Conversation} conversation @param {string} id @returns {Conversation} */
-export function deleteMessage(conversation, id) {
-  return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
-}
+export const deleteMessage = (conversation, id) => ({
+  ...conversation,
+  messages: conversation.messages.filter((message) => message.id !== id),
+});
 
 /** @param {Conversation} conversation @param {string} id @returns {Conversation} */
 export function truncateAfter(conversation, id) {
@@ -71,19 +67,13 @@ export function truncateAfter(conversation, id) {
 }
 
 /** @param {Conversation} conversation @param {string} id @returns {ChatMessage | undefined} */
-export function findMessage(conversation, id) {
-  return conversation.messages.find((message) => message.id === id);
-}
+export const findMessage = (conversation, id) => conversation.messages.find((message) => message.id === id);
 
 /** Concatenated text of a message, unchanged. @param {ChatMessage} message @returns {string} */
-export function messageTextOf(message) {
-  return message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
-}
+export const messageTextOf = (message) => message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
 
 /** @param {string} text @returns {TextContent} */
-export function textItem(text) {
-  return { type: "text", text };
-}
+export const textItem = (text) => ({ type: "text", text });
 
 /**
  * The history as protocol messages, the new user message last, without empty messages. Consecutive
@@ -100,9 +90,7 @@ export function toWire(conversation) {
 }
 
 /** Whether the last message is the user's, so that the model can answer. @param {Conversation} conversation @returns {boolean} */
-export function canAnswer(conversation) {
-  return toWire(conversation).at(-1)?.role === "user";
-}
+export const canAnswer = (conversation) => toWire(conversation).at(-1)?.role === "user";
 
 /** @param {ChatMessage} message @returns {boolean} */
 function isSendable(message) {
@@ -111,9 +99,7 @@ function isSendable(message) {
 }
 
 /** @param {readonly ContentItem[]} items @returns {boolean} */
-function hasContent(items) {
-  return items.some((item) => item.type !== "text" || item.text !== "");
-}
+const hasContent = (items) => items.some((item) => item.type !== "text" || item.text !== "");
 
 /** A single text is sent as a string. @param {readonly ContentItem[]} items @returns {string | ContentItem[]} */
 function contentOf(items) {
@@ -155,19 +141,13 @@ function shortened(words) {
 }
 
 /** @param {ChatMessage} message @returns {Figures} */
-export function figuresOf({ extra }) {
-  return /** @type {Figures | undefined} */ (extra.figures) ?? {};
-}
+export const figuresOf = ({ extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
 
 /** @param {ChatMessage} message @returns {Voice | null} */
-export function voiceOf({ extra }) {
-  return /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
-}
+export const voiceOf = ({ extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
 
 /** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
-export function problemOf({ extra }) {
-  return /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
-}
+export const problemOf = ({ extra }) => /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
 
 /** Token statistics of the last finished turn. @param {Conversation} conversation @returns {TokenStats | null} */
 export function lastTokenStats({ messages }) {
@@ -187,4 +167,146 @@ export function repaired(conversation) {
   if (!pending) return conversation;
   if (messageTextOf(pending) === "") return deleteMessage(conversation, pending.id);
   return editMessage(conversation, pending.id, { status: "stopped" });
+}
+
+/** @typedef {Omit<MediaPart, "type" | "data">} MediaFacts */
+
+const INPUT_RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
+const BASE64_CHARS = 4;
+const BASE64_BYTES = 3;
+
+/**
+ * A message's content: media first, then the text, as in showing something and then asking.
+ * @param {string} text
+ * @param {readonly MediaPart[]} media
+ * @param {number} picturesPerS frames per second of a video
+ * @returns {ContentItem[]}
+ */
+export function toItems(text, media, picturesPerS = 1) {
+  const items = media.map(
+    ({ type, data }) =>
+      /** @type {ContentItem} */ (type === "video" ? { type, data, stack_frames: picturesPerS } : { type, data }),
+  );
+  return text ? [...items, { type: "text", text }] : items;
+}
+
+/** Display data stored with a message. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
+export const toFacts = (media) => media.map(({ data, type, ...facts }) => facts);
+
+/** @param {ChatMessage} message @returns {MediaPart[]} */
+export function mediaOf({ items, extra }) {
+  const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
+  /** @type {MediaPart[]} */ const media = [];
+  for (const item of items) {
+    if (item.type === "text") continue;
+    const facts = { mimeType: "", name: "", ...kept[media.length] };
+    media.push({ ...facts, type: item.type, data: item.data });
+  }
+  return media;
+}
+
+/** Size of media in a request, characters. @param {readonly MediaPart[]} media */
+export const wireChars = (media) => media.reduce((sum, { data }) => sum + data.length, 0);
+
+/** @param {MediaPart} part @returns {number} bytes size of the stored data */
+export const partBytes = ({ data }) => Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
+
+/** @param {MediaPart} part @returns {number} duration of the audio, seconds */
+export const soundLengthS = (part) => partBytes(part) / LIMITS.SAMPLE_BYTES / INPUT_RATE_HZ;
+
+/** The part as a file. @param {MediaPart} part @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}} */
+export function partFile(part) {
+  if (part.type !== "audio") return { bytes: base64ToBytes(part.data), mimeType: part.mimeType };
+  return { bytes: encodeWav(base64ToFloats(part.data), INPUT_RATE_HZ), mimeType: "audio/wav" };
+}
+
+// Limits of attachments.
+
+/**
+ * @typedef {"audio" | "image" | "video"} MediaKind
+ *
+ * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big"} MediaProblemOfKind
+ * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
+ */
+
+const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB; // largest audio file that is decoded; more than ten minutes of WAV
+const REQUEST_SPARE_BYTES = 64 * 1024; // allowance for text and JSON syntax of a request
+const MOST_FRAMES = 64; // frames of one video, however long; source: docs/specification/model.md#4.7
+
+/** For files without a type. @type {readonly (readonly [MediaKind, readonly string[]])[]} */ const SUFFIXES = [
+  ["audio", ["wav", "mp3", "m4a", "aac", "ogg", "oga", "opus", "flac"]],
+  ["image", ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "svg"]],
+  ["video", ["mp4", "m4v", "mov", "webm", "mkv", "avi"]],
+];
+
+/** Formats the server reads; other pictures are converted. */
+export const IMAGE_TYPES = Object.freeze(["image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff"]);
+
+/** For the `accept` of a file input. */
+export const ACCEPT = "audio/*,image/*,video/*,.mkv,.m4a,.flac,.opus";
+
+/** @param {{name: string, type: string}} file @returns {MediaKind | null} null for other types */
+export function kindOfFile({ name, type }) {
+  const [family] = type.split("/");
+  if (family === "audio" || family === "image" || family === "video") return family;
+  const suffix = name.split(".").at(-1)?.toLowerCase() ?? "";
+  return SUFFIXES.find(([, suffixes]) => suffixes.includes(suffix))?.[0] ?? null;
+}
+
+/** @param {Record<string, number> | undefined} limits of GET /api/frontend_defaults @returns {MediaLimits} */
+export function mediaLimits(limits = {}) {
+  const requestMaxBytes = (limits.chat_message_bytes ?? LIMITS.CHAT_SOCKET_LIMIT_BYTES) - REQUEST_SPARE_BYTES;
+  const fitsBytes = Math.floor((requestMaxBytes / BASE64_CHARS) * BASE64_BYTES);
+  const audioMaxS = limits.chat_audio_max_s ?? LIMITS.CHAT_AUDIO_MAX_S;
+  const bytesPerS = LIMITS.INPUT_SAMPLE_RATE_HZ * LIMITS.SAMPLE_BYTES;
+  return {
+    audioMaxS: Math.min(audioMaxS, Math.floor(fitsBytes / bytesPerS)),
+    videoMaxS: audioMaxS,
+    imageMaxBytes: Math.min(LIMITS.PICTURE_MAX_BYTES, fitsBytes),
+    imageMaxSidePx: LIMITS.PICTURE_MAX_SIDE_PX,
+    imageMaxPixels: LIMITS.PICTURE_MAX_PIXELS,
+    videoMaxBytes: Math.min(LIMITS.VIDEO_MAX_BYTES, fitsBytes),
+    requestMaxBytes,
+    itemsMax: LIMITS.ITEMS_MAX - 1, // the text is one more
+  };
+}
+
+/** @param {FileFacts} facts @param {MediaLimits} limits @returns {MediaProblem | null} null if it can be sent */
+export function mediaProblem(facts, limits) {
+  const { kind, sizeBytes, durationS = 0, widthPx = 0, heightPx = 0 } = facts;
+  if (sizeBytes === 0) return "empty";
+  if (kind === "audio") {
+    return durationS > limits.audioMaxS || sizeBytes > AUDIO_FILE_MAX_BYTES ? "audio_long" : null;
+  }
+  if (kind === "video") {
+    if (sizeBytes > limits.videoMaxBytes) return "video_big";
+    return durationS > limits.videoMaxS ? "video_long" : null;
+  }
+  if (sizeBytes > limits.imageMaxBytes) return "image_big";
+  const isLarge = Math.max(widthPx, heightPx) > limits.imageMaxSidePx || widthPx * heightPx > limits.imageMaxPixels;
+  return isLarge ? "image_pixels" : null;
+}
+
+/** Number of frames of a video that the model sees. @param {number} durationS @param {number} picturesPerS */
+export const videoPictures = (durationS, picturesPerS) =>
+  Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
+
+/** @param {number} sentChars Base64 of the conversation so far @param {number} newChars @param {MediaLimits} limits */
+export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars <= limits.requestMaxBytes;
+
+// Texts of limits and violations.
+
+const S_PER_MINUTE = 60;
+
+/** @param {number} seconds */
+export const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
+
+/** The limits in one line. @param {MediaLimits} limits */
+export function limitWords(limits) {
+  return t("chat.limits", {
+    minutes: minutes(limits.audioMaxS),
+    image: formatBytes(limits.imageMaxBytes),
+    video: formatBytes(limits.videoMaxBytes),
+    request: formatBytes(limits.requestMaxBytes),
+  });
 }

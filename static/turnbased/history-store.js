@@ -1,4 +1,3 @@
-// @ts-check
 /** Stores conversations and drafts in this browser, within bounds. Pure: the page passes the database. */
 
 import { remember, remembered } from "../shared/memory.js";
@@ -68,8 +67,7 @@ export async function openHistory(factory) {
     const heads = await answered(database.transaction(HEADS).objectStore(HEADS).getAll());
     return /** @type {Head[]} */ (heads).sort((a, b) => b.updatedAtMs - a.updatedAtMs);
   };
-  /** @param {string[]} ids */
-  const removeAll = async (ids) => {
+  const removeAll = async (/** @type {string[]} */ ids) => {
     const transaction = database.transaction([HEADS, BODIES], "readwrite");
     for (const id of ids) {
       transaction.objectStore(HEADS).delete(id);
@@ -150,8 +148,7 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
   const current = newestFirst.find(({ id }) => id === currentId);
   let count = current ? 1 : 0;
   let bytes = current?.sizeBytes ?? 0;
-  /** @type {string[]} */
-  const dropped = [];
+  /** @type {string[]} */ const dropped = [];
   for (const { id, sizeBytes } of newestFirst) {
     if (id === currentId) continue;
     // Everything older than a deleted one is deleted too, so that the rule is predictable.
@@ -171,8 +168,7 @@ const MEDIA_KEY = "media";
 
 /** @param {SmallStorage | null} storage @param {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} store */
 export function openDraft(storage, store) {
-  /** @type {readonly MediaPart[]} */
-  let keptMedia = [];
+  /** @type {readonly MediaPart[]} */ let keptMedia = [];
   return {
     /** @returns {Promise<{text: string, media: MediaPart[]}>} */
     async read() {

@@ -1,19 +1,16 @@
-// @ts-check
 /** Views of attachments, in messages and as chips, and the editor of a question. */
 
-import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/texts.js";
+import { formatBytes, formatClock, formatNumber, t, tn } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { minutes, partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
+import { minutes, partBytes, partFile, soundLengthS, videoPictures } from "./conversation.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
-/** @param {MediaPart} part */
-const partName = (part) => part.name || t(`chat.kind_${part.type}`);
+const partName = (/** @type {MediaPart} */ part) => part.name || t(`chat.kind_${part.type}`);
 
 /** Short description of an attachment. @param {MediaPart} part @param {number} picturesPerS */
 function partAbout(part, picturesPerS = 1) {
@@ -30,14 +27,9 @@ function blobOf(part) {
   return new Blob([bytes], { type: mimeType });
 }
 
-/**
- * Players are created once per content and reused across redraws.
- *
- * @typedef {ReturnType<typeof createShelf>} Shelf
- */
+/** Players are created once per content and reused across redraws. @typedef {ReturnType<typeof createShelf>} Shelf */
 export function createShelf() {
-  /** @type {Map<object, {made: any, end: () => void}>} `any`: an address or a player */
-  const kept = new Map();
+  /** @type {Map<object, {made: any, end: () => void}>} `any`: an address or a player */ const kept = new Map();
   /** @template Made @param {object} content @param {() => Made} make @param {(made: Made) => void} end @returns {Made} */
   const get = (content, make, end) => {
     const known = kept.get(content);
@@ -138,14 +130,12 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
     shelf.keepOnly([]);
     onCancel();
   };
-  /** @param {MediaPart} part */
-  const remove = (part) => {
+  const remove = (/** @type {MediaPart} */ part) => {
     parts = parts.filter((one) => one !== part);
     shelf.keepOnly(parts);
     draw();
   };
-  /** @param {KeyboardEvent} event */
-  const onKey = (event) => {
+  const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape") {
       event.stopPropagation();
       cancel();
@@ -154,8 +144,7 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
     event.preventDefault();
     submit();
   };
-  /** @param {{target: HTMLTextAreaElement}} event */
-  const onInput = ({ target }) => {
+  const onInput = (/** @type {{target: HTMLTextAreaElement}} */ { target }) => {
     words = target.value;
     draw();
   };
@@ -200,8 +189,7 @@ export const problemView = (problem, limits, onClose) =>
     ${iconButton("close", t("common.close"), onClose)}
   </div>`;
 
-/** @param {Reading} reading */
-export const readingView = ({ file, abort, done }) =>
+export const readingView = (/** @type {Reading} */ { file, abort, done }) =>
   html`<li class="chip" data-kind="reading">
     <span class="spinner"></span
     ><span class="chip-words"

@@ -1,10 +1,7 @@
-// @ts-check
 /** View of a message: text, media, voice, figures, actions. */
 
-import { formatDateTime, formatNumber } from "../shared/formats.js";
-import { problemText, t } from "../shared/texts.js";
-import { html, icon, iconButton, nothing, textButton } from "../shared/lit.js";
-import { toast } from "../shared/notice.js";
+import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
+import { html, icon, iconButton, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
@@ -138,8 +135,7 @@ function figureRows(figures) {
   const fresh = tokenStats?.input_tokens ?? 0;
   const wait = typeof queueActualMs === "number" ? seconds(queueActualMs) : "";
   const estimate = typeof queueEstimateS === "number" ? seconds(queueEstimateS * MS_PER_S) : "";
-  /** @type {[string, unknown, () => string][]} */
-  const rows = [
+  /** @type {[string, unknown, () => string][]} */ const rows = [
     ["mode", figures.transport, () => t(figures.transport === "http" ? "chat.over_http" : "chat.over_socket")],
     ["queue", queueActualMs, () => (estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait)],
     ["prefill", figures.prefillMs, () => seconds(figures.prefillMs ?? 0)],

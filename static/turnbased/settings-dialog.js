@@ -1,30 +1,26 @@
-// @ts-check
 /**
  * Settings drawer of the chat page, instructions of a conversation (a preset, or own texts and voice samples), and
  * playback of answers.
  */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, html, icon, mountView, on, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountLateContentEditor } from "../shared/late-parts.js";
-import { late } from "../shared/late.js";
-import { html, icon, mountView } from "../shared/lit.js";
+import { late } from "../shared/async.js";
 import { remembered } from "../shared/memory.js";
-import { toastProblem } from "../shared/notice.js";
-import { mountPresetSelector } from "../shared/preset-selector.js";
+import { bindSettings, mountPresetSelector } from "../shared/settings-form.js";
 import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
-import { bindSettings } from "../shared/settings-form.js";
 
 /** @import { AudioPlayer } from "../duplex/lib/audio-player.js" */
 /** @import { DeviceSelector } from "../shared/audio-device-selector.js" */
 /** @import { ContentItem, Voice, VoiceLimits } from "../shared/prompt.js" */
-/** @import { TtsVoice } from "../shared/ref-audio-player.js" */
+/** @import { TtsVoice } from "../shared/prompt-editors.js" */
 /** @import { AnyStore } from "../shared/settings-form.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage } from "../../types/chat.js" */
 
-/** @param {SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
+/** @param {SettingsStore<typeof import("./turn.js").FIELDS>} settings */
 export function mountChatSettings(settings) {
   const dialog = byId("settings", HTMLDialogElement);
   // Some switches are next to the text box, so the whole page is bound.
@@ -40,14 +36,12 @@ export function mountChatSettings(settings) {
 
 // Choice of voice and microphone, loaded when the settings are first opened.
 
-const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/ref-audio-player.js")]);
+const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/prompt-editors.js")]);
 
 /** Until they are loaded, the stored choice applies. @param {{limits: VoiceLimits, prefix: string}} options */
 export function mountLateSound({ limits, prefix }) {
-  /** @type {DeviceSelector | null} */
-  let devices = null;
-  /** @type {TtsVoice | null} */
-  let ttsVoice = null;
+  /** @type {DeviceSelector | null} */ let devices = null;
+  /** @type {TtsVoice | null} */ let ttsVoice = null;
   const load = late(importChoices, ([{ mountAudioDeviceSelector }, { mountTtsVoice }]) => {
     devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
     ttsVoice = mountTtsVoice(byId("tts-voice", HTMLElement), { limits });
@@ -72,8 +66,7 @@ const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 /** @param {{session: ChatSession, limits: VoiceLimits, onPreset: (settings: Record<string, unknown>) => void}} options */
 export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
-  /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */
-  let last = [];
+  /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */ let last = [];
   const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
     limits,
     onChange: (items) => {
@@ -160,13 +153,10 @@ function shown(item, kept) {
  * @param {{session: ChatSession, delayMs: number, onSound: (isSounding: boolean) => void}} options
  */
 export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
-  /** @type {AudioPlayer | null} */
-  let player = null;
-  /** @type {Promise<void> | null} */
-  let opening = null;
+  /** @type {AudioPlayer | null} */ let player = null;
+  /** @type {Promise<void> | null} */ let opening = null;
   let isSounding = false;
-  /** @param {boolean} next */
-  const become = (next) => {
+  const become = (/** @type {boolean} */ next) => {
     if (isSounding === next) return;
     isSounding = next;
     hush.hidden = !next;

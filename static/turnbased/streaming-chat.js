@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Chat over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Pure.
  *
@@ -6,19 +5,16 @@
  * blocked, the turn uses `POST /api/chat`.
  */
 
-import { Emitter } from "../shared/emitter.js";
+import { Emitter } from "../shared/async.js";
 import { endReason, messageText, needsProbe, reasonOfClose, reasonOfError } from "../shared/server-messages.js";
-import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
-import { LOST_CODES, retryDelayMs } from "../shared/session-link.js";
-import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
-import { chatRequest } from "./turn-options.js";
+import { LOST_CODES, newSessionId, openLiveSocket, retryDelayMs } from "../shared/live-socket.js";
+import { beginTurn, chatRequest, isTurnOver, turnAfter, turnResult } from "./turn.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { EndReason, QueuePlace, SocketEnd } from "../shared/server-messages.js" */
 /** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
 /** @import { Chunk, Message, StreamingServerMessage } from "../../types/protocol.js" */
-/** @import { TurnOptions } from "./turn-options.js" */
-/** @import { TurnEvent, TurnProgress, TurnResult } from "./turn-progress.js" */
+/** @import { TurnEvent, TurnOptions, TurnProgress, TurnResult } from "./turn.js" */
 
 /** @typedef {Object} OwnOptions
  * @property {string} [idPrefix] Default `stream`.
@@ -65,33 +61,23 @@ export class TurnError extends Error {
  * @property {{ticket: string, tries: number, lostAtMs: number | null} | null} place Place in the queue to return to.
  */
 
-/** How long the server keeps the place of a lost socket. */
-const PLACE_LIFE_MS = 60_000;
-/** How long the server may take to end a turn after `stop`. */
-const STOP_LIMIT_MS = 10_000;
+const PLACE_LIFE_MS = 60_000; // how long the server keeps the place of a lost socket
+const STOP_LIMIT_MS = 10_000; // how long the server may take to end a turn after `stop`
 
 /** @extends {Emitter<StreamingChatEvents>} */
 export class StreamingChat extends Emitter {
   #options;
-  #sessionId;
-  /** Secret of the conversation, with which another socket continues its recording. */
-  #secret = "";
-  /** @type {LiveSocket | null} */
-  #socket = null;
-  /** @type {RunningTurn | null} */
-  #turn = null;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #stopTimer;
+  sessionId;
+  #secret = ""; // secret of the conversation, with which another socket continues its recording
+  /** @type {LiveSocket | null} */ #socket = null;
+  /** @type {RunningTurn | null} */ #turn = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #stopTimer;
 
   /** @param {StreamingChatOptions} options */
   constructor(options) {
     super();
     this.#options = { idPrefix: "stream", nowMs: () => performance.now(), ...options };
-    this.#sessionId = newSessionId(this.#options.idPrefix);
-  }
-
-  get sessionId() {
-    return this.#sessionId;
+    this.sessionId = newSessionId(this.#options.idPrefix);
   }
 
   get isBusy() {
@@ -114,7 +100,7 @@ export class StreamingChat extends Emitter {
     return new Promise((resolve, reject) => {
       const isOnReusedSocket = this.#socket !== null;
       this.#turn = {
-        progress: beginTurn(this.#sessionId, this.#options.nowMs()),
+        progress: beginTurn(this.sessionId, this.#options.nowMs()),
         options,
         resolve,
         reject,
@@ -147,7 +133,7 @@ export class StreamingChat extends Emitter {
   reset() {
     this.#failTurn(endReason("cancelled"));
     this.#dropSocket();
-    this.#sessionId = newSessionId(this.#options.idPrefix);
+    this.sessionId = newSessionId(this.#options.idPrefix);
     this.#secret = "";
   }
 
@@ -163,7 +149,7 @@ export class StreamingChat extends Emitter {
     this.#dropSocket();
     const { url, socketFactory } = this.#options;
     this.#socket = openLiveSocket(
-      url(this.#sessionId) + (ticket ? `?ticket=${encodeURIComponent(ticket)}` : ""),
+      url(this.sessionId) + (ticket ? `?ticket=${encodeURIComponent(ticket)}` : ""),
       {
         onOpen: () => this.#turn && this.#prefill(this.#turn),
         onMessage: (message) => this.#onMessage(message),

@@ -1,11 +1,9 @@
-// @ts-check
 /** Export, import and sharing of a conversation. */
 
-import { byId, on } from "../shared/dom.js";
+import { byId, on, toast, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
-import { toast, toastProblem } from "../shared/notice.js";
-import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
+import { loadMsgpack, MissingLibraryError } from "../shared/vendor.js";
 import { lastRecordingId } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
@@ -20,14 +18,12 @@ const LONGEST_NAME = 40;
 export function mountTransfer({ session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
   const offer = mountOfferShare(byId("share", HTMLElement));
-  /** @type {string | null | undefined} */
-  let offeredId;
+  /** @type {string | null | undefined} */ let offeredId;
   const file = byId("import-file", HTMLInputElement);
   const json = byId("export-json", HTMLButtonElement);
   const packed = byId("export-msgpack", HTMLButtonElement);
 
-  /** @param {string} suffix @param {() => Promise<BlobPart>} make @param {string} type */
-  const save = async (suffix, make, type) => {
+  const save = async (/** @type {string} */ suffix, /** @type {() => Promise<BlobPart>} */ make, /** @type {string} */ type) => {
     const title = session.head.title.replace(UNSAFE_IN_NAMES, "-").slice(0, LONGEST_NAME) || "chat";
     try {
       download(new Blob([await make()], { type }), `${title}.${suffix}`);

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Conversations as files: JSON with Base64 inside, and MessagePack with the media as files. Pure.
  *
@@ -8,9 +7,8 @@
 import { CodedError } from "../shared/texts.js";
 import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversation.js";
-import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
-import { wavLengthS } from "./turn-progress.js";
+import { addMessage, emptyConversation, figuresOf, mediaOf, partFile, toFacts, toItems, voiceOf } from "./conversation.js";
+import { wavLengthS } from "./turn.js";
 
 /** @import { ContentItem } from "./conversation.js" */
 /** @import { ChatMessage, Conversation, MediaPart } from "../../types/chat.js" */
@@ -141,8 +139,7 @@ function readItem(item, facts) {
   const type = MEDIA_TYPES.find((known) => known === item.type);
   if (!type) throw new TransferError("not_a_chat");
   const known = facts.shift() ?? {};
-  /** @type {MediaPart} */
-  const part = {
+  /** @type {MediaPart} */ const part = {
     ...numbersOf(known),
     type: /** @type {MediaPart["type"]} */ (type),
     data: dataOf(type, item.data),
@@ -178,14 +175,9 @@ function readVoice(message, list) {
 }
 
 /** @param {unknown} value @returns {Record<string, unknown>} */
-function asRecord(value) {
-  return typeof value === "object" && value !== null ? /** @type {Record<string, unknown>} */ (value) : {};
-}
+const asRecord = (value) => (typeof value === "object" && value !== null ? /** @type {Record<string, unknown>} */ (value) : {});
 
-/** @param {unknown} value */
-function textOf(value) {
-  return typeof value === "string" ? value : "";
-}
+const textOf = (/** @type {unknown} */ value) => (typeof value === "string" ? value : "");
 
 /** @param {Record<string, unknown>} facts @returns {Record<string, number>} */
 function numbersOf(facts) {
@@ -197,8 +189,7 @@ function numbersOf(facts) {
 function figuresFrom(value) {
   const figures = asRecord(value);
   const kept = Object.entries(figures).filter(([, one]) => ["number", "string", "boolean"].includes(typeof one));
-  const tokens = asRecord(figures.tokenStats);
-  return { ...Object.fromEntries(kept), ...(figures.tokenStats ? { tokenStats: numbersOf(tokens) } : {}) };
+  return { ...Object.fromEntries(kept), ...(figures.tokenStats ? { tokenStats: numbersOf(asRecord(figures.tokenStats)) } : {}) };
 }
 
 /** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} unsupported format */

@@ -1,10 +1,10 @@
-// @ts-check
 /** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
 
-import { formatClock, formatNumber, formatBytes, formatDateTime } from "../shared/formats.js";
-import { t, hasText } from "../shared/texts.js";
-/** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
+import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
+
 /** @import { Plan, Unit } from "./recording.js" */
+
+/** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
 
 /** @typedef {{fromS: number, toS: number}} View */
 
@@ -24,9 +24,7 @@ export function fit({ fromS, toS }, durationS) {
 }
 
 /** @param {number} durationS @returns {View} the initial view */
-export function firstView(durationS) {
-  return fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
-}
+export const firstView = (durationS) => fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
 
 /** @param {View} view @param {number} factor @param {number} anchorS keeps its position @param {number} durationS */
 export function zoomed(view, factor, anchorS, durationS) {
@@ -60,14 +58,9 @@ export function following(view, atS, durationS, isPlaying = false) {
 }
 
 /** @param {View} view @param {number} atS @returns {number} 0 at the left edge, 1 at the right */
-export function shareOf({ fromS, toS }, atS) {
-  return (atS - fromS) / (toS - fromS);
-}
+export const shareOf = ({ fromS, toS }, atS) => (atS - fromS) / (toS - fromS);
 
-/** @param {View} view @param {number} share */
-export function timeAt({ fromS, toS }, share) {
-  return fromS + share * (toS - fromS);
-}
+export const timeAt = (/** @type {View} */ { fromS, toS }, /** @type {number} */ share) => fromS + share * (toS - fromS);
 
 /** @param {View} view @param {number} most marks that fit @returns {number[]} times to mark */
 export function ticks({ fromS, toS }, most) {
@@ -120,8 +113,7 @@ export function within(list, { fromS, toS }) {
  * @returns {{entry: T, share: number}[]} `share` is the left edge of its slot
  */
 export function spread(list, view, places, startS) {
-  /** @type {{entry: T, share: number}[]} */
-  const found = [];
+  /** @type {{entry: T, share: number}[]} */ const found = [];
   for (let place = 0; place < places; place += 1) {
     const share = place / places;
     const index = indexAt(list, timeAt(view, share + 0.5 / places), startS);
@@ -250,8 +242,7 @@ export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
 
 const LINGER_S = 1.5; // how long text stays after its end
 const EDGE_S = 0.05; // tolerance for stepping back from the start of a unit
-/** @type {[string, (keyof UnitTiming)[]][]} */
-const STAGES = [
+/** @type {[string, (keyof UnitTiming)[]][]} */ const STAGES = [
   ["input", ["prefill_ms"]],
   ["words", ["llm_ms"]],
   ["voice", ["tts_prep_ms", "tts_ms"]],
@@ -317,10 +308,7 @@ export function preciseClock(atS) {
   return `${Math.floor(tenths / 600)}:${String(Math.floor((tenths % 600) / 10)).padStart(2, "0")}.${tenths % 10}`;
 }
 
-/** @param {number} ms */
-export function tenthsOfSeconds(ms) {
-  return formatNumber(ms / MS_PER_S, 1);
-}
+export const tenthsOfSeconds = (/** @type {number} */ ms) => formatNumber(ms / MS_PER_S, 1);
 
 /** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
 export function momentText(plan, atS) {
@@ -339,8 +327,7 @@ export function factTexts({
   size_bytes: bytes,
   status,
 }) {
-  /** @type {[string, string][]} */
-  const known = [["date", formatDateTime(createdAt)]];
+  /** @type {[string, string][]} */ const known = [["date", formatDateTime(createdAt)]];
   if (durationS !== undefined) known.push(["duration", t("viewer.lasted", { time: formatClock(durationS) })]);
   if (endReason && hasText(`viewer.end_${endReason}`)) known.push(["end", t(`viewer.end_${endReason}`)]);
   if (status === "failed") known.push(["status", t("viewer.status_failed")]);

@@ -1,12 +1,9 @@
-// @ts-check
 /** All tracks of a duplex recording on one time axis with one playhead. Requests positions by `onSeek`. */
 
-import { find, on } from "../shared/dom.js";
-import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, render, repeat } from "../shared/lit.js";
+import { find, html, on, render, repeat } from "../shared/lit.js";
+import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
-import { firstView, fit, following, moved, shareOf, ticks, timeAt, within, zoomed, momentText } from "./time-axis.js";
+import { firstView, fit, following, momentText, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @import { View } from "./time-axis.js" */
@@ -48,18 +45,7 @@ function mountOverview(el, { plan, onSeek }) {
       ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
     }
   });
-  /** @param {PointerEvent} event */
-  const seek = ({ clientX }) => {
-    const { left, width } = el.getBoundingClientRect();
-    onSeek(Math.min(1, Math.max(0, (clientX - left) / width)) * plan.durationS);
-  };
-  on(el, "pointerdown", (/** @type {PointerEvent} */ event) => {
-    el.setPointerCapture(event.pointerId);
-    seek(event);
-  });
-  on(el, "pointermove", (/** @type {PointerEvent} */ event) => {
-    if (el.hasPointerCapture(event.pointerId)) seek(event);
-  });
+  scrub([el], el, (share) => onSeek(share * plan.durationS));
   return {
     /** @param {View} view @param {number} atS */
     update({ fromS, toS }, atS) {
@@ -92,8 +78,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
   const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
   const frames = mountFrameTrack(lanes.frames, { pictures: plan.pictures, urlOf, onJump: onSeek });
   const overview = mountOverview(lanes.overview, { plan, onSeek });
-  /** @type {Track[]} */
-  const tracks = [text, frames];
+  /** @type {Track[]} */ const tracks = [text, frames];
   let view = firstView(plan.durationS);
   let atS = 0;
 
@@ -240,8 +225,7 @@ function drawAxis(axis, view) {
  * @param {(share: number) => void} seek
  */
 function scrub(places, ruler, seek) {
-  /** @param {PointerEvent} event */
-  const at = ({ clientX }) => {
+  const at = (/** @type {PointerEvent} */ { clientX }) => {
     const { left, width } = ruler.getBoundingClientRect();
     seek(Math.min(1, Math.max(0, (clientX - left) / width)));
   };
@@ -262,8 +246,7 @@ function scrub(places, ruler, seek) {
 
 /** @param {HTMLElement} el @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options */
 function mountTextTrack(el, { turns, onJump }) {
-  /** @type {View} */
-  let view = { fromS: 0, toS: 1 };
+  /** @type {View} */ let view = { fromS: 0, toS: 1 };
   const draw = () =>
     render(
       repeat(

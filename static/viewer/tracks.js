@@ -1,19 +1,15 @@
-// @ts-check
 /** Tracks of the timeline: waveforms, latencies, pictures. */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
-import { on } from "../shared/dom.js";
-import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { html, render, repeat } from "../shared/lit.js";
+import { html, on, render, repeat } from "../shared/lit.js";
+import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";
-import { openPeaks } from "./peaks.js";
-import { fetchBytes } from "./viewer-source.js";
+import { openPeaks } from "./recording.js";
+import { fetchBytes } from "./head-view.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { Picture, Plan } from "./recording.js" */
-/** @import { PeakSource } from "./peaks.js" */
+/** @import { PeakSource, Picture, Plan } from "./recording.js" */
 
 const LANE_PX = 52;
 const MOST_PEAKS = 4_000; // more than the width of any screen
@@ -40,10 +36,8 @@ export async function mountWaves(el, { nonce, onFailed }) {
     peaks: [[0], [0]],
     duration: 1,
   });
-  /** @type {PeakSource | null} */
-  let source = null;
-  /** @type {View} */
-  let view = { fromS: 0, toS: 1 };
+  /** @type {PeakSource | null} */ let source = null;
+  /** @type {View} */ let view = { fromS: 0, toS: 1 };
   let frame = 0;
 
   const draw = () => {
@@ -122,8 +116,7 @@ export async function mountLatency(el, plan) {
     paths: () => null,
     points: { show: true, size, width: 0, fill: () => colours.css(colour) },
   });
-  /** @type {View} */
-  let view = { fromS: 0, toS: plan.durationS };
+  /** @type {View} */ let view = { fromS: 0, toS: plan.durationS };
   const chart = new Uplot(
     {
       width: Math.max(1, el.clientWidth),
@@ -189,8 +182,7 @@ const FALLBACK_PX = 900;
  * @param {{pictures: Picture[], urlOf: (path: string) => string, onJump: (atS: number) => void}} options
  */
 export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
-  /** @type {View} */
-  let view = { fromS: 0, toS: 1 };
+  /** @type {View} */ let view = { fromS: 0, toS: 1 };
   const draw = () => {
     const places = Math.max(1, Math.floor((el.clientWidth || FALLBACK_PX) / THUMB_PX));
     const thumbs = repeat(

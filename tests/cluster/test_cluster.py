@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("ray")  # an extra
 
 from benchmarks.cluster import SLOTS, Cluster, LoadSession, running
-from benchmarks.cluster_machines import machines, wait_for
+from benchmarks.cluster_machines import machines
+from benchmarks.launched import ASK_S, wait_until
 from config import PROJECT_ROOT
 from launcher.conductor import NO_MACHINE
 from launcher.scaling import SETTLE_S
@@ -45,7 +46,7 @@ def wait_for_more(sessions: list[LoadSession]) -> None:
         counts = zip(sessions, before, strict=True)
         return all(len(session.latencies_s) > count + 1 for session, count in counts)
 
-    wait_for("every session got results", have_more, LIMIT_S)
+    wait_until("every session got results", have_more, LIMIT_S)
     assert not any(session.has_ended for session in sessions)
 
 
@@ -69,7 +70,7 @@ def test_a_seat_waits_for_a_machine(cluster: Cluster) -> None:
 
 def test_a_killed_seat_is_restarted_and_other_sessions_continue(cluster: Cluster) -> None:
     with running(cluster.url, SLOTS + 1) as sessions:
-        cluster.kill_seat()
+        cluster.recovery_s(cluster.kill_seat)
         others = [session for session in sessions if not session.has_ended]
         assert 0 < len(others) < len(sessions)
         wait_for_more(others)
@@ -80,7 +81,7 @@ def test_the_seat_of_a_killed_machine_serves_elsewhere(cluster: Cluster) -> None
     spare = cluster.machines.add(gpus=1)
     machine = cluster.machine_with_seat()
     with running(cluster.url, SLOTS + 1) as sessions:
-        cluster.kill_machine(machine)
+        cluster.recovery_s(machine.kill)
         others = [session for session in sessions if not session.has_ended]
         assert others
         wait_for_more(others)
@@ -99,13 +100,15 @@ def test_a_seat_with_sessions_is_not_removed(cluster: Cluster) -> None:
             leaving = gone[0] if gone else ""
             return bool(leaving)
 
-        wait_for("one seat is drained", is_delisted, LIMIT_S)
+        wait_until("one seat is drained", is_delisted, LIMIT_S, ASK_S)
         time.sleep(2 * SETTLE_S)  # long enough for a wrong removal
         wait_for_more(sessions)
         assert leaving in {session.seat for session in sessions}
     cluster.wait_for_seats(1)
     status = cluster.launch("--status")
-    wait_for("the seat has ended", lambda: leaving not in cluster.launch("--status"), LIMIT_S)
+    wait_until(
+        "the seat has ended", lambda: leaving not in cluster.launch("--status"), LIMIT_S, ASK_S
+    )
     assert "front_0" in status
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
 
 from core.audio import FloatArray
-from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.language import ChatEndpoint, Line, Sampling
+from core.cascade.parts import Parts
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.transcription import (
     DEFAULT_OPTIONS,
@@ -46,18 +46,18 @@ class ScriptedTranscriber:
         self.is_closed = True
 
 
-@dataclass
-class ScriptedLanguageModel:
+class ScriptedLanguageModel(ChatEndpoint):
     """Answers with given texts, word by word, and keeps what it was asked."""
 
-    answers: deque[str] = field(default_factory=deque)
-    asked: list[list[Line]] = field(default_factory=list)
-    samplings: list[Sampling] = field(default_factory=list)
-    prefetched: list[list[Line]] = field(default_factory=list)
-    ended: int = 0  # streams that are over or closed
-    name: str = "script"
-    is_small: bool = True
-    is_closed: bool = False
+    def __init__(self, answers: Sequence[str] = (), *, is_small: bool = True) -> None:
+        super().__init__("http://nowhere", "script")
+        self.answers = deque(answers)
+        self.asked: list[list[Line]] = []
+        self.samplings: list[Sampling] = []
+        self.prefetched: list[list[Line]] = []
+        self.ended = 0  # streams that are over or closed
+        self.is_small = is_small
+        self.is_closed = False
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
         self.asked.append(list(lines))
@@ -101,7 +101,7 @@ def scripted(*answers: str, heard: Sequence[str] = (), **more: Any) -> Parts:
     """Return parts that transcribe and answer what is given, in order."""
     return Parts(
         ScriptedTranscriber(*heard),
-        ScriptedLanguageModel(deque(answers)),
+        ScriptedLanguageModel(answers),
         ScriptedSynthesizer(),
         ScriptedDetector(),
         now=lambda: BEGAN,

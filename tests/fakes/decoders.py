@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.engine.kv_cache import KvStore
 
 
 def decoder_shape(
@@ -26,3 +27,8 @@ def decoder_shape(
         max_position_embeddings=positions,
         has_qk_norm=False,
     )
+
+
+def held_tokens(store: KvStore) -> int:
+    """Return the tokens that the pages of all conversations have room for."""
+    return sum(handle.capacity for handle in store.handles)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from launcher.cli import Setup, create_app
-from launcher.pace import Pace, RestartPolicy
+from launcher.pace import Pace
 from launcher.plan import Programs
 
 STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
@@ -31,9 +31,11 @@ SETUP = Setup(
         misses_allowed=2,
         ready_limit_s=120,
         end_margin_s=3,
-        restarts=RestartPolicy(
-            first_s=0.05, longest_s=0.2, stable_s=30, max_failures=3, retry_s=0.3
-        ),
+        first_delay_s=0.05,
+        longest_delay_s=0.2,
+        stable_s=30,
+        max_failures=3,
+        retry_s=0.3,
     ),
 )
 

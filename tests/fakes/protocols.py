@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from core.endpointing import SpeechDiscarded, SpeechStarted
 from core.errors import AudioError, GenerationFailedError, UnknownTypeError
 from core.protocols import duplex, half_duplex, streaming
-from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Finalize, Generate, Prefill, Step, label
 from core.protocols.events import (
@@ -38,6 +37,7 @@ from core.protocols.events import (
     TimerName,
     TurnFailed,
 )
+from core.protocols.half_duplex import HalfDuplexLimits
 from core.protocols.machine import SessionIds
 from core.protocols.tables import Row
 from core.schemas.duplex_calls import DuplexGenerateResult

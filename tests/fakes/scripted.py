@@ -87,10 +87,6 @@ class ToneVoice(SpeechStream):
         self.resets = 0
         self.calls = 0
 
-    @property
-    def nbytes(self) -> int:
-        return 0
-
     def reset(self) -> None:
         self.resets += 1
         self.calls = 0

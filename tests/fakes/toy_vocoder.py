@@ -134,14 +134,12 @@ class FlowStreams:
         codes: Sequence[Sequence[int]],
         n_codes: Sequence[int],
         rows: Sequence[int] = (0,),
-        *,
-        is_exact: bool = True,
     ) -> Tensor:
         """Feed the next codes of some rows; mel [S, T, bins]."""
         history = max(self.rings[row][0].length for row in rows)
-        shape = ChunkShape(max(n_codes), history, is_exact)
+        shape = ChunkShape(len(rows), max(n_codes), history)
         schedule = self.vocoder.flow.make_schedule(self.n_steps)
-        batch = ChunkBatch(self.vocoder.config, shape, len(rows), schedule, torch.float32)
+        batch = ChunkBatch(self.vocoder.config, shape, schedule, torch.float32)
         calls = []
         for row, given, n in zip(rows, codes, n_codes, strict=True):
             stream = SpeechStream(self.bases[row], self.bases[row].memory, self.rings[row])

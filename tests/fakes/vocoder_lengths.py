@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.token2wav.config import OVERLAP_FRAMES
-from MiniCPMO45.token2wav.vocoder import TIMING, CodeChunk
+from MiniCPMO45.token2wav.vocoder import CodeChunk
 
 
 def count_samples(piece: CodeChunk, *, is_first: bool) -> int:

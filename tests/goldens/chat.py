@@ -13,16 +13,16 @@ from torch import Tensor
 
 from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.policies import ReplyPolicy
-from MiniCPMO45.modes.prompt_input import MessageInput, PrefillOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import GROUP_TOKENS
-from MiniCPMO45.processing.processor import Message, Part
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part
 from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
-from tests.goldens.recorded_chat import RecordedInput, RecordedSpeech, RecordedStreaming
+from tests.goldens.recorded_chat import RecordedStreaming
 from tests.goldens.report import Report
 from tests.goldens.resizing import compare_in_either_order
 from tests.goldens.whole_model import HIDDEN, WholeModel, compare_feeds, recorded_voice
@@ -65,11 +65,9 @@ class _Replay:
         self.folder, self.report, self.parts, self.file = folder, report, parts, file
         self.want = folder.tensors(file)
         self.turns = folder.meta(f"{file}_meta")["turns"]
-        self.chat = RecordedStreaming(
-            RecordedInput(folder.config, parts.processor),
-            ReplyPolicy(parts.processor.tokenizer.special, torch.device("cpu")),
-            RecordedSpeech(folder.config.tts_config, parts.executor.speech_rope),
-        )
+        policy = ReplyPolicy(parts.processor.tokenizer.special, torch.device("cpu"))
+        self.chat = RecordedStreaming(folder.config, parts.processor, policy)
+        self.chat.rope = parts.executor.speech_rope
         self.session = parts.executor.open_session(file, seed=0)
         self.media = self._load_media()
         self.tags: list[int] = []
@@ -128,7 +126,7 @@ class _Replay:
                 Message(role, self._content(text))
                 for role, text in TEMPLATE_MESSAGE.findall(given["prompt"])
             ]
-            options = history_options(self.chat.messages, messages, given["kv"])
+            options = history_options(self.chat.processor, messages, given["kv"])
             steps = self.chat.prefill_history(self.session, messages, options)
         return run_alone(steps, self.parts.executor), self.session.kv.length
 
@@ -203,13 +201,13 @@ class _Replay:
 
 
 def history_options(
-    reader: MessageInput, messages: Sequence[Message], length: int
+    processor: MiniCPMOProcessor, messages: Sequence[Message], length: int
 ) -> PrefillOptions:
     """Return options with the lowest slice limit that gives the recorded length of a history."""
     choices = [
         PrefillOptions(omni_mode=False, max_slice_nums=limit) for limit in range(1, MOST_SLICES + 1)
     ]
-    fitting = (each for each in choices if len(reader.render_history(messages, each).ids) == length)
+    fitting = (each for each in choices if len(processor.render(messages, each).ids) == length)
     return next(fitting, choices[0])
 
 

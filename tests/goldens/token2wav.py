@@ -41,7 +41,7 @@ def compare(folder: GoldenFolder, report: Report) -> None:
 def load_vocoder(folder: GoldenFolder, options: LoadOptions) -> Token2Wav:
     sizes = json.loads((folder.path / "token2wav_weights" / "config.json").read_text("utf8"))
     return build_token2wav(
-        Token2WavConfig.from_dict(sizes),
+        Token2WavConfig.model_validate(sizes),
         folder.token2wav_weights("flow"),
         folder.token2wav_weights("hift"),
         options,

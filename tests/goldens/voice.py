@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
-from MiniCPMO45.token2wav.voice_features import (
+from MiniCPMO45.token2wav.voices import (
     SAMPLE_RATE_HZ,
     VOICE_RATE_HZ,
     kaldi_filters,

@@ -1,4 +1,3 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
 

@@ -1,9 +1,8 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { measureRoundTrips, measureSocket } from "../../static/check/devices.js";
-import { medianOf } from "../../static/shared/median.js";
+import { medianOf } from "../../static/shared/async.js";
 
 test("the median of an odd and an even number", () => {
   assert.equal(medianOf([30, 10, 20]), 20);

@@ -1,4 +1,3 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -14,7 +13,7 @@ import {
   serverResult,
   verdictOf,
 } from "../../static/check/results.js";
-import { createRateCounter } from "../../static/shared/median.js";
+import { createRateCounter } from "../../static/shared/async.js";
 
 function allGood() {
   const results = new Results();

@@ -1,20 +1,18 @@
-// @ts-check
 /** The device modules as far as they go without a device: errors, lists, plans, formats. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { deviceCode } from "../../static/duplex/lib/user-media.js";
+import { deviceCode, openMicrophone } from "../../static/duplex/lib/capture.js";
 import { fitSize } from "../../static/duplex/lib/camera.js";
-import { locateChirp, makeChirp } from "../../static/duplex/lib/echo-test.js";
+import { locateChirp, makeChirp } from "../../static/duplex/lib/measure.js";
 import { checkDuration, planRun } from "../../static/duplex/lib/file-source.js";
-import { openMicrophone } from "../../static/duplex/lib/microphone.js";
 import { automaticGains } from "../../static/duplex/lib/mixer-controller.js";
 import { mayLackSound, pickFormat, supportedFormats } from "../../static/duplex/lib/session-video-recorder.js";
-import { SileroDetector } from "../../static/duplex/lib/silero-gate.js";
+import { SileroDetector } from "../../static/duplex/lib/barge-in.js";
 import { keepAwake } from "../../static/shared/page-visibility.js";
 import { makeNoise } from "./speech-scene.js";
 
-/** @import { OnnxRuntime } from "../../static/duplex/lib/silero-gate.js" */
+/** @import { OnnxRuntime } from "../../static/duplex/lib/barge-in.js" */
 
 /** @param {string} name */
 const named = (name) => new DOMException("", name);

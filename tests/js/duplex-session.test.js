@@ -1,4 +1,3 @@
-// @ts-check
 import assert from "node:assert/strict";
 import test, { afterEach, beforeEach, mock } from "node:test";
 

@@ -1,4 +1,3 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -6,13 +5,12 @@ import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
 import { STATE_COLOURS, callStateOf, controlsFor } from "../../static/duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/call-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
-import { LevelHistory } from "../../static/duplex/lib/call-figures.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 import { FakeStorage } from "./fakes/storage.js";
 
 /** @import { AudioPlayer } from "../../static/duplex/lib/audio-player.js" */
-/** @import { Microphone } from "../../static/duplex/lib/microphone.js" */
+/** @import { Microphone } from "../../static/duplex/lib/capture.js" */
 
 const PREPARED = { type: "prepared", session_id: "s", timeout_s: 180, recording_session_id: "rec_1" };
 const GENERATING = { type: "generating", speech_duration_ms: 900 };
@@ -295,17 +293,4 @@ test("settings: server, then the preset of the start, then the visitor, then a c
     tts: { enabled: true },
     session: { timeout_s: 240 },
   });
-});
-
-test("a history of levels keeps the newest", () => {
-  const history = new LevelHistory(3);
-  for (const share of [0.1, 0.2, 0.3, 4]) history.push(share, share > 1 ? "speech" : "quiet");
-  assert.equal(history.length, 3);
-  assert.deepEqual(
-    [0, 1, 2].map((age) => history.at(age).share),
-    [1, 0.3, 0.2],
-  );
-  assert.equal(history.at(0).kind, "speech");
-  history.clear();
-  assert.equal(history.length, 0);
 });

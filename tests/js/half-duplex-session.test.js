@@ -1,10 +1,8 @@
-// @ts-check
 import assert from "node:assert/strict";
 import test, { afterEach, beforeEach, mock } from "node:test";
 
-import { HalfDuplexSession, SETTLE_MS } from "../../static/duplex/lib/half-duplex-session.js";
+import { HalfDuplexSession, reduceHalf, SETTLE_MS } from "../../static/duplex/lib/half-duplex-session.js";
 import { initialHalfState } from "../../static/duplex/lib/session-state.js";
-import { reduceHalf } from "../../static/duplex/lib/half-duplex.js";
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 

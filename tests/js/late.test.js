@@ -1,8 +1,7 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CodedError } from "../../static/shared/texts.js";
-import { late } from "../../static/shared/late.js";
+import { late } from "../../static/shared/async.js";
 
 test("a part is loaded and made once, however often it is asked for", async () => {
   let loads = 0;

@@ -1,9 +1,8 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { fromDb } from "../../static/shared/pcm.js";
-import { gainToTargetDb, measureLufs } from "../../static/duplex/lib/lufs.js";
+import { gainToTargetDb, measureLufs } from "../../static/duplex/lib/measure.js";
 
 /** @param {number} levelDb @param {number} lengthS @param {number} [hz] @param {number} [rateHz] */
 function sine(levelDb, lengthS, hz = 997, rateHz = 48_000) {

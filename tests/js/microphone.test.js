@@ -1,8 +1,7 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 
-import { openMicrophone } from "../../static/duplex/lib/microphone.js";
+import { openMicrophone } from "../../static/duplex/lib/capture.js";
 import { FakeContext, FakeWorkletNode, installWebAudio } from "./fakes/web-audio.js";
 
 class FakeTrack extends EventTarget {

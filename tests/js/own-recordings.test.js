@@ -1,8 +1,7 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isOwnRecording, ownerHeaders, ownerNotes } from "../../static/shared/recent-sessions.js";
+import { isOwnRecording, ownerHeaders, ownerNotes } from "../../static/shared/memory.js";
 import { FakeStorage } from "./fakes/storage.js";
 
 const SECRET = "0123456789abcdef0123456789abcdef";

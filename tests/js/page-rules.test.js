@@ -1,4 +1,3 @@
-// @ts-check
 /** The rules of the pages find what they forbid. */
 
 import assert from "node:assert/strict";
@@ -13,7 +12,7 @@ import { kindOf } from "../../scripts/page_rules.mjs";
 const LEAST_PURE = 0.4;
 const MOST_MODULES = 150;
 
-const HEADER = "// @ts-check\n/** Adds. Pure. */\n";
+const HEADER = "/** Adds. Pure. */\n";
 const eslint = new ESLint();
 
 /** @param {string} text @param {string} [filePath] @returns {Promise<string[]>} the rules it breaks, each once */
@@ -29,7 +28,7 @@ const calls = (/** @type {number} */ lines) => `export function many() {\n${"  M
 const CASES = [
   ["a module that keeps the rules", `${HEADER}export const two = 1 + 1; // window is a word\n`, []],
   ["no header", "export const two = 1 + 1;\n", ["pages/header"]],
-  ["a long header", "// @ts-check\n/**\n * One\n * two\n * three\n * four\n * five\n * six. Pure.\n */\n", ["pages/header"]],
+  ["a long header", "/**\n * One\n * two\n * three\n * four\n * five\n * six. Pure.\n */\n", ["pages/header"]],
   ["a pure module that reads the window", `${HEADER}export const place = \`\${window.name}\`;\n`, ["pages/kind"]],
   ["a pure module that imports a view", `${HEADER}import { render } from "./lit.js";\nrender(1);\n`, ["pages/kind"]],
   ["a device that reads the document", `${HEADER.replace("Pure", "Device")}document.title = "";\n`, ["pages/kind"]],

@@ -1,8 +1,7 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { addRecent, clearRecent, listRecent } from "../../static/shared/recent-sessions.js";
+import { addRecent, clearRecent, listRecent } from "../../static/shared/memory.js";
 import { FakeStorage } from "./fakes/storage.js";
 
 const KEY = "minicpmo45_recent_sessions";

@@ -1,8 +1,7 @@
-// @ts-check
 import assert from "node:assert/strict";
 import test, { mock } from "node:test";
 
-import { openSessionLink } from "../../static/shared/session-link.js";
+import { openSessionLink } from "../../static/shared/live-socket.js";
 import { fakeSockets } from "./fakes/socket.js";
 
 const OFFER = { type: "session_resumable", session_id: "s", resume_token: "abc", grace_s: 60 };

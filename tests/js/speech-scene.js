@@ -1,10 +1,9 @@
-// @ts-check
 /** A user, a room and a loudspeaker, to try the speech gate in: all of it computed, none of it random. */
 import { readFileSync } from "node:fs";
 
 import { fromDb, rms } from "../../static/shared/pcm.js";
-import { SpeechFeatures } from "../../static/duplex/lib/speech-features.js";
 import { SpeechGate } from "../../static/duplex/lib/speech-gate.js";
+import { SpeechFeatures } from "../../static/duplex/lib/resampler.js";
 
 /** @import { GateAction } from "../../static/duplex/lib/speech-gate.js" */
 

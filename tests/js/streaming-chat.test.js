@@ -1,10 +1,8 @@
-// @ts-check
 import assert from "node:assert/strict";
 import test, { afterEach, beforeEach, mock } from "node:test";
 
 import { StreamingChat, TurnError } from "../../static/turnbased/streaming-chat.js";
-import { turnOptions } from "../../static/turnbased/turn-options.js";
-import { contextShare, estimateWaitS } from "../../static/turnbased/turn-progress.js";
+import { contextShare, estimateWaitS, turnOptions } from "../../static/turnbased/turn.js";
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, collect, fakeSockets, settle } from "./fakes/socket.js";
 

@@ -1,8 +1,7 @@
-// @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { chatRequest, turnOptions } from "../../static/turnbased/turn-options.js";
+import { chatRequest, turnOptions } from "../../static/turnbased/turn.js";
 
 /** @import { Message } from "../../types/protocol.js" */
 

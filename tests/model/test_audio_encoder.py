@@ -373,7 +373,7 @@ def test_cloned_cache_is_independent(toy: ToyEncoder, n_units: int) -> None:
     _run(toy, units[:n_units], cache)
     copy = cache.clone()
     kept = copy.kv.clone()
-    assert copy.nbytes == 2 * 2 * CONFIG.d_model * 50 * n_units * 4  # layers, keys and values
+    assert copy.kv.nbytes == 2 * 2 * CONFIG.d_model * 50 * n_units * 4  # layers, keys and values
     cache.truncate(0)
     _run(toy, _units(_mel(402, seed=1)), cache)
     assert torch.equal(copy.kv, kept)
@@ -383,10 +383,10 @@ def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(
     toy: ToyEncoder,
 ) -> None:
     cache = new_audio_cache(CONFIG)
-    assert cache.nbytes == 0
+    assert cache.kv.nbytes == 0
     _run(toy, _units(_mel(2902)), cache)
     assert cache.length == 1450
-    assert cache.nbytes == 2 * 2 * CONFIG.d_model * 1500 * 4
+    assert cache.kv.nbytes == 2 * 2 * CONFIG.d_model * 1500 * 4
     storage = weakref.ref(cache.kv)
     del cache
     assert storage() is None

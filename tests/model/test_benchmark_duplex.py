@@ -14,15 +14,15 @@ from benchmarks.summary import STAGES
 
 ASKED: dict[str, Any] = {
     "device": "cpu",
-    "talk": ["omni:700", "audio:700", "early:700", "ahead:700", "pages:700"],
+    "scenario": ["omni:700", "audio:700", "early:700", "ahead:700", "pages:700"],
     "units": 4,
     "warm_up": 0,
     "text_tokens": 3,
     "prepares": 1,
-    "crowd": ["audio:half:1,3:2"],
+    "load": ["audio:half:1,3:2"],
 }
 TOTALS = {"first_audio", "answer", "finalize", "unit"}
-USUAL = set(STAGES) - {"look"}
+USUAL = set(STAGES) - {"prefetch"}
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +33,25 @@ def measured(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return record
 
 
-def talk(measured: dict[str, Any], kind: duplex.Kind) -> dict[str, Any]:
-    [found] = [each for each in measured["talks"] if each["name"] == f"{kind}:700"]
+def scenario(measured: dict[str, Any], kind: duplex.Kind) -> dict[str, Any]:
+    [found] = [each for each in measured["scenarios"] if each["name"] == f"{kind}:700"]
     return found
 
 
 def test_every_stage_of_every_kind_is_timed(measured: dict[str, Any]) -> None:
-    stages = talk(measured, duplex.Kind.OMNI)["summary_ms"]
+    stages = scenario(measured, duplex.Kind.OMNI)["summary_ms"]
     assert list(stages) == ["listen", "speak", "speak, end"]
     assert set(stages["speak"]) == USUAL
     spoken = {"decode", "tts", "token2wav", "first_audio"}
     assert set(stages["listen"]) == USUAL - spoken
-    assert set(talk(measured, duplex.Kind.AUDIO)["summary_ms"]["listen"]) == USUAL - {
+    assert set(scenario(measured, duplex.Kind.AUDIO)["summary_ms"]["listen"]) == USUAL - {
         *spoken,
         "encode_vision",
     }
 
 
 def test_stages_add_up_to_the_answer(measured: dict[str, Any]) -> None:
-    for unit in talk(measured, duplex.Kind.OMNI)["units"]:
+    for unit in scenario(measured, duplex.Kind.OMNI)["units"]:
         stages = unit["stages_ms"]
         parts = sum(ms for stage, ms in stages.items() if stage not in TOTALS)
         assert parts == pytest.approx(stages["answer"])
@@ -59,7 +59,7 @@ def test_stages_add_up_to_the_answer(measured: dict[str, Any]) -> None:
 
 
 def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
-    for each in measured["talks"]:
+    for each in measured["scenarios"]:
         for kind, floors in each["floors_ms"].items():
             assert floors["answer"] == pytest.approx(
                 sum(ms for stage, ms in floors.items() if stage != "answer")
@@ -69,7 +69,7 @@ def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
 
 def test_early_audio_precedes_the_answer(measured: dict[str, Any]) -> None:
     early, pages, whole = (
-        [unit["stages_ms"] for unit in talk(measured, kind)["units"] if unit["samples"]]
+        [unit["stages_ms"] for unit in scenario(measured, kind)["units"] if unit["samples"]]
         for kind in (duplex.Kind.EARLY, duplex.Kind.PAGES, duplex.Kind.OMNI)
     )
     assert early and pages
@@ -79,17 +79,17 @@ def test_early_audio_precedes_the_answer(measured: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", [duplex.Kind.AHEAD, duplex.Kind.PAGES])
 def test_prefetch_is_not_part_of_the_answer(measured: dict[str, Any], kind: duplex.Kind) -> None:
-    record = talk(measured, kind)
+    record = scenario(measured, kind)
     for unit in record["units"]:
         stages = unit["stages_ms"]
-        assert stages["look"] > 0 and "encode_vision" not in stages
-        parts = [ms for stage, ms in stages.items() if stage not in {*TOTALS, "look"}]
+        assert stages["prefetch"] > 0 and "encode_vision" not in stages
+        parts = [ms for stage, ms in stages.items() if stage not in {*TOTALS, "prefetch"}]
         assert sum(parts) == pytest.approx(stages["answer"])
     assert all(floors["encode_vision"] == 0 for floors in record["floors_ms"].values())
 
 
 def test_cache_length_follows_the_option(measured: dict[str, Any]) -> None:
-    lengths = [unit["cache_tokens"] for unit in talk(measured, duplex.Kind.AUDIO)["units"]]
+    lengths = [unit["cache_tokens"] for unit in scenario(measured, duplex.Kind.AUDIO)["units"]]
     assert all(abs(length - 700) < 600 for length in lengths)
 
 
@@ -98,24 +98,24 @@ def test_preparation_and_concurrent_load_are_measured(measured: dict[str, Any]) 
         "known voice": 1,
         "new voice": 1,
     }
-    assert [(each["sessions"], each["units"]) for each in measured["crowd"]] == [(1, 2), (3, 6)]
-    assert all(each["name"] == "audio:half:1,3:2" for each in measured["crowd"])
+    assert [(each["sessions"], each["units"]) for each in measured["loads"]] == [(1, 2), (3, 6)]
+    assert all(each["name"] == "audio:half:1,3:2" for each in measured["loads"])
 
 
 def test_rates_and_options_are_recorded(measured: dict[str, Any]) -> None:
     assert set(measured["rates"]) == {"bytes_per_s", "flops_per_s", "vocoder_flops_per_s"}
     assert all(rate > 0 for rate in measured["rates"].values())
     assert measured["options"]["rig"]["device"] == "cpu"
-    assert measured["options"]["talks"]["omni:700"]["units"] == 4
+    assert measured["options"]["scenarios"]["omni:700"]["units"] == 4
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"crowd": ["omni:half:3"]},
-        {"crowd": ["all:omni:3:2"]},
-        {"talk": ["video"]},
-        {"talk": ["omni:1k"]},
+        {"load": ["omni:half:3"]},
+        {"load": ["all:omni:3:2"]},
+        {"scenario": ["video"]},
+        {"scenario": ["omni:1k"]},
     ],
 )
 def test_invalid_options_are_rejected(wrong: dict[str, Any]) -> None:

@@ -199,4 +199,4 @@ def test_closed_session_holds_no_memory(bench: Bench, tokens: SpecialTokens) -> 
     assert not bench.prefill(audio=SECOND).success
     assert bench.generate().is_listen
     assert bench.executor.of_kind(LlmForward) == []
-    assert bench.session.kv.nbytes == 0
+    assert bench.session.kv.capacity == 0

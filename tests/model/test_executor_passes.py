@@ -28,6 +28,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import CardMemory, most_tokens
+from tests.fakes.decoders import held_tokens
 from tests.model.decoder_requests import (
     GREEDY_CODES,
     assert_same_cache,
@@ -256,9 +257,9 @@ def test_closing_a_conversation_gives_every_page_back(toy: Toy) -> None:
     talk = Talk(toy, engine, 1)
     run_alone(talk.whole(), engine)
     talk.session.take_snapshot()
-    assert engine.llm_store.nbytes > 0
+    assert held_tokens(engine.llm_store) > 0
     talk.session.close()
-    assert [store.nbytes for store in stores] == [0, 0]
+    assert [held_tokens(store) for store in stores] == [0, 0]
     assert [store.free_pages for store in stores] == [store.pool.shape[1] for store in stores]
 
 

@@ -15,7 +15,6 @@ from tests.goldens import resizing
 from tests.goldens.chat import history_options
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.places import recordings
-from tests.goldens.recorded_chat import RecordedInput
 from tests.goldens.report import Report
 from tests.goldens.runner import Comparer, comparers, not_covered, open_folder, run_one
 from tests.model.toy import Toy, picture
@@ -73,11 +72,11 @@ def test_every_recording_is_looked_at(comparisons: Comparisons) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 9, 16])
 def test_the_slice_limit_of_a_history_is_found_from_its_length(toy: Toy, limit: int) -> None:
-    reader = RecordedInput(toy.config, MiniCPMOProcessor.of(toy.tokenizer))
+    processor = MiniCPMOProcessor.of(toy.tokenizer)
     history = [Message("user", [picture(0, 2400, 1640), "hello"])]
-    prompt = reader.render_history(history, PrefillOptions(omni_mode=False, max_slice_nums=limit))
-    found = history_options(reader, history, len(prompt.ids))
-    assert reader.render_history(history, found).ids == prompt.ids
+    prompt = processor.render(history, PrefillOptions(omni_mode=False, max_slice_nums=limit))
+    found = history_options(processor, history, len(prompt.ids))
+    assert processor.render(history, found).ids == prompt.ids
 
 
 @pytest.mark.parametrize("is_columns_first", [False, True])

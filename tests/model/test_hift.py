@@ -10,7 +10,7 @@ from torch import Tensor
 
 from MiniCPMO45.kernels.wave_transforms import fourier, harmonic_waves, overlap_add
 from MiniCPMO45.token2wav.config import HiFTConfig
-from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap, fold_weight_norm
+from MiniCPMO45.token2wav.hift import HiFT, Overlap, fold_weight_norm
 from tests.fakes.toy_vocoder import toy_config, toy_vocoder, toy_weights
 
 HELD = 8 * 480
@@ -62,7 +62,7 @@ def test_a_mel_frame_gives_480_samples_within_the_limit(hift: HiFT) -> None:
 def test_the_transforms_are_those_of_a_centred_stft(hift: HiFT) -> None:
     """The filter between them is left out: the spectrum comes back as the signal."""
     signal, window = torch.randn(1, 4 * 480), torch.hann_window(16)
-    ours = hift._spectrum(signal, None, None)
+    ours = hift._spectrum(signal, torch.tensor([4]), torch.tensor([4 * 480 // 4 + 1]))
     theirs = torch.stft(signal, 16, 4, 16, window, return_complex=True).transpose(1, 2)
     torch.testing.assert_close(
         ours, torch.cat((theirs.real, theirs.imag), dim=2), atol=1e-5, rtol=1e-5
@@ -118,10 +118,10 @@ def test_padded_streams_of_any_age_equal_each_alone(hift: HiFT) -> None:
     old = torch.randn(3, 16, 80)
     mel = torch.randn(3, frames, 80)
     noise = torch.randn(3, (8 + frames) * 480, 9)
-    ends = Ends(torch.tensor(counts)[:, None], torch.tensor(started).long()[:, None])
+    ends = torch.tensor(counts)[:, None], torch.tensor(started).long()[:, None]
     with torch.no_grad():
         _, begun = hift(old, None, None)
-        together, after = hift(mel, noise, begun, ends)
+        together, after = hift(mel, noise, begun, *ends)
         for row, (count, has_started) in enumerate(zip(counts, started, strict=True)):
             this = slice(row, row + 1)
             n_samples = (count + 8 * has_started) * 480

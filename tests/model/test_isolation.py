@@ -14,11 +14,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.machine import session_bytes
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.settings import CacheKind, DuplexSettings
 from tests.fakes.batching import run_together
+from tests.fakes.decoders import held_tokens
 from tests.model.talks import Talk, UnitRecord
 from tests.model.toy import Toy, speech
 
@@ -185,20 +187,21 @@ def _tensors_of(session: Session) -> dict[str, Tensor]:
 
 def test_closing_frees(toy: Toy) -> None:
     executor = toy.executor()
-    start = executor.llm_store.nbytes, executor.tts_store.nbytes
+    stores = executor.llm_store, executor.tts_store
+    start = [held_tokens(store) for store in stores]
     talk = Talk(toy, executor, 1)
     run_alone(talk.whole(), executor)
     session = talk.session
     session.take_snapshot()
     run_alone(talk.duplex.streaming_prefill(session, speech(1.0)), executor)
-    assert session.nbytes > executor.llm_store.nbytes > start[0]
+    assert session_bytes(session) > 0 and held_tokens(stores[0]) > start[0]
 
     alive = {name: weakref.ref(tensor) for name, tensor in _tensors_of(session).items()}
     del talk.voice
     session.close()
-    assert (executor.llm_store.nbytes, executor.tts_store.nbytes) == start == (0, 0)
+    assert [held_tokens(store) for store in stores] == start == [0, 0]
     assert [name for name, tensor in alive.items() if tensor() is not None] == []
-    assert session.nbytes == 0, "the session itself is still held"
+    assert session_bytes(session) == 0, "the session itself is still held"
 
 
 def test_closing_one_leaves_the_others(

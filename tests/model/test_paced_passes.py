@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from benchmarks.paced_passes import BACKLOG_MAX, Held, PacedPasses
+from benchmarks.capacity import BACKLOG_MAX, PacedClock, PacedPasses, PacedRun
 from core.engine import scheduler
 from core.engine.passes import Task, run_pass
 from MiniCPMO45.engine.steps import (
@@ -44,10 +44,11 @@ class Cache:
     chunks = 0
 
 
-class ModelClock:
+class ModelClock(PacedClock):
     """Time that only the card lets pass."""
 
-    now_s = 0.0
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
 
     def run(self, work: Callable[[], None]) -> None:
         work()
@@ -103,11 +104,11 @@ def raise_in_unit() -> None:
     raise RuntimeError("this conversation is broken")
 
 
-def hold(sessions: int, seconds: int = 6) -> tuple[Held, Card]:
+def hold(sessions: int, seconds: int = 6) -> tuple[PacedRun, Card]:
     clock = ModelClock()
     card = Card(clock)
     passes = partial(run_pass, card, now_s=lambda: clock.now_s)
-    return PacedPasses([Speaker() for _ in range(sessions)], passes, clock).hold(seconds), card
+    return PacedPasses([Speaker() for _ in range(sessions)], passes, clock).run(seconds), card
 
 
 def test_a_conversation_alone_takes_its_passes_time_and_nothing_more() -> None:
@@ -125,7 +126,7 @@ def test_few_conversations_are_as_quick_as_one() -> None:
     assert max(unit.latency_s for unit in held.units) < 1.05 * UNIT_MS / 1e3
 
 
-def slowest_s(held: Held) -> float:
+def slowest_s(held: PacedRun) -> float:
     """The 99th percentile."""
     return sorted(unit.latency_s for unit in held.units)[-1 - len(held.units) // 100]
 
@@ -143,14 +144,14 @@ def test_under_load_batches_are_larger_because_speech_codes_are_delayed(
 
 def test_too_many_are_late_and_the_measurement_ends_early() -> None:
     held, _ = hold(400, seconds=30)
-    assert held.is_hopeless and held.late > 0
+    assert held.is_overloaded and held.late > 0
     assert len(held.units) + held.dropped < 400 * 30
 
 
 def test_input_that_waits_too_long_is_dropped() -> None:
     clock = ModelClock()
     passes = partial(run_pass, SlowCard(clock), now_s=lambda: clock.now_s)
-    held = PacedPasses([Speaker()], passes, clock).hold(12)
+    held = PacedPasses([Speaker()], passes, clock).run(12)
     assert held.dropped > 0
     assert len(held.units) + held.dropped == 12
     assert max(unit.latency_s for unit in held.units) < (BACKLOG_MAX + 2) * 3.0
@@ -169,7 +170,7 @@ def test_what_a_conversation_fails_with_is_raised() -> None:
     passes = partial(run_pass, Card(clock), now_s=lambda: clock.now_s)
     speakers = [Speaker(), Speaker(stalls_in=2)]
     with pytest.raises(RuntimeError, match="broken"):
-        PacedPasses(speakers, passes, clock).hold(4)
+        PacedPasses(speakers, passes, clock).run(4)
 
 
 class Host(Card):
@@ -236,14 +237,14 @@ class VideoCall(Speaker):
             yield Vocode(kv, (), False)
 
 
-def hold_calls(sessions: int, seconds: int = 8) -> Held:
+def hold_calls(sessions: int, seconds: int = 8) -> PacedRun:
     clock = ModelClock()
     host = Host(clock)
-    return PacedPasses([VideoCall(i) for i in range(sessions)], host.run_pass, clock).hold(seconds)
+    return PacedPasses([VideoCall(i) for i in range(sessions)], host.run_pass, clock).run(seconds)
 
 
 @pytest.mark.parametrize("sessions", [1, 32, 64, 96])
 def test_no_unit_of_many_video_calls_is_late(sessions: int) -> None:
     held = hold_calls(sessions)
-    assert held.late == 0 and not held.is_hopeless
+    assert held.late == 0 and not held.is_overloaded
     assert slowest_s(held) < 0.5

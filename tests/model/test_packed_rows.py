@@ -15,7 +15,6 @@ from MiniCPMO45.engine.kv_cache import (
     PackedRows,
     bucket_of,
     buckets_up_to,
-    gather_vectors,
     passes,
 )
 from MiniCPMO45.kernels.attention import NO_POSITION
@@ -85,10 +84,10 @@ def test_every_row_knows_its_place(layouts: list[list[tuple[bool, int]]], held: 
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1, held) for n, layout in enumerate(layouts)]
     n_rows = sum(len(part.ids) for part in parts)
-    packed = PackedRows(store, bucket_of(n_rows, (16, 64, 256)), rows_per_tile=PREFILL_TILE_ROWS)
+    size = bucket_of(n_rows, (16, 64, 256))
+    vectors = torch.zeros(size, WIDTH)
+    packed = PackedRows(store, size, rows_per_tile=PREFILL_TILE_ROWS, vectors=vectors)
     packed.load(parts)
-    vectors = torch.zeros(packed.n_rows, WIDTH)
-    gather_vectors(parts, vectors)
     place = packed.map
     row = 0
     for number, part in enumerate(parts):
@@ -111,7 +110,9 @@ def test_tiles_cover_every_row_once_and_never_two_conversations(
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1) for n, layout in enumerate(layouts)]
     n_rows = sum(len(part.ids) for part in parts)
-    packed = PackedRows(store, bucket_of(n_rows, (16, 64, 256)), rows_per_tile=PREFILL_TILE_ROWS)
+    size = bucket_of(n_rows, (16, 64, 256))
+    vectors = torch.zeros(size, WIDTH)
+    packed = PackedRows(store, size, rows_per_tile=PREFILL_TILE_ROWS, vectors=vectors)
     packed.load(parts)
     covered: list[int] = []
     tiles = zip(packed.map.tile_first_row.tolist(), packed.map.tile_rows.tolist(), strict=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from benchmarks.machine import session_bytes
 from core.engine.engine import run_inline
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
@@ -72,7 +73,7 @@ def state_of(session: Session) -> list[object]:
     audio_input, random = session.audio_input, session.sampler.generator.get_state().tolist()
     return [
         session.cached_tokens,
-        session.nbytes,
+        session_bytes(session),
         vars(session.turn).copy(),
         vars(session.window).copy(),
         (audio_input.units, audio_input.audio_units, audio_input.pending.tolist()),

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from MiniCPMO45.tiny.checkpoint import write_campplus_onnx, write_speech_tokenizer_onnx
-from MiniCPMO45.token2wav.voice_features import SpeakerEncoder
 from MiniCPMO45.token2wav.voices import (
     SPEAKER_FILE,
     TOKENIZER_FILE,
+    SpeakerEncoder,
     VoiceEncoder,
     VoiceSampleError,
     fit_frames,

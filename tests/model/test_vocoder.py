@@ -354,9 +354,7 @@ def test_a_voice_s_parts_belong_together(shapes: tuple[tuple[int, ...], ...]) ->
         VoicePrompt(torch.zeros(codes, dtype=torch.long), torch.zeros(speaker), torch.zeros(mel))
 
 
-def test_memory_is_counted(vocoder: Token2Wav, base: VoiceBase) -> None:
+def test_a_cache_has_room_for_prompt_and_history(vocoder: Token2Wav, base: VoiceBase) -> None:
     stream = vocoder.new_state(base)
     assert stream.memory.estimator.shape == (2 * 2, 2, 2, base.frames + 100, 16)
     assert base.memory.estimator.shape == (2 * 2, 2, 2, base.frames, 16)
-    assert stream.nbytes == sum(tensor.nbytes for tensor in tensors_of(stream))
-    assert base.nbytes > base.memory.nbytes > 0

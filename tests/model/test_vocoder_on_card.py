@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.machine import tensor_bytes
 from MiniCPMO45.engine.steps import Vocode
 from MiniCPMO45.kernels.device import capture_all
 from MiniCPMO45.settings import LoadOptions
@@ -117,7 +118,7 @@ def test_closed_streams_free_the_card_s_memory_after_the_batch_size_changes() ->
     before = torch.cuda.memory_allocated()
     crowd = [vocoder.new_state(base) for _ in range(3)]
     speak(crowd)
-    of_crowd = sum(stream.nbytes for stream in crowd)
+    of_crowd = sum(tensor_bytes(stream.memory) for stream in crowd)
     assert torch.cuda.memory_allocated() >= before + of_crowd
     crowd.clear()
     speak([bystander, vocoder.new_state(base)])

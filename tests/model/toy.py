@@ -97,7 +97,7 @@ def build_toy(
     vocoder = load_token2wav(
         folder,
         LoadOptions(flow_steps=FLOW_STEPS, flow_dtype=torch.float32),
-        config=Token2WavConfig.from_dict(vocoder_config()),
+        config=Token2WavConfig.model_validate(vocoder_config()),
         device=torch.device(device),
     )
     generator = torch.Generator().manual_seed(seed)

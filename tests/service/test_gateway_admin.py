@@ -9,7 +9,7 @@ import pytest
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
-from gateway_modules.logs import LOGS_FOLDER
+from gateway_modules.administration import LOGS_FOLDER
 from gateway_modules.queue.directory import loaded_model
 from recording.folder import write_meta
 from recording.names import recording_folder
@@ -23,7 +23,7 @@ MODEL = {"name": "Tiny", "kind": "tiny_random", "parameters": 7, "device": "cpu"
 
 
 def record(stage: Stage, name: str, size_bytes: int) -> Path:
-    folder = recording_folder(stage.gateway.data_dir, name)
+    folder = recording_folder(stage.gateway.settings.service.data_dir, name)
     folder.mkdir(parents=True)
     meta = Meta(
         session_id=name,
@@ -169,7 +169,7 @@ async def test_a_worker_leaves_without_cutting_a_session_and_rejoins(stage: Stag
 async def test_logs_are_read_incrementally(stage: Stage) -> None:
     answer = await stage.http.get("/api/admin/logs", headers=ADMIN)
     assert answer.status_code == 404 and "not started by the launcher" in answer.json()["detail"]
-    folder = stage.gateway.data_dir / LOGS_FOLDER
+    folder = stage.gateway.settings.service.data_dir / LOGS_FOLDER
     folder.mkdir()
     (folder / "gateway.log").write_text("one\ntwo\n")
     (folder / "worker_0.log").write_text("other\n")

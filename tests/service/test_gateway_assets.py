@@ -34,7 +34,7 @@ def encoded(content: bytes) -> str:
 
 def with_voice(stage: Stage) -> None:
     """Give the server a voice of its own, where the toy checkpoint has it."""
-    folder = stage.gateway.data_dir / "tiny" / "assets"
+    folder = stage.gateway.settings.service.data_dir / "tiny" / "assets"
     folder.mkdir(parents=True)
     (folder / "system_ref_audio.wav").write_bytes(SECOND)
 
@@ -111,7 +111,7 @@ async def test_voices_are_uploaded_listed_and_deleted(stage: Stage) -> None:
         1_000,
         "upload",
     )
-    folder = stage.gateway.data_dir / "assets" / "ref_audio"
+    folder = stage.gateway.settings.service.data_dir / "assets" / "ref_audio"
     with wave.open(str(folder / voice["filename"]), "rb") as file:
         assert (file.getframerate(), file.getnchannels(), file.getnframes()) == (16_000, 1, 16_000)
     url = f"/api/assets/ref_audio/{voice['id']}"
@@ -134,5 +134,5 @@ async def test_invalid_voice_uploads_are_refused(stage: Stage) -> None:
         answer = await stage.http.post("/api/assets/ref_audio", json=body)
         assert (answer.status_code, answer.json()["code"]) == (status, code), len(audio)
     assert (await stage.http.post("/api/assets/ref_audio", json={})).status_code == 422
-    folder = stage.gateway.data_dir / "assets" / "ref_audio"
+    folder = stage.gateway.settings.service.data_dir / "assets" / "ref_audio"
     assert not [path for path in folder.iterdir() if path.suffix == ".wav"]

@@ -173,7 +173,7 @@ async def test_only_durations_of_started_sessions_count(stage: Stage) -> None:
 
 @on_stage()
 async def test_client_diagnostics_are_stored_by_the_gateway_within_limits(stage: Stage) -> None:
-    folder = recording_folder(stage.gateway.data_dir, "rec_duplex")
+    folder = recording_folder(stage.gateway.settings.service.data_dir, "rec_duplex")
     folder.mkdir(parents=True)
     async with stage.client(DUPLEX) as client:
         await prepare(client)

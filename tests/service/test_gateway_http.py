@@ -62,7 +62,7 @@ async def test_status_shows_the_progress_of_the_cascades_download(stage: Stage) 
         return (await client.get("/status")).json()["fetch"]
 
     assert await told() is None
-    file = stage.gateway.data_dir / CASCADE_FOLDER / PROGRESS_FILE
+    file = stage.gateway.settings.service.data_dir / CASCADE_FOLDER / PROGRESS_FILE
     file.parent.mkdir(parents=True)
     file.write_text('{"state": "fet')
     assert await told() is None
@@ -194,7 +194,9 @@ async def test_apps_are_switched_and_the_switch_survives(stage: Stage) -> None:
     assert [app["enabled"] for app in everything] == [True, False, True, True]
     assert (await stage.http.put("/api/admin/apps/no", json={"enabled": True})).status_code == 404
     assert (await stage.http.put("/api/admin/apps/omni", json={})).status_code == 422
-    assert not AppRegistry(Store(stage.gateway.data_dir)).is_enabled("half_duplex_audio")
+    assert not AppRegistry(Store(stage.gateway.settings.service.data_dir)).is_enabled(
+        "half_duplex_audio"
+    )
 
 
 @on_stage(workers=2)

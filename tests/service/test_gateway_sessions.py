@@ -26,7 +26,7 @@ MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(5_000)
 
 
 def record(stage: Stage, session_id: str = SID, *, is_live: bool = False) -> Path:
-    folder = recording_folder(stage.gateway.data_dir, session_id)
+    folder = recording_folder(stage.gateway.settings.service.data_dir, session_id)
     (folder / "user_audio").mkdir(parents=True)
     (folder / "user_audio" / "000.wav").write_bytes(WAV)
     (folder / "page.html").write_text("<script>alert(1)</script>")
@@ -135,7 +135,7 @@ async def test_other_files_are_bytes_and_nothing_runs(stage: Stage) -> None:
 async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
     folder = record(stage)
     record(stage, "other")
-    outside = stage.gateway.data_dir / "secret.wav"
+    outside = stage.gateway.settings.service.data_dir / "secret.wav"
     outside.write_bytes(b"secret")
     (folder / "link.wav").symlink_to(outside)
     (folder / ".hidden").write_bytes(b"secret")

@@ -16,6 +16,7 @@ import pytest
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from gateway_modules.openai.speech import WAV_HEAD, encoded
+from gateway_modules.queue.directory import loaded_model
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import client_of, wav
 
@@ -67,6 +68,20 @@ async def test_speech_is_streamed(stage: Stage) -> None:
             gate.set()
             rest = [part async for part in parts]
     assert len(first) + sum(map(len, rest)) == SECONDS * OUTPUT_SAMPLE_RATE_HZ * 2
+
+
+@on_stage()
+async def test_a_suggestion_is_spoken_once_and_never_recorded(stage: Stage) -> None:
+    facts = {"name": "demo", "kind": "nano", "device": "cpu", "try_saying": [ASKED["input"]]}
+    stage.worker.script.health = {"model": facts}
+    async with client_of(stage) as client:
+        await until(lambda: loaded_model(stage.gateway.pool.workers.values()))
+        asked = {**ASKED, "response_format": "wav"}
+        first, again = [(await client.audio.speech.create(**asked)).content for _ in range(2)]
+        await client.audio.speech.create(**asked | {"input": "Good night."})
+    assert first == again and duration_s(again) == pytest.approx(SECONDS, abs=0.15)
+    assert [told["reply_start"] for told in stage.worker.told] == [ASKED["input"], "Good night."]
+    assert ["unrecorded" in query for query in stage.worker.queries] == [True, False]
 
 
 @pytest.mark.parametrize(("speech_format", "speed"), [("pcm", 1.5), ("wav", 0.25), ("mp3", 4.0)])

@@ -179,3 +179,16 @@ def test_only_clients_with_the_secret_are_admitted(tmp_path: Path) -> None:
 
     with running_worker(settings, FakeBackend) as worker:
         asyncio.run(scenario(worker.port))
+
+
+def test_a_session_that_the_gateway_asks_not_to_record_leaves_no_file(tmp_path: Path) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        for query, is_recorded in (({"unrecorded": "1"}, False), ({}, True)):
+            async with Client(worker.port).talk("chat", None, **query) as talk:
+                await talk.say(None, messages=[USER])
+                [done] = [told for told in await talk.hear_all() if told["type"] == "done"]
+            assert bool(done["recording_session_id"]) is is_recorded
+
+    with running_worker(settings_for(tmp_path), FakeBackend) as worker:
+        asyncio.run(scenario(worker))
+    assert len(list((tmp_path / "sessions").iterdir())) == 1

@@ -22,6 +22,7 @@ from core.serving.fake_backend import FakeBackend
 from core.worker_tls import CA_FILE, WORKER_TLS_NAME, client_context, issue, server_context
 from launcher.health import check_health
 from launcher.plan import Options, Planner, Programs
+from launcher.scaling import Bounds
 from tests.fakes.gateway_stage import HURRY, LIMIT_S, Stage, settings_for, until
 from tests.service.workers import RunningWorker, running_worker
 
@@ -121,7 +122,7 @@ def test_another_secret_is_refused_and_named(tmp_path: Path) -> None:
 
 def test_the_launcher_asks_a_worker_how_it_is(tmp_path: Path) -> None:
     settings = configured(tmp_path)
-    (plan,) = Planner(settings, Options(workers=1), Programs(), {}, 1).workers([])
+    (plan,) = Planner(settings, Options(workers=Bounds(1, 1)), Programs(), {}, 1).workers([])
     with running_worker(settings, FakeBackend) as running:
         asked = check_health(replace(plan, port=running.port), client_context(settings), LIMIT_S)
         assert asyncio.run(asked).is_ready

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from launcher.cli import Setup, create_app
-from launcher.pace import Pace, RestartPolicy
+from launcher.pace import Pace
 
 MANY = 1_000_000
 
@@ -17,7 +17,10 @@ SETUP = Setup(
     pace=Pace(
         poll_s=0.02,
         ask_s=0.1,
-        restarts=RestartPolicy(first_s=0.01, longest_s=0.05, stable_s=MANY, max_failures=MANY),
+        first_delay_s=0.01,
+        longest_delay_s=0.05,
+        stable_s=MANY,
+        max_failures=MANY,
     ),
 )
 

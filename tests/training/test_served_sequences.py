@@ -16,8 +16,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.prompt_input import MessageInput, PrefillOptions
-from MiniCPMO45.modes.speech import ReplySpeech
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -141,12 +140,10 @@ def test_turn_based_sequence_equals_serving(nano: Nano, seed: int) -> None:
 
     executor, script = executor_of(nano_model), Script(decisions)
     tokens = nano.processor.tokenizer.special
-    messages = MessageInput(nano_model.config, nano.processor)
     policy = ScriptedReplies(tokens, script)
-    speech = ReplySpeech(nano_model.config.tts_config)
     settings = GenerationSettings(generate_audio=False, use_speech_template=session.can_be_spoken)
     served = executor.open_session("test", seed=0)
-    streaming = StreamingCapability(messages, policy, speech)
+    streaming = StreamingCapability(nano_model.config, nano.processor, policy)
     if session.is_one_shot:
         reply = run_alone(streaming.reply(served, session.messages[:-1], settings), executor)
         assert reply.text == session.messages[-1].content

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from core.audio import encode_wire_audio
+from core.audio import encode_wire_audio, to_pcm
 from core.schemas.duplex import Result
 from recording import names
 from recording.folder import read_recording
-from recording.jobs import Clock, RecorderThreads, ReplayMaker
+from recording.jobs import Clock, RecorderThreads, ReplayProcess
 from recording.names import recording_folder
 from recording.records import DuplexRecording, Meta, Recording, TurnRecording
 from session_recorder import (
@@ -75,7 +75,7 @@ class Bench:
 
 
 def make_bench(
-    data_dir: Path, replays: ReplayMaker | None = None, *, min_free_gb: float = 0.0
+    data_dir: Path, replays: ReplayProcess | None = None, *, min_free_gb: float = 0.0
 ) -> Bench:
     return Bench(data_dir, RecorderThreads(replays), min_free_gb=min_free_gb)
 
@@ -89,6 +89,10 @@ def end(recorder: SessionRecorder, reason: str = "stopped") -> Meta:
 def level(value: float, samples: int) -> npt.NDArray[np.float32]:
     """Constant sound [T]."""
     return np.full(samples, value, np.float32)
+
+
+def level_pcm(value: float, samples: int) -> bytes:
+    return to_pcm(level(value, samples))
 
 
 def speak(text: str, sound: npt.NDArray[np.float32] | None = None, *, ends: bool = False) -> Result:
@@ -110,7 +114,7 @@ def record_duplex(bench: Bench, name: str, results: Sequence[Result]) -> DuplexS
     """Record one second of user sound and one picture per result; level and colour tell which."""
     recorder = bench.duplex(name)
     for index, result in enumerate(results):
-        sound = level((index + 1) / 100, 16_000)
+        sound = level_pcm((index + 1) / 100, 16_000)
         recorder.record_input(index, sound, [picture((index * 20, 0, 0))])
         bench.time.seconds += 1.0
         recorder.record_result(index, result)
@@ -122,7 +126,7 @@ def record_turns(bench: Bench, name: str, count: int) -> TurnBasedSessionRecorde
     recorder = bench.turns(name, "half_duplex_audio")
     for index in range(count):
         bench.time.seconds += 2.0
-        recorder.start_voice_turn(index, level(0.25, 8_000))
+        recorder.start_voice_turn(index, level_pcm(0.25, 8_000))
         for part in range(2):
             recorder.add_streaming_chunk(f"{index}.{part} ", encode_wire_audio(level(0.5, 12_000)))
         recorder.end_turn(TurnTiming(elapsed_ms=321.0, tokens=7))

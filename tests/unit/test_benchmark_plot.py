@@ -1,4 +1,4 @@
-"""The picture of a measurement: every kind of unit and every crowd is in it."""
+"""The picture of a measurement: every kind of unit and every load is in it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from benchmarks.summary import PARTS
 
 def record() -> dict[str, Any]:
     stages = {stage: {"p50": 2.0} for stage in PARTS}
-    crowd = [
+    loads = [
         {"name": name, "sessions": sessions, "latency_ms": {"p50": 90.0, "p99": 200.0}}
         for name in ("omni", "audio")
         for sessions in (1, 64)
     ]
-    talk = {
+    scenario = {
         "name": "omni, 1024 tokens",
         "summary_ms": {"listen": stages, "speak": stages},
         "floors_ms": {"listen": {"prefill": 1.0}},
     }
-    return {"machine": {"device": "cpu", "torch": "2"}, "talks": [talk], "crowd": crowd}
+    return {"machine": {"device": "cpu", "torch": "2"}, "scenarios": [scenario], "loads": loads}
 
 
-def test_every_kind_and_every_crowd_is_drawn(tmp_path: Path) -> None:
+def test_every_kind_and_every_load_is_drawn(tmp_path: Path) -> None:
     figure = draw(record())
     left, right = figure.axes
     names = [label.get_text() for label in left.get_yticklabels()]
@@ -40,6 +40,6 @@ def test_every_kind_and_every_crowd_is_drawn(tmp_path: Path) -> None:
     assert "omni" in (tmp_path / "all.svg").read_text(encoding="utf8")
 
 
-def test_a_measurement_without_crowds_is_drawn_too() -> None:
-    figure = draw(record() | {"crowd": []})
+def test_a_measurement_without_loads_is_drawn_too() -> None:
+    figure = draw(record() | {"loads": []})
     assert len(figure.axes) == 2

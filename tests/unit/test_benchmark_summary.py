@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,8 @@ from benchmarks.summary import (
     GROWTH_TOLERANCE_BYTES,
     Memory,
     Run,
+    ScenarioResult,
     Spread,
-    Talk,
     Unit,
     by_kind,
     format_table,
@@ -27,6 +28,7 @@ from benchmarks.summary import (
     spread_table,
     stage_spreads,
     stage_table,
+    write_json,
 )
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50)
@@ -39,7 +41,10 @@ def unit(index: int, kind: str, allocated: int = 0, reserved: int = 0, ms: float
 
 def run_of(*units: Unit, seconds: float = 1.0) -> Run:
     return Run(
-        {"units": len(units)}, {"device": "none"}, {"seconds": seconds}, talks=[Talk("x", units)]
+        {"units": len(units)},
+        {"device": "none"},
+        {"seconds": seconds},
+        scenarios=[ScenarioResult("x", units)],
     )
 
 
@@ -97,25 +102,25 @@ def test_stage_spreads() -> None:
 
 def test_verdicts() -> None:
     steady = run_of(unit(0, "l", 10, 20), unit(1, "l", 10, 30), seconds=5.0)
-    assert all(verdict.passed for verdict in judge(steady, most_bytes=30, most_build_s=6.0))
-    names = [v.name for v in judge(steady, most_bytes=29, most_build_s=5.0) if not v.passed]
-    assert names == ["memory", "build"]
-    assert len(judge(steady, most_bytes=None, most_build_s=None)) == 1
+    assert all(verdict.passed for verdict in judge(steady, most_build_s=6.0))
+    names = [v.name for v in judge(steady, most_build_s=5.0) if not v.passed]
+    assert names == ["build"]
+    assert len(judge(steady, most_build_s=None)) == 1
     leaking = run_of(unit(0, "l", 0), unit(1, "l", GROWTH_TOLERANCE_BYTES + 1))
-    (verdict,) = judge(leaking, most_bytes=None, most_build_s=None)
+    (verdict,) = judge(leaking, most_build_s=None)
     assert not verdict.passed
     assert "l +2.00 MiB" in verdict.text
 
 
 def test_answers_of_a_long_conversation_must_take_about_the_same() -> None:
-    def talk(slowest_ms: float) -> Talk:
+    def scenario(slowest_ms: float) -> ScenarioResult:
         times_ms = [10.0] * 50 + [slowest_ms] * 2
         units = [replace(unit(i, "l"), stages_ms={"answer": ms}) for i, ms in enumerate(times_ms)]
-        return Talk("long", units, most_spread=1.3)
+        return ScenarioResult("long", units, most_spread=1.3)
 
     for slowest_ms, is_good in ((12.0, True), (14.0, False)):
-        run = Run({}, {}, {"seconds": 1.0}, talks=[talk(slowest_ms)])
-        _, verdict = judge(run, most_bytes=None, most_build_s=None)
+        run = Run({}, {}, {"seconds": 1.0}, scenarios=[scenario(slowest_ms)])
+        _, verdict = judge(run, most_build_s=None)
         assert verdict.passed == is_good, verdict.text
     assert "l 1.40, at most 1.3" in verdict.text
 
@@ -138,8 +143,8 @@ def test_tables_are_aligned() -> None:
 
 def test_a_stage_is_compared_with_its_floor_where_one_is_known() -> None:
     floors = {"listen": {"prefill": 0.5}}
-    talk = Talk("x", [unit(0, "listen"), unit(1, "speak", ms=4.0)], floors)
-    listening, speaking = stage_table(talk).split("\n\n")
+    scenario = ScenarioResult("x", [unit(0, "listen"), unit(1, "speak", ms=4.0)], floors)
+    listening, speaking = stage_table(scenario).split("\n\n")
     columns = ["p50", "p95", "p99", "max", "floor", "p50/floor"]
     assert listening.splitlines()[0].split() == ["listen", "(1),", "ms", *columns]
     assert listening.splitlines()[2].split() == ["prefill", *["1.00"] * 4, "0.50", "2.00"]
@@ -157,13 +162,14 @@ def test_memory_table_shows_the_first_and_the_last_unit_of_a_kind() -> None:
     assert lines[2].split() == ["3", "listen", "300", *gigabytes]
 
 
-def test_a_run_becomes_json() -> None:
+def test_a_run_becomes_json(tmp_path: Path) -> None:
     run = run_of(unit(0, "l"), unit(1, "l"))
-    record = json.loads(json.dumps(run.as_record(judge(run, most_bytes=None, most_build_s=None))))
-    [talk] = record["talks"]
-    assert talk["summary_ms"]["l"]["unit"]["count"] == 2
-    assert talk["memory_growth_bytes"] == {"l": 0}
-    assert len(talk["units"]) == 2
+    write_json(tmp_path / "run.json", run.as_record(judge(run, most_build_s=None)))
+    record = json.loads((tmp_path / "run.json").read_text(encoding="utf8"))
+    [scenario] = record["scenarios"]
+    assert scenario["summary_ms"]["l"]["unit"]["count"] == 2
+    assert scenario["memory_growth_bytes"] == {"l": 0}
+    assert len(scenario["units"]) == 2
     assert record["verdicts"][0]["passed"] is True
 
 

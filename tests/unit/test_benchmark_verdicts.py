@@ -9,13 +9,13 @@ import typer
 
 from benchmarks.paced_client import Session
 from benchmarks.relay import DIRECT, GATEWAY, TCP_RELAY, Measured, chunk_of
-from benchmarks.session_crowd import Crowd, judge_crowd
-from benchmarks.sessions import Load, judge_churn, plan_of
+from benchmarks.session_load import Load, judge_load
+from benchmarks.sessions import Options, judge_churn, plan_of
 from benchmarks.stand_in_worker import result_of
 from benchmarks.summary import BYTES_PER_MIB, Verdict
 from core.schemas.limits import SLOTS_MAX
 
-CROWD = Crowd(sessions=2, units=3)
+LOAD = Load(sessions=2, units=3)
 
 
 def passed(verdicts: list[Verdict]) -> dict[str, bool]:
@@ -41,19 +41,19 @@ def test_messages_are_as_long_as_asked_for() -> None:
 
 def test_a_unit_is_late_after_a_second_and_none_may_be_missing() -> None:
     good = [Session([0.1, 0.2, 1.0]), Session([0.1, 0.2, 0.3])]
-    assert passed(judge_crowd(good, CROWD)) == dict.fromkeys(
+    assert passed(judge_load(good, LOAD)) == dict.fromkeys(
         ("sessions", "late units", "warnings"), True
     )
     late = [Session([0.1, 0.2, 1.01]), Session([0.1, 0.2, 0.3])]
-    assert not passed(judge_crowd(late, CROWD))["late units"]
+    assert not passed(judge_load(late, LOAD))["late units"]
     short = [Session([0.1, 0.2]), Session([0.1, 0.2, 0.3], problem="lost")]
-    verdicts = passed(judge_crowd(short, CROWD))
+    verdicts = passed(judge_load(short, LOAD))
     assert not verdicts["late units"] and not verdicts["sessions"]
     refused = [Session([0.1, 0.2, 0.3]), Session(problem="no place")]
-    verdicts = passed(judge_crowd(refused, CROWD))
+    verdicts = passed(judge_load(refused, LOAD))
     assert verdicts["late units"] and not verdicts["sessions"]
     warned = [Session([0.1] * 3, warnings=["late_chunk"]), Session([0.1] * 3)]
-    assert not passed(judge_crowd(warned, CROWD))["warnings"]
+    assert not passed(judge_load(warned, LOAD))["warnings"]
 
 
 def test_memory_that_rises_in_the_second_half_is_a_leak() -> None:
@@ -64,7 +64,7 @@ def test_memory_that_rises_in_the_second_half_is_a_leak() -> None:
 
 
 def test_sessions_are_spread_over_the_workers() -> None:
-    load = Load((Crowd(200, 1),), workers=4)
-    assert plan_of(load).config["service"]["worker_slots"] == 50
+    options = Options((Load(200, 1),), workers=4)
+    assert plan_of(options).config["service"]["worker_slots"] == 50
     with pytest.raises(typer.BadParameter):
-        plan_of(Load((Crowd(SLOTS_MAX + 1, 1),)))
+        plan_of(Options((Load(SLOTS_MAX + 1, 1),)))

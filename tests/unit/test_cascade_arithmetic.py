@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.cascade.arithmetic import computed
-from core.cascade.parts import Line
+from core.cascade.language import Line
 from core.cascade.prompts import prompt_of
 
 

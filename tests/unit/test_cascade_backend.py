@@ -16,8 +16,8 @@ import pytest
 from core.cascade import backend
 from core.cascade.backend import CascadeBackend
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.language import ChatEndpoint, LlamaProcess
-from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.language import ChatEndpoint, Line, LlamaProcess, Sampling
+from core.cascade.parts import Parts
 from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.fake_backend import FakeBackend

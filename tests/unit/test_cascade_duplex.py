@@ -12,7 +12,7 @@ import pytest
 
 from core.audio import FloatArray
 from core.cascade.duplex import CascadeDuplexView, PictureAhead
-from core.cascade.parts import Line, Sampling
+from core.cascade.language import Line, Sampling
 from core.cascade.user_turn import TURN_MAX_S, UserTurn
 from core.errors import GenerationFailedError
 from core.images import decode_wire_picture
@@ -216,13 +216,12 @@ def test_without_sound_the_words_keep_their_pace() -> None:
 
 
 def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
-    class Describer:
-        async def describe(self, picture: Any, question: str, threads: Any) -> str:
-            return f"{picture.width} wide"
+    async def describe(picture: Any, question: str, threads: Any) -> str:
+        return f"{picture.width} wide"
 
     async def scenario() -> None:
         heard = ["What do you see?", QUESTION]
-        live = await call(scripted("A circle.", "Paris.", heard=heard, vision=Describer()))
+        live = await call(scripted("A circle.", "Paris.", heard=heard, describe=describe))
         pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
         ahead = await live.view.encode_ahead(pictures[1], 1)
         assert ahead == PictureAhead(pictures[1], 1)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from core.audio import encode_wire_audio
-from core.cascade.chat import CascadeChatView
-from core.cascade.parts import Line, Parts
+from core.cascade.language import Line
+from core.cascade.parts import Parts
 from core.cascade.prompts import (
     CONTEXT_TOKENS,
     EXAMPLES,
@@ -24,6 +24,7 @@ from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
     NOT_HEARD,
     SPOKEN_TOKENS_MAX,
+    CascadeChatView,
     CascadeHalfDuplexView,
     CascadeStreamingView,
 )
@@ -182,11 +183,10 @@ def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
 
 
 def test_eyes_tell_what_is_on_a_picture() -> None:
-    class Describer:
-        async def describe(self, picture: Any, question: str, threads: Any) -> str:
-            return f"{picture.size} for {question!r}"
+    async def describe(picture: Any, question: str, threads: Any) -> str:
+        return f"{picture.size} for {question!r}"
 
-    parts = scripted("A circle.", vision=Describer())
+    parts = scripted("A circle.", describe=describe)
     content = [ImageContent(data=jpeg(64, 32)), TextContent(text="What shape is it?")]
     request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
 

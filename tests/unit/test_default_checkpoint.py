@@ -15,7 +15,7 @@ from rich.console import Console
 from config import Settings
 from core import nano_assets
 from core.sums import SUMS_FILE
-from launcher.default_models import ensure_checkpoint
+from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.pace import Pace
 from launcher.plan import Options, Planner, Programs
@@ -55,7 +55,8 @@ class Machine:
     def ensure(self) -> Path:
         display = Display(Console(file=self.printed, soft_wrap=True))
         pace = Pace(poll_s=0.01)
-        return asyncio.run(ensure_checkpoint(self.planner, display, pace, self.source))
+        models = DefaultModels(self.planner, display, pace, self.source)
+        return asyncio.run(models.ensure_checkpoint())
 
 
 def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:

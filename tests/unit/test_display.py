@@ -8,7 +8,7 @@ from typing import TextIO, cast
 
 from rich.console import Console
 
-from launcher.display import Display, ForgivingStream, Loading
+from launcher.display import Display, ForgivingStream
 
 
 def on_terminal() -> tuple[Display, io.StringIO]:
@@ -20,9 +20,9 @@ def on_terminal() -> tuple[Display, io.StringIO]:
 def test_a_terminal_gets_a_bar_that_fills() -> None:
     display, screen = on_terminal()
     with display.loading() as bars:
-        bars.show([Loading("worker_0", "starting")])
-        bars.show([Loading("worker_0", "reading [weights]", 0.4)])
-        bars.show([Loading("worker_0", "ready", None, is_done=True)])
+        bars.show("worker_0", "starting")
+        bars.show("worker_0", "reading [weights]", 0.4)
+        bars.show("worker_0", "ready", None, is_done=True)
     text = screen.getvalue()
     assert "reading [weights]" in text  # not taken for markup
     assert "40%" in text
@@ -35,8 +35,9 @@ def test_a_file_gets_a_line_when_something_changes() -> None:
     display = Display(Console(file=screen, width=100))
     with display.loading() as lines:
         for progress in (None, 0.0, 0.05, 0.1, 0.3, 0.31, 0.56):
-            lines.show([Loading("worker_0", "loading", progress), Loading("worker_1", "x")])
-        lines.show([Loading("worker_0", "ready", 1.0, is_done=True)])
+            lines.show("worker_0", "loading", progress)
+            lines.show("worker_1", "x")
+        lines.show("worker_0", "ready", 1.0, is_done=True)
     said = [line.partition("Z ")[2] for line in screen.getvalue().splitlines()]
     assert said == [
         "worker_0: loading",
@@ -77,4 +78,4 @@ def test_a_closed_terminal_stops_nothing() -> None:
     display = Display(Console(file=stream, force_terminal=True))
     display.error("x")
     with display.loading() as bars:
-        bars.show([Loading("worker_0", "starting")])
+        bars.show("worker_0", "starting")

@@ -3,58 +3,91 @@
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+import resource
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from config import Settings
-from launcher.doctor import Facts, Verdict, _certificate, examine, has_errors, show
-from launcher.machine import Gpu
-from launcher.plan import slots_of
+from gateway_modules.web.certificates import ensure_certificate
+from launcher import doctor
+from launcher.doctor import Finding, Verdict, examine, has_errors, show
+from launcher.machine import Gpu, PortError
+from launcher.plan import Options, Planner, Programs, slots_of
 
 BIG, MIDDLE, SMALL = (Gpu(0, "0", "Card A", size_gib) for size_gib in (80.0, 16.0, 12.0))
-FINE = Facts(
-    gpus=(),
-    cpus=2,
-    memory_gib=8.0,
-    free_gb=100.0,
-    data_dir=Path("/data"),
-    is_writable=True,
-    versions={"torch": "2.13.0"},
-    hard_limit=None,
-    ports=(),
-    has_pages=True,
-)
-SECTIONS: dict[str, Any] = {"service": {"https": True}}
+SECTIONS: dict[str, Any] = {"service": {"https": True, "data_dir": "/data"}}
+GIB = 2**30
 
 
-def verdicts(facts: Facts, sections: Mapping[str, object] = SECTIONS) -> list[str]:
-    """Warnings and errors, one line each: verdict, subject, state and fix."""
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand for a machine without a card on which nothing is missing."""
+    change(monkeypatch, versions={"torch": "2.13.0"}, free_gb=100.0, missing_programs=())
+    change(monkeypatch, is_writable=True, hard_limit=resource.RLIM_INFINITY, has_pages=True)
+    change(monkeypatch, ports_in_use=())
+    pages = {"SC_PAGE_SIZE": 4_096, "SC_PHYS_PAGES": 8 * GIB // 4_096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+
+def change(patch: pytest.MonkeyPatch, **facts: Any) -> None:
+    """Change what is found on the machine. Any: each fact has its own type."""
+    for name, value in facts.items():
+        match name:
+            case "versions":
+                patch.setattr(doctor, "_version", lambda name, value=value: value.get(name, "1"))
+            case "free_gb":
+                usage = SimpleNamespace(free=value * 10**9)
+                patch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+            case "missing_programs":
+                patch.setattr(shutil, "which", lambda n, value=value: None if n in value else n)
+            case "is_writable":
+                patch.setattr(os, "access", lambda path, mode, value=value: value)
+            case "hard_limit":
+                patch.setattr(resource, "getrlimit", lambda _, value=value: (value, value))
+            case "has_pages":
+                patch.setattr(doctor, "find_build", lambda _, value=value: value or None)
+            case "ports_in_use":
+
+                def check_port(host: str, port: int, value: Any = value) -> None:
+                    if port in value:
+                        raise PortError(f"port {port} is in use")
+
+                patch.setattr(doctor, "check_port", check_port)
+
+
+def found_on(gpus: Sequence[Gpu], sections: Mapping[str, object] = SECTIONS) -> list[Finding]:
     settings = Settings.model_validate(sections)
+    return examine(Planner(settings, Options(), Programs(), {}, 2), gpus)
+
+
+def verdicts(gpus: Sequence[Gpu] = (), sections: Mapping[str, object] = SECTIONS) -> list[str]:
+    """Warnings and errors, one line each: verdict, subject, state and fix."""
     return [
         f"{found.verdict}: {found.subject}: {found.state} | {found.fix}"
-        for found in examine(facts, settings)
+        for found in found_on(gpus, sections)
         if found.verdict is not Verdict.FINE
     ]
 
 
 def test_a_small_machine_without_a_card_is_fine() -> None:
-    assert verdicts(FINE) == []
-    found = {each.subject: each.state for each in examine(FINE, Settings.model_validate(SECTIONS))}
+    assert verdicts() == []
+    found = {each.subject: each.state for each in found_on([])}
     assert found["no GPU"] == "2 CPUs, 8 GiB: nano and the cascade"
 
 
 def test_capacity_of_a_gpu_equals_the_launchers_slots() -> None:
-    facts = replace(FINE, gpus=[BIG])
-    settings = Settings.model_validate(SECTIONS)
-    found = {each.subject: each.state for each in examine(facts, settings)}
-    usual = settings.duplex.usual_tokens
+    found = {each.subject: each.state for each in found_on([BIG])}
+    usual = Settings.model_validate(SECTIONS).duplex.usual_tokens
     assert found["GPU 0 (Card A)"] == (
         f"80 GiB, MiniCPM-o 4.5 with up to {slots_of(BIG, usual)} (bf16), "
         f"{slots_of(BIG, usual, weights='fp8')} (fp8), "
@@ -62,55 +95,85 @@ def test_capacity_of_a_gpu_equals_the_launchers_slots() -> None:
     )
 
 
+MODEL = {"model": {"model_path": "/weights"}}
+
+
 @pytest.mark.parametrize(
-    ("changed", "sections", "expected", "is_fatal"),
+    ("changed", "gpus", "sections", "expected", "is_fatal"),
     [
-        ({"versions": {"torch": None, "av": None}}, {}, r"torch, av not installed \| .+", True),
         (
-            {"gpus": [BIG], "versions": {"torch": "2.13.0+cpu"}},
-            {"model": {"model_path": "/weights"}},
+            {"versions": {"torch": None, "av": None}},
+            [],
+            {},
+            r"torch, av not installed \| .+",
+            True,
+        ),
+        (
+            {"versions": {"torch": "2.13.0+cpu"}},
+            [BIG],
+            MODEL,
             r"cannot use the GPU \| .*torch==2.13.0$",
             True,
         ),
-        ({"gpus": [SMALL]}, {"model": {"model_path": "/w"}}, "needs 13 GiB.*VISIBLE", False),
+        ({}, [SMALL], MODEL, "needs 13 GiB.*VISIBLE", False),
         (
-            {"gpus": [MIDDLE]},
-            {"model": {"model_path": "/w"}},
+            {},
+            [MIDDLE],
+            MODEL,
             r"up to \d+ \(int4\) sessions; bf16 does not fit \| OMNI_MODEL_WEIGHTS=int4",
             True,
         ),
-        ({"gpus": [BIG]}, {}, "checkpoint: none configured.*minicpmo-live download", False),
-        ({"has_pages": False}, {}, r"pages: .*\| scripts/setup.sh pages", False),
-        ({"missing_programs": ("flite",)}, {}, r"flite not installed.*find_gate_programs", False),
-        ({"free_gb": 0.4}, {}, "0 GB free at /data; .* need 1 GB.*data_dir", False),
-        ({"free_gb": 9.0}, {"model": {"model_path": "/w"}}, "need 19 GB", False),
-        ({"is_writable": False}, {}, "/data is not writable", True),
-        ({"ports": ("port 8006 is in use",)}, {}, "8006 is in use .*--port", True),
-        ({"hard_limit": 4_096}, {}, r"4096 open files; .* \| ulimit -Hn \d+", False),
-        ({}, {"service": {"https": False}}, "TLS: off: .*--https", False),
-        ({"certificate_problem": "not found"}, {}, "not found .*ssl_certfile", True),
-        ({"certificate_ends": datetime(2020, 1, 1, tzinfo=UTC)}, {}, "expired on 2020-01-01", True),
+        ({}, [BIG], {}, "checkpoint: none configured.*minicpmo-live download", False),
+        ({"has_pages": False}, [], {}, r"pages: .*\| scripts/setup.sh pages", False),
+        (
+            {"missing_programs": ("flite",)},
+            [],
+            {},
+            r"tests: flite not installed.*find_gate_programs",
+            False,
+        ),
+        ({"free_gb": 0.4}, [], {}, "0 GB free at /data; .* need 1 GB.*data_dir", False),
+        ({"free_gb": 9.0}, [], MODEL, "need 19 GB", False),
+        ({"is_writable": False}, [], {}, "/data is not writable", True),
+        ({"ports_in_use": (8_006,)}, [], {}, "8006 is in use .*--port", True),
+        ({"hard_limit": 4_096}, [], {}, r"4096 open files; .* \| ulimit -Hn \d+", False),
+        ({}, [], {"service": {"https": False}}, "TLS: off: .*--https", False),
     ],
 )
 def test_a_problem_is_reported_with_its_fix(
-    changed: dict[str, Any], sections: dict[str, object], expected: str, is_fatal: bool
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    gpus: Sequence[Gpu],
+    sections: dict[str, object],
+    expected: str,
+    is_fatal: bool,
 ) -> None:
-    facts, settings = replace(FINE, **changed), {**SECTIONS, **sections}
-    (found,) = verdicts(facts, settings)
+    change(monkeypatch, **changed)
+    sections = {**SECTIONS, **sections}
+    (found,) = verdicts(gpus, sections)
     assert re.search(expected, found), found
-    assert has_errors(examine(facts, Settings.model_validate(settings))) is is_fatal
+    assert has_errors(found_on(gpus, sections)) is is_fatal
 
 
-def test_lines_are_not_wrapped() -> None:
+def test_lines_are_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    change(monkeypatch, is_writable=False)
     output = io.StringIO()
-    findings = examine(replace(FINE, is_writable=False), Settings.model_validate(SECTIONS))
-    show(findings, Console(file=output, width=20))
+    show(found_on([]), Console(file=output, width=20))
     assert "error: data folder: /data is not writable\n    service.data_dir" in (output.getvalue())
 
 
-def test_a_certificate_that_is_none_is_a_problem(tmp_path: Path) -> None:
-    assert _certificate(None) == (None, "")
+def test_a_certificate_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    def found(path: Path) -> list[str]:
+        files = {"ssl_certfile": str(path), "ssl_keyfile": str(path)}
+        return verdicts(sections={"service": {**SECTIONS["service"], **files}})
+
     (tmp_path / "cert.pem").write_text("hello")
     for name in ("cert.pem", "other.pem"):
-        ends, problem = _certificate(tmp_path / name)
-        assert ends is None and problem
+        [problem] = found(tmp_path / name)
+        assert re.search(rf"error: TLS: .*{name}: .+ \| service.ssl_certfile", problem)
+    now = datetime.now(UTC)
+    fresh = ensure_certificate(tmp_path / "fresh", ["localhost"], now)
+    assert found(fresh.certfile) == []
+    long_ago = now - timedelta(days=3_000)
+    [problem] = found(ensure_certificate(tmp_path / "old", ["localhost"], long_ago).certfile)
+    assert re.search(r"expired on \d{4}-\d\d-\d\d \| service.ssl_certfile", problem)

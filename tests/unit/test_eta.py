@@ -11,7 +11,6 @@ from core.schemas.queue import RequestType
 from gateway_modules.queue.models import EtaConfig
 from gateway_modules.queue.scheduling import (
     OVERRUN_FLOOR_S,
-    UNKNOWN_ETA_S,
     EtaTracker,
     Forecast,
     remaining_s,
@@ -38,7 +37,6 @@ CONFIG = EtaConfig(
         ("audio_duplex", 13),
         ("omni_duplex", 14),
         ("duplex", 15),
-        ("something else", UNKNOWN_ETA_S),
     ],
 )
 def test_settings_apply_until_there_are_measurements(name: str, expected: float) -> None:
@@ -91,11 +89,10 @@ def test_measurements_apply_from_the_third_duration() -> None:
     assert tracker.get_eta("streaming") == 11.0
 
 
-def test_invalid_durations_and_types_are_ignored() -> None:
+def test_invalid_durations_are_ignored() -> None:
     tracker = EtaTracker(CONFIG)
     for duration_s in (0.0, -1.0, float("nan"), float("inf")):
         tracker.record_duration("chat", duration_s)
-    tracker.record_duration("no such type", 1.0)
     status = tracker.get_status()
     assert (status.ema_chat_s, status.ema_chat_samples) == (None, 0)
 

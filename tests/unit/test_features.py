@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.token2wav.voice_features import (
+from MiniCPMO45.token2wav.voices import (
     speaker_filter_bank,
     tokenizer_log_mel,
     voice_log_mel,

@@ -28,10 +28,10 @@ LONG_FILES: dict[str, str] = {
     "MiniCPMO45/model/vision.py": "an encoder, and the passes over it",
     "MiniCPMO45/engine/kv_cache.py": "a row of a pass is a place in the page table",
     "MiniCPMO45/token2wav/vocoder_state.py": "a chunk's inputs hold its streams' addresses",
+    "core/protocols/realtime_responses.py": "which of two engines responds, and both side by side",
     "gateway_modules/queue/worker_pool.py": "a ticket from its draw to the slot it gives back",
     "gateway_modules/relay/relay.py": "a client's socket and its worker's, from queue to release",
     "minicpmo_live/events.py": "generated: a class for each message",
-    "MiniCPMO45/kernels/attention.py": "layout, launches and plain version are one",
     "MiniCPMO45/kernels/convolutions.py": "activations are computed inside the convolutions",
 }
 LONG_FUNCTIONS: dict[str, str] = {}

@@ -18,10 +18,10 @@ from MiniCPMO45.processing.pictures import (
     plan_slices,
     resize,
     slice_image,
+    stack_frames,
     to_patches,
     to_strip,
 )
-from MiniCPMO45.processing.video import stack_frames
 
 BICUBIC = Image.Resampling.BICUBIC
 CONFIG = SliceConfig()

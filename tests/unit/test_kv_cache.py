@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvRows, KvStore
+from MiniCPMO45.engine.kv_cache import (
+    CacheFullError,
+    CacheRangeError,
+    KvHandle,
+    KvRows,
+    KvStore,
+    cached_bytes,
+)
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.products import Rope, rotate
-from tests.fakes.decoders import decoder_shape
+from tests.fakes.decoders import decoder_shape, held_tokens
 
 SHAPE = decoder_shape(8, layers=2, heads=4, kv_heads=2, head_dim=4, positions=200)
 CPU = torch.device("cpu")
@@ -188,15 +195,15 @@ def test_a_full_context_leaves_the_cache_as_it_was(kind: str, held: int, wanted:
 def test_an_empty_handle_costs_nothing_and_a_full_one_its_buffer(kind: str) -> None:
     store = _store(kind)
     kv = store.open()
-    assert store.nbytes == kv.nbytes == 0
+    assert held_tokens(store) == kv.capacity == 0
     _append(kv, [1, 2, 3])
-    assert store.nbytes == kv.nbytes == kv.capacity * store.bytes_per_token
+    assert held_tokens(store) == kv.capacity == 4
 
 
 @all_pools
 def test_one_token_costs_keys_and_values_of_every_layer(kind: str) -> None:
     row_bytes = {GROWING: 4 * 4, FIXED: 4 * 4, CODED: 4 + 4}  # codes and one scale
-    assert _store(kind).bytes_per_token == 2 * 2 * 2 * row_bytes[kind]
+    assert cached_bytes(SHAPE, _store(kind).pool.dtype) == 2 * 2 * 2 * row_bytes[kind]
 
 
 @all_pools
@@ -275,7 +282,7 @@ def test_forgetting_gives_whole_pages_back() -> None:
     assert (store.free_pages, kv.capacity) == (9, 2)
     _assert_holds(kv, [4])
     kv.close()
-    assert (store.free_pages, store.nbytes, set(store.handles)) == (10, 0, set())
+    assert (store.free_pages, held_tokens(store), set(store.handles)) == (10, 0, set())
     kv.close()  # once more does no harm
     assert store.free_pages == 10
 

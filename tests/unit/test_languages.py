@@ -22,11 +22,9 @@ FRENCH = {"language.name": "Français", "missing.home": "Accueil"}
 
 
 def test_a_language_needs_only_a_file(tmp_path: Path) -> None:
-    languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
+    languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH), "fr")
     assert languages.names == {"en": "English", "fr": "Français"}
     assert languages.texts("fr")["missing.home"] == "Accueil"
-    languages.check("fr")
-    languages.check(None)
 
 
 def test_the_pages_offer_every_catalogue() -> None:
@@ -52,9 +50,9 @@ def test_the_first_available_language_is_chosen(
 
 
 def test_a_configured_language_must_exist(tmp_path: Path) -> None:
-    languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
+    folder = folder_with(tmp_path, en=ENGLISH, fr=FRENCH)
     with pytest.raises(ValueError, match=r"service.default_lang = 'de': there are en, fr"):
-        languages.check("de")
+        Languages(folder, "de")
 
 
 @pytest.mark.parametrize("broken", [["a list"], {"language.name": 1}, {"other": "words"}])

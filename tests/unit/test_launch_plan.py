@@ -21,6 +21,7 @@ from launcher.plan import (
     url_host,
     worker_devices,
 )
+from launcher.scaling import Bounds
 
 A, B = Gpu(0, "0", "Card A", 80), Gpu(3, "GPU-bbbb", "Card B", 80)
 
@@ -116,7 +117,7 @@ def test_a_worker_sees_its_own_gpu_alone() -> None:
 
 
 def test_workers_on_the_cpu_share_the_cores() -> None:
-    plans = planner(options=Options(workers=3)).workers([])
+    plans = planner(options=Options(workers=Bounds(3, 3))).workers([])
     assert [plan.environment["OMP_NUM_THREADS"] for plan in plans] == ["2", "2", "2"]
     assert [plan.environment["CUDA_VISIBLE_DEVICES"] for plan in plans] == ["", "", ""]
     assert flag(plans[0], "--gpu-id") is None
@@ -127,7 +128,7 @@ def test_workers_on_the_cpu_share_the_cores() -> None:
 def test_the_command_line_counts_before_the_configuration() -> None:
     settings = {"service": {"num_workers": 2}}
     assert len(planner(settings).workers([])) == 2
-    assert len(planner(settings, Options(workers=1)).workers([])) == 1
+    assert len(planner(settings, Options(workers=Bounds(1, 1))).workers([])) == 1
 
 
 def test_the_gateway_knows_its_workers_and_its_certificate() -> None:

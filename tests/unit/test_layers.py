@@ -42,7 +42,7 @@ EVENT_LOOP = frozenset({"asyncio"})
 WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
 MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "pybase64", "soundfile", "soxr"})
 MODEL = frozenset(
-    "PIL huggingface_hub jinja2 numpy onnx onnxruntime safetensors tokenizers torch "
+    "PIL huggingface_hub jinja2 numpy onnx onnxruntime pydantic safetensors tokenizers torch "
     "tqdm transformers triton yaml".split()
 )
 TERMINAL = frozenset({"rich", "typer"})
@@ -67,6 +67,7 @@ LAYERS = (
         (
             "core",
             "core.schemas",
+            "core.addresses",
             "core.errors",
             "core.capabilities",
             "core.sums",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadRequestError, NotFoundError
-from gateway_modules import logs
-from gateway_modules.logs import LOGS_FOLDER, LogPart, LogTail, parse_line
+from gateway_modules import administration as logs
+from gateway_modules.administration import LOGS_FOLDER, LogPart, LogTail, parse_line
 from launcher.processes import LogFile
 
 
@@ -141,7 +141,7 @@ def test_only_logs_of_programs_are_read(tmp_path: Path, log: Path, source: str) 
 def test_desk_and_doors_have_logs(tmp_path: Path, log: Path) -> None:
     for name in ("desk", "door_0", "door_12"):
         (log.parent / f"{name}.log").write_text("up\n")
-        assert name in LogTail(tmp_path).sources()
+        assert name in LogTail(tmp_path).read(name, None).sources
 
 
 def test_symlinks_are_not_followed(tmp_path: Path, log: Path) -> None:

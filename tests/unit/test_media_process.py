@@ -24,7 +24,7 @@ from core.errors import (
     VideoError,
 )
 from core.media import Media, MediaContent, read_media
-from core.media_process import MediaLimits, MediaProcesses
+from core.media_process import MediaProcesses
 from core.schemas.common import ImageContent, VideoContent
 from core.serving.session_handler import decode_media
 from core.video import VideoClip
@@ -111,7 +111,7 @@ def test_a_session_that_is_given_up_waits_for_no_decoder(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     alone, is_taken, is_over = (
-        MediaProcesses(MediaLimits(at_once=1)),
+        MediaProcesses(at_once=1),
         threading.Event(),
         threading.Event(),
     )
@@ -145,7 +145,7 @@ def test_a_decoder_that_crashes_or_takes_too_long_is_the_files_fault(
     with pytest.raises(VideoError, match="could not be decoded"):
         MediaProcesses().run("no such task", {}, [], problem=VideoError)
     with pytest.raises(VideoError, match="longer than 0 s"):
-        MediaProcesses(MediaLimits(wait_s=0)).run("media", [], [], problem=VideoError)
+        MediaProcesses(wait_s=0).run("media", [], [], problem=VideoError)
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)
 
@@ -156,7 +156,5 @@ def test_a_process_that_computes_for_too_long_is_ended(
     ten_minutes = np.random.default_rng(0).uniform(-1, 1, 600 * 24_000).astype("<f4").tobytes()
     as_mp3 = {"container": "MP3", "codec": "MPEG_LAYER_III"}
     with pytest.raises(AudioError, match="more than 1 s of computing"):
-        MediaProcesses(MediaLimits(cpu_s=1)).run(
-            "speech", as_mp3, [ten_minutes], problem=AudioError
-        )
+        MediaProcesses(cpu_s=1).run("speech", as_mp3, [ten_minutes], problem=AudioError)
     assert [process.poll() for process in started] == [-signal.SIGXCPU]

@@ -15,9 +15,7 @@ from tests.source_tree import ROOT
 SILENCERS = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS")
 USES = {
     "detector": "from core.vad import SileroVad; SileroVad()",
-    "voice": (
-        "import MiniCPMO45.token2wav.voice_features, onnxruntime; onnxruntime.SessionOptions()"
-    ),
+    "voice": ("import MiniCPMO45.token2wav.voices, onnxruntime; onnxruntime.SessionOptions()"),
 }
 
 

@@ -27,7 +27,7 @@ SILENCE = bytes(SILENCE_MS * BYTES_PER_MS)
 def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
     """Units arrive early, late or not at all; timers fire up to 80 ms late."""
     draws = random.Random(5)
-    sender, now_s, sent_ms = PacedSender(), 50.0, 0
+    sender, now_s, sent_ms = PacedSender(AudioFormat()), 50.0, 0
     spoken, heard = bytearray(), bytearray()
     sender.begin(now_s)
     next_unit_s = 51.0
@@ -57,7 +57,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
 
 
 def test_silence_is_exact_zeros() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(b"\1" * (PIECE_BYTES + 8))
     first, second, third = sender.due(0.1)
@@ -77,21 +77,21 @@ def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
 
 
 def test_held_audio_follows_the_silence_sent_instead() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(b"\1" * 2 * PIECE_BYTES)
     sender.end_unit("one two")
-    sender.hold()
+    sender.is_held = True
     (held,) = sender.due(0.0)
     assert (held.samples, held.text) == (bytes(PIECE_BYTES), "")
-    sender.release()
+    sender.is_held = False
     pieces = sender.due(0.08)
     assert [piece.samples for piece in pieces] == [b"\1" * PIECE_BYTES] * 2
     assert "".join(piece.text for piece in pieces) == "one two"
 
 
 def test_text_is_sent_with_its_audio() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(bytes(SECOND))
     sender.end_unit(" One two three four.")
@@ -103,7 +103,7 @@ def test_text_is_sent_with_its_audio() -> None:
 
 def test_one_word_per_unit_leaves_no_pause() -> None:
     """Clients end a message at a gap of 800 ms between the end of its text and the next."""
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     for word in (" One", " two"):
         sender.put(bytes(SECOND))
@@ -113,7 +113,7 @@ def test_one_word_per_unit_leaves_no_pause() -> None:
 
 
 def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(bytes(SECOND // 2))
     sender.due(0.2)
@@ -124,7 +124,7 @@ def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
 
 
 def test_dropped_audio_and_text_are_not_sent() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(b"\1" * SECOND)
     sender.end_unit("one two three")
@@ -140,7 +140,7 @@ def test_dropped_audio_and_text_are_not_sent() -> None:
 
 
 def test_waiting_audio_is_bounded() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     for _ in range(70):
         sender.put(bytes(SECOND))
@@ -150,7 +150,7 @@ def test_waiting_audio_is_bounded() -> None:
 
 
 def test_overdue_audio_is_too_late() -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     assert not sender.is_too_late(1_000.0), "it has not begun"
     sender.begin(5.0)
     assert len(sender.due(6.0)) == 11
@@ -160,7 +160,7 @@ def test_overdue_audio_is_too_late() -> None:
 
 @given(st.text(max_size=60), st.integers(0, SECOND // 2))
 def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(bytes(samples * 2))
     sender.end_unit(text)
@@ -169,7 +169,7 @@ def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
 
 @pytest.mark.parametrize("text", ["你好世界", "a 你 b"])
 def test_scripts_without_spaces_are_split_by_characters(text: str) -> None:
-    sender = PacedSender()
+    sender = PacedSender(AudioFormat())
     sender.begin(0.0)
     sender.put(bytes(SECOND))
     sender.end_unit(text)

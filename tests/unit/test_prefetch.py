@@ -17,7 +17,7 @@ from core.audio import FloatArray
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.modes import Threads
-from core.protocols.duplex_units import DuplexLimits, DuplexUnits
+from core.protocols.duplex_units import DuplexLimits, UnitInput
 from core.protocols.effects import Frame, Prefetch, Prefill, Step
 from core.protocols.events import EngineWarning, Event, Prefetched, StepDone
 from core.schemas.duplex import AudioChunk, Prepare
@@ -162,7 +162,7 @@ def held(prefetch: PicturePrefetch) -> dict[int, Any]:
 
 def test_pictures_are_compared_by_number_not_by_data() -> None:
     async def scenario() -> None:
-        units, prefetch = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
+        units, prefetch = UnitInput(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
 
         def add(inline: int, separate: int) -> None:
             pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
@@ -173,16 +173,16 @@ def test_pictures_are_compared_by_number_not_by_data() -> None:
             for effect in units.prefetch():
                 assert isinstance(effect, Prefetch)
                 prefetch.add(effect)
-                units.prefetched()
+                units.prefetch_plan.is_prefetching = False
 
         add(inline=1, separate=2)
         add(inline=1, separate=3)
         assert len(held(prefetch)) == 2, (
             "those of the dropped chunk are dropped, the budget is used up"
         )
-        _, step = units.begin_next(0.0)
-        assert step is not None and len(step.frames) == 4
-        assert await prefetch.take(step.frames) == [None] * 4
+        _, unit = units.take(0.0)
+        assert unit is not None and len(unit.frames) == 4
+        assert await prefetch.take(unit.frames) == [None] * 4
         assert not held(prefetch)
 
     asyncio.run(scenario())

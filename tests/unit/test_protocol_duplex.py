@@ -101,16 +101,16 @@ def test_the_result_is_sent_first_and_no_unit_begins_before_finalize_ends() -> N
     machine = stage.machine
     assert isinstance(machine, DuplexMachine)
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "Step"]
-    assert machine.unit == "stepping"
+    assert machine.is_stepping
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)"]
     assert stage.tell(StepDone(LISTEN), 0.1) == ["Send(result)", "Finalize"]
-    assert machine.unit == "finalizing"
+    assert machine.is_busy and not machine.is_stepping
     assert stage.say("audio_chunk", 0.1, audio=CHUNK) == ["StartTimer(idle)"]
     assert stage.tell(FinalizeDone()) == ["Step"]
     assert stage.only(Step).index == 1
     assert step(stage) == ["Send(result)", "Finalize", "Step"]
     assert step(stage) == ["Send(result)", "Finalize"]
-    assert machine.unit == "idle"
+    assert not machine.is_busy
 
 
 def test_without_deferred_finalize_the_unit_is_finalized_first() -> None:

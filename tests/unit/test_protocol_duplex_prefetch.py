@@ -236,7 +236,7 @@ def test_the_prefetched_pictures_are_the_waiting_ones(said: list[tuple[str, floa
         stage.tell(Prefetched())
         eyes.take_in(stage.effects)
     assert isinstance(stage.machine, DuplexMachine)
-    waiting = Counter(stage.machine._units._backlog.loose_frames)
+    waiting = Counter(stage.machine._input.loose_frames)
     assert not eyes.held - waiting, "nothing stays of what went"
     assert eyes.held == waiting or eyes.left == 0, "a picture is left out for the budget alone"
     assert eyes.looks <= sent + 1, "no picture is looked at twice"

@@ -14,7 +14,6 @@ from core.errors import (
     GenerationFailedError,
     VoiceDetectorError,
 )
-from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.effects import Close, Detect, Generate, StartTimer
 from core.protocols.events import (
     ChunkReady,
@@ -32,7 +31,7 @@ from core.protocols.events import (
     TimerName,
     TurnFailed,
 )
-from core.protocols.half_duplex import TABLE, HalfDuplexMachine
+from core.protocols.half_duplex import TABLE, HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.schemas.common import TokenStats
 from core.schemas.half_duplex import (

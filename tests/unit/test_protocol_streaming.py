@@ -92,14 +92,13 @@ def test_a_whole_turn() -> None:
 
 def test_several_turns_on_one_socket() -> None:
     stage = scene()
-    for turn in range(3):
+    for _ in range(3):
         assert stage.machine.status is WorkerStatus.IDLE
         assert prefill(stage) == ["StopTimer(idle)", "Prefill"]
         assert stage.only(Prefill).is_first
         assert stage.machine.status is WorkerStatus.BUSY_STREAMING
         stage.tell(PrefillDone())
-        stage.say("generate")
-        assert stage.only(Generate).turn_index == turn
+        assert stage.say("generate") == ["StopTimer(idle)", "Generate"]
         stage.tell(GenerateDone())
 
 

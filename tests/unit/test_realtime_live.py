@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import AudioCorruptError
 from core.protocols.events import TimerName, TurnFailed
-from core.protocols.realtime_responses import RealtimeLimits
+from core.protocols.realtime_items import RealtimeLimits
 from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS, check
 from tests.fakes.realtime_scene import Raw, RealtimeScene
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.errors import ContextFullError, GenerationFailedError
 from core.protocols.events import TimerName
-from core.protocols.realtime_responses import RealtimeLimits
+from core.protocols.realtime_items import RealtimeLimits
 from tests.fakes.realtime_scene import Raw, RealtimeScene, pcm
 from tests.unit.test_realtime_scenarios import CALL, TOOLS, check
 

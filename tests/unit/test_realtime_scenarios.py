@@ -8,7 +8,7 @@ from __future__ import annotations
 from core.errors import GenerationFailedError
 from core.protocols.effects import Transcribe
 from core.protocols.events import EngineFailed, ItemTranscribed, TimerName
-from core.protocols.realtime_responses import RealtimeLimits
+from core.protocols.realtime_items import RealtimeLimits
 from core.schemas.realtime import EVENT_TYPES
 from tests.fakes.realtime_checks import (
     ANSWER,

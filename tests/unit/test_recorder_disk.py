@@ -16,7 +16,7 @@ import pytest
 from core.audio import encode_wire_audio
 from core.errors import ErrorCode, RecordingStoppedError
 from recording.folder import is_live, read_meta
-from recording.jobs import Backlog, RecorderThreads
+from recording.jobs import RecorderThreads, ReplayProcess
 from recording.records import DuplexRecording
 from recording.recovery import needs_recovery, recover_session
 from session_recorder import DuplexSessionRecorder, RecorderOptions, SessionRecorder
@@ -27,6 +27,7 @@ from tests.unit.recordings import (
     duplex_of,
     end,
     level,
+    level_pcm,
     listen,
     make_bench,
     pcm,
@@ -60,7 +61,7 @@ def test_a_full_disk_stops_the_recording_and_warns_once(
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", write)
         for index in range(2, 40):
-            recorder.record_input(index, level(0.1, 16_000))
+            recorder.record_input(index, level_pcm(0.1, 16_000))
             recorder.record_result(index, listen())
         wait_until(lambda: bench.warnings and not recorder.is_recording)
         recorder.record_event("pause")
@@ -98,7 +99,7 @@ def test_a_nearly_full_disk_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     recorder = record_duplex(bench, "dx", [speak("kept")])
     wait_until(lambda: b"kept" in timeline_bytes(bench.folder("dx")))
     free[0] = 2 * 10**9 - 1
-    recorder.record_input(1, level(0.1, 16_000))
+    recorder.record_input(1, level_pcm(0.1, 16_000))
     wait_until(lambda: bench.warnings and not recorder.is_recording)
     assert [str(warning) for warning in bench.warnings] == [
         "The recording was stopped: the disk is nearly full."
@@ -183,13 +184,13 @@ def test_files_a_slow_disk_cannot_take_are_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Three seconds of sound as arrays and some lines fit.
-    bench = Bench(tmp_path, RecorderThreads(backlog=Backlog(3 * 64_000 + 8_000, 4_000)))
+    bench = Bench(tmp_path, RecorderThreads(backlog_bytes=3 * 64_000 + 8_000, reserve_bytes=4_000))
     gate = Gate(os.write)
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", gate)
         recorder = bench.duplex()
         for index in range(5):
-            recorder.record_input(index, level(0.1, 16_000))
+            recorder.record_input(index, level_pcm(0.1, 16_000))
             recorder.record_result(index, listen())
         gate.opened.set()
         meta = end(recorder)
@@ -203,7 +204,7 @@ def test_files_a_slow_disk_cannot_take_are_left_out_and_counted(
 def test_a_timeline_that_does_not_fit_stops_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(tmp_path, RecorderThreads(backlog=Backlog(2_000, 2_000)))
+    bench = Bench(tmp_path, RecorderThreads(backlog_bytes=2_000, reserve_bytes=2_000))
     gate = Gate(os.write)
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", gate)
@@ -259,7 +260,7 @@ def test_many_recorders_share_the_threads(bench: Bench, count: int) -> None:
 
 def test_a_single_recorder_has_its_own_threads(tmp_path: Path) -> None:
     recorder = DuplexSessionRecorder("own", "audio_duplex", "0", None, tmp_path)
-    recorder.record_input(0, level(0.1, 1_600))
+    recorder.record_input(0, level_pcm(0.1, 1_600))
     meta = end(recorder)
     assert (recorder.folder / "merged_replay.wav").exists()
     assert meta.status == "ready"
@@ -268,14 +269,11 @@ def test_a_single_recorder_has_its_own_threads(tmp_path: Path) -> None:
 
 
 def test_closing_the_threads_finishes_pending_finalizations(tmp_path: Path) -> None:
-    class Never:
+    class Never(ReplayProcess):
         """Makes replays that are given up."""
 
         def make(self, folder: Path) -> None:
             raise AssertionError("given up before it began")
-
-        def stop(self) -> None:
-            return
 
     bench = make_bench(tmp_path, Never())
     ended = [record_duplex(bench, f"dx{i}", [listen()]).finalize() for i in range(3)]

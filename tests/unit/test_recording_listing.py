@@ -12,7 +12,6 @@ import pytest
 
 from core.schemas.queue import RequestType
 from core.store import Store
-from recording import listing
 from recording.folder import RecordingLock, folder_size_bytes, write_meta
 from recording.listing import (
     Order,
@@ -55,7 +54,7 @@ def record(
 
 
 def test_an_empty_or_missing_folder_lists_nothing(tmp_path: Path) -> None:
-    page = Folders(tmp_path, Store(tmp_path)).page(0, 10)
+    page = Folders(tmp_path).page(0, 10)
     assert (page.total, page.total_bytes, page.recordings) == (0, 0, ())
 
 
@@ -72,7 +71,7 @@ def test_lists_are_sorted_as_requested(tmp_path: Path, order: Order, names: list
     record(tmp_path, "a", day=0, size=200, duration_s=9)
     record(tmp_path, "b", day=1, size=300, duration_s=1)
     record(tmp_path, "c", day=2, size=100, duration_s=5)
-    listed = Folders(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path)
     assert [one.id for one in listed.page(0, 10, order).recordings] == names
     part = listed.page(1, 1, order)
     assert [one.id for one in part.recordings] == names[1:2]
@@ -82,7 +81,7 @@ def test_lists_are_sorted_as_requested(tmp_path: Path, order: Order, names: list
 
 def test_new_comments_and_uploads_are_listed(tmp_path: Path) -> None:
     folder = record(tmp_path, "a")
-    listed = Folders(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path)
     (one,) = listed.page(0, 1).recordings
     assert (one.has_comment, one.has_upload) == (False, False)
     (folder / "comment.txt").write_text("Good.")
@@ -95,7 +94,7 @@ def test_new_comments_and_uploads_are_listed(tmp_path: Path) -> None:
 def test_a_running_recording_is_measured_each_time(tmp_path: Path) -> None:
     folder = record(tmp_path, "a", size=100)
     lock = RecordingLock(folder)
-    listed = Folders(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path)
     before = listed.page(0, 1)
     (folder / "more").write_bytes(b" " * 5_000)
     after = listed.page(0, 1)
@@ -109,46 +108,27 @@ def test_a_recording_without_metadata_is_listed(tmp_path: Path) -> None:
     folder = recording_folder(tmp_path, "lost")
     folder.mkdir(parents=True)
     (folder / "events.jsonl").write_bytes(b"x" * 10)
-    (one,) = Folders(tmp_path, Store(tmp_path)).page(0, 1).recordings
+    (one,) = Folders(tmp_path).page(0, 1).recordings
     assert (one.id, one.app_type, one.bytes, one.status) == ("lost", None, 10, None)
 
 
-def test_deleted_recordings_leave_the_cache(tmp_path: Path) -> None:
+def test_deleted_recordings_leave_the_list(tmp_path: Path) -> None:
     folder = record(tmp_path, "a")
-    listed = Folders(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path)
     assert listed.page(0, 1).total == 1
     folder.rename(folder.with_name(".deleting-a"))
     assert listed.page(0, 1).total == 0
 
 
-def test_unchanged_recordings_are_not_read_again(
+def test_accesses_are_not_recorded_in_a_read_only_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = record(tmp_path, "a")
-    os.utime(folder, (BEGAN.timestamp() - 1e9,) * 2)
-    store, seen = Store(tmp_path), Folders(tmp_path, Store(tmp_path)).page(0, 1)
-    with monkeypatch.context() as patched:
-        patched.setattr(listing, "read_meta", lambda _: pytest.fail("it was read again"))
-        assert Folders(tmp_path, store).page(0, 1) == seen
-    with store.transaction() as state:
-        state.execute("UPDATE recordings SET listed = '{}'")
-    assert Folders(tmp_path, store).page(0, 1) == seen, "of another version: read anew"
-    (tmp_path / "sessions" / "a").rename(tmp_path / "away")
-    assert Folders(tmp_path, store).page(0, 1).total == 0
-    assert store.rows("SELECT * FROM recordings") == []
-
-
-def test_listing_works_with_a_read_only_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(tmp_path, "a")
     store = Store(tmp_path)
 
     def refuse(_: Store) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Store, "transaction", refuse)
-    assert Folders(tmp_path, store).page(0, 1).total == 1
     touch_access(store, "a")
     forget_accesses(store, {"a"})
 

@@ -28,6 +28,7 @@ from recording.folder import (
     readable_wav,
     wav_header,
 )
+from recording.jobs import ReplayProcess
 from recording.records import DuplexRecording, EndReason, Recording, Status, TurnRecording
 from recording.recovery import needs_recovery, recover_all, recover_session
 from recording.replay import build_replay
@@ -48,14 +49,11 @@ from tests.unit.recordings import (
 )
 
 
-class ReplayInThread:
+class ReplayInThread(ReplayProcess):
     """Makes replays on the thread that asks; for programs without a session to disturb."""
 
     def make(self, folder: Path) -> None:
         build_replay(folder)
-
-    def stop(self) -> None:
-        """Nothing to give up: a replay begun is completed."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -343,7 +341,7 @@ from core.schemas.duplex import Result
 from session_recorder import DuplexSessionRecorder
 recorder = DuplexSessionRecorder("killed", "audio_duplex", "0", {}, sys.argv[1])
 for index in range(100_000):
-    recorder.record_input(index, np.full(1_600, 0.1, np.float32))
+    recorder.record_input(index, np.full(1_600, 0.1, np.float32).tobytes())
     recorder.record_result(index, Result(is_listen=False, text=str(index)))
     print(index, flush=True)
     sys.stdin.readline()

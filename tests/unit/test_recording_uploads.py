@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
+from core.files import locked
 from recording import uploads
 from recording.bucket import (
     SEAL_FILE,
@@ -27,7 +28,8 @@ from recording.bucket import (
 from recording.folder import RecordingLock, write_owner
 from recording.listing import delete_recording
 from recording.names import SEALED_FILE, recording_folder, recording_folders
-from recording.uploads import HOUR_S, Uploader, UploadRules
+from recording.uploads import HOUR_S, Uploader
+from settings.recording import RecordingSettings
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
 
 NEVER = 10**9
@@ -57,8 +59,8 @@ def make(folder: Path, *names: str) -> Bench:
     return bench
 
 
-def uploader(bucket: Bucket, folder: Path, rules: UploadRules | None = None) -> Uploader:
-    return Uploader(bucket, folder, rules or UploadRules(worker="w0"), clock=lambda: 5_000.0)
+def uploader(bucket: Bucket, folder: Path) -> Uploader:
+    return Uploader(bucket, folder, RecordingSettings(), "w0", clock=lambda: 5_000.0)
 
 
 def sealed(bucket: Bucket, name: str) -> Seal:
@@ -129,7 +131,7 @@ def test_an_outage_of_the_store_only_delays_uploads(tmp_path: Path) -> None:
             raise AssertionError("the backlog is not counted")
         return bool(seconds) and not bucket.is_away and not seen.unsealed.count
 
-    seen = Uploader(bucket, tmp_path, UploadRules(), wait=wait, clock=lambda: 2e9 + now)
+    seen = Uploader(bucket, tmp_path, RecordingSettings(), wait=wait, clock=lambda: 2e9 + now)
     seen.start()
     seen._threads[0].join(60)
     assert not seen._threads[0].is_alive()
@@ -143,7 +145,7 @@ def test_unsealed_recordings_are_counted(tmp_path: Path) -> None:
     make(tmp_path, "a", "b")
     bucket = FlakyBucket()
     bucket.is_away = True
-    late = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 1_935_990_000.0)
+    late = Uploader(bucket, tmp_path, RecordingSettings(), clock=lambda: 1_935_990_000.0)
     assert not late.scan()
     assert late.unsealed.count == 2 and late.unsealed.size_bytes > 50_000
     assert late.unsealed.age_s > 0
@@ -172,9 +174,9 @@ def test_local_folders_are_removed_once_the_store_is_complete(tmp_path: Path) ->
     bucket.remove([object_name("b", lost)])
     bucket.remove([object_name("c", SEAL_FILE)])  # its owner has deleted it
     shutil.copytree(tmp_path, tmp_path / "before")
-    early = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 5_000 + 24 * HOUR_S - 1)
+    early = Uploader(bucket, tmp_path, RecordingSettings(), clock=lambda: 5_000 + 24 * HOUR_S - 1)
     assert early.scan() and len(list(recording_folders(tmp_path))) == 4
-    due = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 5_000 + 24 * HOUR_S)
+    due = Uploader(bucket, tmp_path, RecordingSettings(), clock=lambda: 5_000 + 24 * HOUR_S)
     assert due.scan()
     assert [folder.name for folder in recording_folders(tmp_path)] == ["b"]
     assert due.scan(), "what the store has lost is sealed anew"
@@ -191,7 +193,7 @@ def test_another_store_receives_all_recordings(tmp_path: Path) -> None:
 def test_running_recordings_are_uploaded_without_a_seal(tmp_path: Path) -> None:
     bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
     lock = RecordingLock(bench.folder("a"))
-    seen = Uploader(bucket, tmp_path, UploadRules(checkpoint_s=30), clock=lambda: now)
+    seen = Uploader(bucket, tmp_path, RecordingSettings(checkpoint_upload_s=30), clock=lambda: now)
     assert seen.scan() and bucket.puts == []
     now = 30.0
     assert seen.scan() and object_name("a", "events.jsonl") in bucket.puts
@@ -224,11 +226,17 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
 
 
 def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
-    make(tmp_path, "a")
-    with uploads._only_one(tmp_path / "lock") as first, uploads._only_one(tmp_path / "lock") as no:
-        assert first and not no
-    with uploads._only_one(tmp_path / "lock") as again:
-        assert again
+    bench, bucket = make(tmp_path, "a"), FlakyBucket()
+    waits = iter([True])
+    second = Uploader(bucket, tmp_path, RecordingSettings(), wait=lambda _: next(waits))
+    with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
+        second.start()
+        second._threads[0].join(60)
+        assert not bucket.puts
+    third = Uploader(bucket, tmp_path, RecordingSettings(), wait=bool)
+    third.start()
+    third._threads[0].join(60)
+    check_equal(bucket, bench.folder("a"))
 
 
 def test_a_folder_can_be_the_store(tmp_path: Path) -> None:

@@ -162,9 +162,7 @@ class Scene:
             return TurnTraffic(voices)
         if self.kind is SocketKind.CHAT:
             return ChatTraffic(voices)
-        diagnostics = DiagnosticsFile(
-            FolderStore(self.folder, Store(self.folder)), Settings().limits
-        )
+        diagnostics = DiagnosticsFile(FolderStore(self.folder), Settings().limits)
         return LiveTraffic(self.kind, voices, diagnostics)
 
     async def _take(self, event: Raw) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from MiniCPMO45.token2wav.voice_features import resample
+from MiniCPMO45.token2wav.voices import resample
 
 EDGE = 64  # samples at each end that see the silence outside
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.pace import RestartPolicy, Restarts
+from launcher.pace import Pace, Restarts
 
-POLICY = RestartPolicy(first_s=1, longest_s=10, jitter=0.2, stable_s=60, max_failures=6, retry_s=30)
+PACE = Pace(first_delay_s=1, longest_delay_s=10, stable_s=60, max_failures=6, retry_s=30)
 
 
 def middle(delays: list[float]) -> list[float]:
@@ -18,7 +19,7 @@ def middle(delays: list[float]) -> list[float]:
 
 
 def test_waits_double_up_to_the_longest_and_then_it_is_tried_now_and_then_for_ever() -> None:
-    restarts = Restarts(POLICY, Random(0))
+    restarts = Restarts(PACE, Random(0))
     delays = [restarts.next_delay_s(0) for _ in range(6)]
     assert middle(delays) == [1, 2, 4, 8, 10, 10] and not restarts.are_too_many
     delays = [restarts.next_delay_s(0) for _ in range(20)]
@@ -27,26 +28,26 @@ def test_waits_double_up_to_the_longest_and_then_it_is_tried_now_and_then_for_ev
 
 
 def test_a_program_that_was_well_for_long_starts_anew() -> None:
-    restarts = Restarts(POLICY, Random(0))
+    restarts = Restarts(PACE, Random(0))
     delays = [restarts.next_delay_s(healthy_s) for healthy_s in (0, 0, 0, 60, 59)]
     assert middle(delays) == [1, 2, 4, 1, 2]
 
 
 @given(seed=st.integers(), healthy_s=st.lists(st.floats(0, 1_000), min_size=1, max_size=30))
 def test_jitter_stays_within_its_bounds(seed: int, healthy_s: list[float]) -> None:
-    jittered, exact = Restarts(POLICY, Random(seed)), Restarts(RestartPolicy(1, 10, 0, 60, 6, 30))
+    jittered, exact = Restarts(PACE, Random(seed)), Restarts(replace(PACE, jitter=0))
     for one_s in healthy_s:
         found, expected = jittered.next_delay_s(one_s), exact.next_delay_s(one_s)
         assert 0.8 * expected <= found <= 1.2 * expected
 
 
 def test_programs_that_died_together_do_not_come_back_together() -> None:
-    delays = {Restarts(POLICY).next_delay_s(0) for _ in range(20)}
+    delays = {Restarts(PACE).next_delay_s(0) for _ in range(20)}
     assert len(delays) > 1
 
 
 def test_a_restart_somebody_asked_for_is_no_failure() -> None:
-    restarts = Restarts(RestartPolicy(first_s=1, jitter=0, max_failures=1))
+    restarts = Restarts(Pace(first_delay_s=1, jitter=0, max_failures=1))
     for _ in range(10):
         restarts.count_requested()
     assert restarts.total == 10

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.audio import encode_wav, encode_wire_audio
+from core.audio import encode_wav, encode_wire_audio, to_pcm
 from core.schemas.common import AudioContent, ImageContent, Message, Role, TextContent, VideoContent
 from recording.folder import is_live, read_meta, read_recording
 from recording.records import TurnRecording, VoiceInput
@@ -24,6 +24,7 @@ from tests.unit.recordings import (
     end,
     json_of,
     level,
+    level_pcm,
     listen,
     make_bench,
     pcm,
@@ -88,7 +89,7 @@ def test_the_duplex_timeline_has_each_documented_field(bench: Bench) -> None:
         picture((0, 0, 0)),
         base64.b64encode(picture((9, 9, 9), "PNG")).decode(),
     ]
-    recorder.record_input(0, level(0.1, 16_000), frames, receive_ts_ms=1_000.04)
+    recorder.record_input(0, level_pcm(0.1, 16_000), frames, receive_ts_ms=1_000.04)
     result = speak("你好", level(0.5, 12_000), ends=True).model_copy(
         update={"cost_llm_ms": 10.06, "cost_tts_ms": 3.0, "prefill_ms": 7.77, "n_tokens": 5}
     )
@@ -151,7 +152,7 @@ def test_unanswered_chunks_are_recorded(bench: Bench) -> None:
     recorder = bench.duplex()
     for index in range(70):  # more than may wait
         frames = [picture((1, 2, 3))] if index == 66 else []
-        recorder.record_input(index, level(0.1, 1_600), frames)
+        recorder.record_input(index, level_pcm(0.1, 1_600), frames)
     recorder.record_result(67, listen())
     end(recorder)
     chunks = duplex_of(bench.folder("dx")).chunks
@@ -161,33 +162,13 @@ def test_unanswered_chunks_are_recorded(bench: Bench) -> None:
     assert all(chunk.user_audio for chunk in chunks)
 
 
-def test_the_calls_of_the_specification_do_the_same(bench: Bench) -> None:
-    recorder = bench.duplex()
-    heard = recorder.save_user_audio(7, level(0.5, 16_000))
-    seen = recorder.save_user_frame(7, picture((0, 0, 9)))
-    said = recorder.save_ai_audio(recorder.turn_index, 7, level(0.5, 24_000))
-    fields = {"is_listen": False, "text": "Hi", "end_of_turn": True, "cost_tts_ms": None}
-    recorder.record_chunk(7, 70.0, fields, 3.0, heard, seen, said, 24_000)
-    recorder.update_config({"suffix_system_prompt": "Now."})
-    end(recorder)
-    recording = duplex_of(bench.folder("dx"))
-    [chunk] = recording.chunks
-    assert (chunk.user_audio, chunk.user_frame) == ("user_audio/007.wav", "user_frames/007.jpg")
-    assert chunk.result is not None and chunk.result.timing.prefill_ms == 3.0
-    assert chunk.result.ai_audio == "ai_audio/turn_0_chunk_007.wav"
-    assert recording.config["suffix_system_prompt"] == "Now."
-    assert recorder.turn_index == 1
-
-
 def test_audio_is_clipped_and_invalid_audio_is_silent_or_left_out(bench: Bench) -> None:
     recorder = bench.duplex()
-    recorder.save_user_audio(0, np.array([2.0, -2.0, np.nan, np.inf, 0.5], np.float32))
+    recorder.save_user_audio(0, to_pcm(np.array([2.0, -2.0, np.nan, np.inf, 0.5], np.float32)))
     recorder.save_user_audio(1, "no base64!")
     recorder.save_user_frame(2, b"<html>not a picture")
     assert recorder.save_user_frame(3, "äöü") is None
-    changed = level(0.5, 4)
-    recorder.save_user_audio(4, changed)
-    changed[:] = 0
+    recorder.save_user_audio(4, level_pcm(0.5, 4))
     end(recorder)
     folder = bench.folder("dx")
     assert list(pcm(folder / "user_audio/000.wav")[1]) == [32_767, -32_767, 0, 32_767, 16_384]
@@ -218,7 +199,7 @@ def test_settings_are_stored_without_their_audio(bench: Bench) -> None:
 def test_a_half_duplex_session_has_its_turns(bench: Bench) -> None:
     recorder = record_turns(bench, "hdx", 2)
     recorder.record_words("user_transcript", "Hello.", 0, turn=2)
-    recorder.start_voice_turn(2, level(0.1, 4_000).tobytes())
+    recorder.start_voice_turn(2, level_pcm(0.1, 4_000))
     recorder.add_streaming_chunk("cut", None)
     recorder.end_turn(interrupted=True)
     end(recorder, "timeout")
@@ -279,7 +260,9 @@ def test_a_message_leaves_its_attachments_in_their_own_format(bench: Bench) -> N
 def test_a_chat_reply_may_come_as_a_wav_file(bench: Bench) -> None:
     recorder = bench.turns("chat_1", "chat")
     wav = base64.b64encode(encode_wav(level(0.5, 24_000), 24_000)).decode()
-    recorder.record_chat_turn(0, 1.0, TextInput(text="Hi"), "Hello", wav, TurnTiming(tokens=2))
+    recorder.start_turn(0, 1.0, TextInput(text="Hi"))
+    recorder.save_ai_audio_turn(0, wav)
+    recorder.end_turn(TurnTiming(tokens=2), text="Hello")
     end(recorder)
     _, said = pcm(bench.folder("chat_1") / "ai_audio/turn_0.wav")
     assert len(said) == 24_000 and abs(int(said[12_000]) - 16_384) <= 1

@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry
 from core.errors import ErrorCode
 from core.metrics import GatewayMetrics
 from core.schemas.duplex import Result
-from gateway_modules.administration import POINTS, Trends, quantile
-from gateway_modules.relay.telemetry import RelayTelemetry
+from gateway_modules.relay.telemetry import POINTS, RelayTelemetry, Trends, quantile
 from tests.fakes.pools import ask, make_pool
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 

@@ -12,7 +12,7 @@ from core.errors import BadPayloadError, UnknownTypeError
 from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
 from core.store import Store
-from gateway_modules.relay.turns import StreamingTurn, is_heavy, read_chat, read_streaming
+from gateway_modules.relay.traffic import ChatTraffic, StreamingTurn, TurnTraffic, is_heavy
 from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
 
 HISTORY: list[Mapping[str, object]] = [
@@ -33,7 +33,7 @@ def voices(tmp_path: Path) -> VoiceLibrary:
 
 def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:
     text = json.dumps({"type": "prefill", "messages": HISTORY, **fields})
-    kind, turn = read_streaming(text, voices)
+    kind, turn = TurnTraffic(voices).parse(text)
     assert kind == "prefill" and turn is not None
     return turn
 
@@ -77,23 +77,23 @@ def test_an_uncertain_cache_is_not_retained(voices: VoiceLibrary) -> None:
 
 
 def test_other_messages_have_a_type_only(voices: VoiceLibrary) -> None:
-    assert read_streaming('{"type": "stop"}', voices) == ("stop", None)
+    assert TurnTraffic(voices).parse('{"type": "stop"}') == ("stop", None)
     with pytest.raises(UnknownTypeError):
-        read_streaming('{"type": "dance"}', voices)
+        TurnTraffic(voices).parse('{"type": "dance"}')
     for text in ("{", "[]", '{"type": "prefill"}'):
         with pytest.raises(BadPayloadError):
-            read_streaming(text, voices)
+            TurnTraffic(voices).parse(text)
 
 
 def test_a_chat_is_unchanged_unless_it_names_files(voices: VoiceLibrary) -> None:
     request = '{"messages":[{"role":"user","content":"Hi"}], "note": 1}'
-    assert read_chat(request, voices) == ("prefill", request)
-    assert read_chat('{"type": "stop"}', voices) == ("stop", None)
+    assert ChatTraffic(voices).parse(request) == ("prefill", request)
+    assert ChatTraffic(voices).parse('{"type": "stop"}') == ("stop", None)
     named = '{"messages":[{"role":"user","content":"Hi"}],"tts":{"output_path":"/tmp/x"}}'
-    _, changed = read_chat(named, voices)
+    _, changed = ChatTraffic(voices).parse(named)
     assert changed is not None and "/tmp" not in changed
     with pytest.raises(UnknownTypeError):
-        read_chat('{"type": "dance"}', voices)
+        ChatTraffic(voices).parse('{"type": "dance"}')
 
 
 def test_long_texts_and_file_names_are_handled_in_a_thread() -> None:

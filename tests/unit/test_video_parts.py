@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from MiniCPMO45.processing.video import MIN_LAST_SAMPLES, video_parts
+from MiniCPMO45.processing.pictures import MIN_LAST_SAMPLES, video_parts
 
 
 def frames(count: int) -> list[Image.Image]:

@@ -72,13 +72,12 @@ def test_text_is_compressed_once_for_clients_that_accept_gzip(tmp_path: Path) ->
 def test_the_cache_of_compressed_files_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_files, "KEPT_BYTES", 200)
+    monkeypatch.setattr(web_files, "PACKED_MAX", 3)
     files, paths = WebFiles(), [tmp_path / f"{index}.js" for index in range(5)]
     for path in paths:
         path.write_bytes(TEXT)
         ask(files, path, accept_encoding="gzip")
-    assert sum(map(len, files._packed.values())) <= 200
-    assert files._packed_bytes == sum(map(len, files._packed.values()))
+    assert files._packed.cache_info().currsize == 3
 
 
 def test_small_files_and_sound_are_sent_as_they_are(tmp_path: Path) -> None:

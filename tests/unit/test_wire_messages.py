@@ -27,6 +27,7 @@ from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import AudioContent, TextContent, parse_message
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.limits import JSON_VALUES_MAX, TEXT_MAX_CHARS, audio_bytes
+from core.schemas.openai_errors import FieldError
 from core.schemas.queue import (
     ErrorMessage,
     Queued,
@@ -36,6 +37,7 @@ from core.schemas.queue import (
     check_session_id,
     duplex_request_type,
 )
+from core.schemas.realtime import parse_event
 
 DUPLEX: TypeAdapter[duplex.ClientMessage] = TypeAdapter(duplex.ClientMessage)
 HALF_DUPLEX: TypeAdapter[half_duplex.ClientMessage] = TypeAdapter(half_duplex.ClientMessage)
@@ -271,6 +273,14 @@ def test_a_chunk_may_last_two_seconds() -> None:
     assert parse(DUPLEX, type="audio_chunk", audio=longest)
     with pytest.raises(AudioError, match=r"audio: The audio is longer than 2 s\."):
         parse(DUPLEX, type="audio_chunk", audio=longer)
+
+
+@pytest.mark.parametrize("audio", [7, None, ["AAAA"]])
+def test_audio_of_another_type_is_told_what_is_expected(audio: object) -> None:
+    with pytest.raises(AudioError, match="audio: Input should be a Base64 string"):
+        parse(DUPLEX, type="audio_chunk", audio=audio)
+    with pytest.raises(FieldError, match="'audio': Input should be a Base64 string"):
+        parse_event(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
 
 
 def test_a_wrong_rate_in_a_history_is_an_audio_error() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader
@@ -38,7 +37,7 @@ from core.schemas.queue import SESSION_ID_PATTERN
 class Language:
     """Type syntax of a language."""
 
-    plain: Mapping[str, str]
+    plain: Mapping[str, str]  # types that are named otherwise than in JSON schemas
     values: str  # literal type
     between: str  # separator of its values
     array: str
@@ -47,25 +46,10 @@ class Language:
 
 
 TYPESCRIPT: Final = Language(
-    MappingProxyType(
-        {
-            "string": "string",
-            "integer": "number",
-            "number": "number",
-            "boolean": "boolean",
-            "null": "null",
-        }
-    ),
-    "{}",
-    " | ",
-    "Array<{}>",
-    "Record<string, {}>",
-    "unknown",
+    {"integer": "number"}, "{}", " | ", "Array<{}>", "Record<string, {}>", "unknown"
 )
 PYTHON: Final = Language(
-    MappingProxyType(
-        {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-    ),
+    {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"},
     "Literal[{}]",
     ", ",
     "list[{}]",
@@ -92,7 +76,7 @@ def type_text(schema: Schema, language: Language = TYPESCRIPT) -> str:
             kind = type_text(values, language) if isinstance(values, dict) else language.anything
             return language.record.format(kind)
         case str(plain):
-            return language.plain[plain]
+            return language.plain.get(plain, plain)
     return language.anything
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from core import errors
@@ -80,19 +79,17 @@ USES: Final = (
 )
 
 
-CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = MappingProxyType(
-    {
-        CloseCode.NORMAL: "The conversation is over.",
-        CloseCode.SHUTDOWN: "The server shuts down.",
-        CloseCode.BINARY: "A binary frame was received; messages are text.",
-        CloseCode.BAD_PAYLOAD: "A message was invalid.",
-        CloseCode.POLICY: "The request is not allowed.",
-        CloseCode.TOO_BIG: "A message was too big.",
-        CloseCode.INTERNAL: "Internal error of the server.",
-        CloseCode.TRY_LATER: "The server is at capacity.",
-        CloseCode.REPLACED: "Another socket of the same session took over.",
-    }
-)
+CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = {
+    CloseCode.NORMAL: "The conversation is over.",
+    CloseCode.SHUTDOWN: "The server shuts down.",
+    CloseCode.BINARY: "A binary frame was received; messages are text.",
+    CloseCode.BAD_PAYLOAD: "A message was invalid.",
+    CloseCode.POLICY: "The request is not allowed.",
+    CloseCode.TOO_BIG: "A message was too big.",
+    CloseCode.INTERNAL: "Internal error of the server.",
+    CloseCode.TRY_LATER: "The server is at capacity.",
+    CloseCode.REPLACED: "Another socket of the same session took over.",
+}
 
 
 def _exceptions() -> tuple[type[OmniError], ...]:

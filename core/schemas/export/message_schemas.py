@@ -6,7 +6,7 @@ every field present.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -41,16 +41,19 @@ class MessageSchema:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds what pydantic omits: factory defaults, aliases, and fields that are always sent."""
+    """Adds what pydantic omits: aliases, and that every field of the server is sent."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Add a client field's default even if it comes from a factory."""
-        made = dict(super().default_schema(schema))
-        if self.mode == "serialization":
-            made.pop("default", None)
-        elif "default_factory" in schema:
-            made["default"] = _plain(cast(Callable[[], object], schema["default_factory"])())
-        return made
+        if self.mode == "serialization":  # every field is sent
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+    # Any: a default may be of any type.
+    def encode_default(self, dft: Any) -> Any:
+        """Encode a default as JSON; of a model, only values that differ from its defaults."""
+        if isinstance(dft, BaseModel):
+            return dft.model_dump(mode="json", exclude_defaults=True)
+        return super().encode_default(dft)
 
     def field_is_required(
         self,
@@ -67,13 +70,6 @@ class _Generator(GenerateJsonSchema):
                     first, *others = map(str, field.validation_alias.choices)
                     _add_spellings(made, first, others)
         return made
-
-
-def _plain(value: object) -> object:
-    """Return a factory's default as JSON; of a model, only values that differ from its defaults."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_defaults=True)
-    return value
 
 
 def _add_spellings(schema: Schema, first: str, others: Iterable[str]) -> None:

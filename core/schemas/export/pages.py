@@ -9,16 +9,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
-from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, realtime, streaming
-from core.protocols.chat import ChatLimits
-from core.protocols.detection_queue import HalfDuplexLimits
-from core.protocols.duplex_units import DuplexLimits
-from core.protocols.queueing import QueueingLimits
-from core.protocols.realtime_responses import RealtimeLimits
-from core.protocols.streaming import StreamingLimits
+from core.protocols import (
+    chat,
+    duplex,
+    duplex_units,
+    gpt_live,
+    half_duplex,
+    queueing,
+    realtime,
+    realtime_items,
+    streaming,
+)
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
 from core.schemas.export.client_types import templates
 from core.schemas.export.codes import (
@@ -33,7 +36,6 @@ from core.schemas.export.codes import (
 from core.schemas.export.message_schemas import (
     OTHER_SPELLING,
     TYPE,
-    MessageSchema,
     Schema,
     alternatives,
     definitions_of,
@@ -63,14 +65,7 @@ class Machine:
     """Documentation of one transition table."""
 
     table: Table
-    limits: type[
-        QueueingLimits
-        | StreamingLimits
-        | HalfDuplexLimits
-        | DuplexLimits
-        | ChatLimits
-        | RealtimeLimits
-    ]
+    limits: type[Any]  # Any: a dataclass
     text: str  # introduction
     otherwise: str = (
         "A message without a row for the phase is ignored with the `warning` `out_of_order`."
@@ -88,59 +83,59 @@ class Machine:
             yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]
 
 
-MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
-    {
-        "queue": Machine(
-            queueing.TABLE,
-            QueueingLimits,
-            "The gateway's part, common to all sockets. A streaming or chat socket queues for each "
-            "turn, any other when it opens. Once `relaying`, the gateway forwards messages both "
-            "ways, and the phases of the socket's own page apply.",
-        ),
-        "streaming": Machine(
-            streaming.TABLE,
-            StreamingLimits,
-            "The worker's part of a turn. The gateway's `prefill` also names the history that the "
-            "cache should contain; `cache_miss` requests the whole history from the gateway and is "
-            "never sent to the client.",
-        ),
-        "half_duplex": Machine(
-            half_duplex.TABLE, HalfDuplexLimits, "The worker's part, for the whole session."
-        ),
-        "duplex": Machine(
-            duplex.TABLE,
-            DuplexLimits,
-            "The worker's part, for the whole session. Besides the phase there is the unit: a "
-            "`Step` and its `Finalize`, one at a time.",
-        ),
-        "chat": Machine(
-            chat.TABLE, ChatLimits, "The worker's part, from the request to the end of its reply."
-        ),
-        "live": Machine(
-            gpt_live.TABLE,
-            DuplexLimits,
-            "The worker's part, for the whole session; the phases are those of the duplex machine "
-            "inside. `audio_received` and `fixture` are appends of audio, decoded.",
-            "An event without a row for the phase has no effect.",
-        ),
-        "realtime": Machine(
-            realtime.TABLE,
-            RealtimeLimits,
-            "The worker's part, for the whole session. Besides the phase there are the open "
-            "segment of speech, and the reply in generation, which may belong to a response that "
-            "has ended. `speech_scored` is the result of detection in appended audio.",
-            "Every event of a client has a row.",
-        ),
-    }
-)
+MACHINES: Final[Mapping[str, Machine]] = {
+    "queue": Machine(
+        queueing.TABLE,
+        queueing.QueueingLimits,
+        "The gateway's part, common to all sockets. A streaming or chat socket queues for each "
+        "turn, any other when it opens. Once `relaying`, the gateway forwards messages both "
+        "ways, and the phases of the socket's own page apply.",
+    ),
+    "streaming": Machine(
+        streaming.TABLE,
+        streaming.StreamingLimits,
+        "The worker's part of a turn. The gateway's `prefill` also names the history that the "
+        "cache should contain; `cache_miss` requests the whole history from the gateway and is "
+        "never sent to the client.",
+    ),
+    "half_duplex": Machine(
+        half_duplex.TABLE,
+        half_duplex.HalfDuplexLimits,
+        "The worker's part, for the whole session.",
+    ),
+    "duplex": Machine(
+        duplex.TABLE,
+        duplex_units.DuplexLimits,
+        "The worker's part, for the whole session. Besides the phase there is the unit: a "
+        "`Step` and its `Finalize`, one at a time.",
+    ),
+    "chat": Machine(
+        chat.TABLE,
+        chat.ChatLimits,
+        "The worker's part, from the request to the end of its reply.",
+    ),
+    "live": Machine(
+        gpt_live.TABLE,
+        duplex_units.DuplexLimits,
+        "The worker's part, for the whole session; the phases are those of the duplex machine "
+        "inside. `audio_received` and `fixture` are appends of audio, decoded.",
+        "An event without a row for the phase has no effect.",
+    ),
+    "realtime": Machine(
+        realtime.TABLE,
+        realtime_items.RealtimeLimits,
+        "The worker's part, for the whole session. Besides the phase there are the open "
+        "segment of speech, and the reply in generation, which may belong to a response that "
+        "has ended. `speech_scored` is the result of detection in appended audio.",
+        "Every event of a client has a row.",
+    ),
+}
 
 
-EVENT_PAGES: Final = MappingProxyType(
-    {
-        "live": ("GPT-Live", "/v1/live/sessions", "openai-live.md"),
-        "realtime": ("Realtime", "/v1/realtime", "openai-realtime.md"),
-    }
-)
+EVENT_PAGES: Final = {
+    "live": ("GPT-Live", "/v1/live/sessions", "openai-live.md"),
+    "realtime": ("Realtime", "/v1/realtime", "openai-realtime.md"),
+}
 """OpenAI's protocols: title, path, and the page with their events."""
 
 
@@ -158,32 +153,30 @@ def pages() -> dict[str, str]:
         "code_rows": _code_rows,
         "close_rows": _close_rows,
     }
-    template = environment.get_template("page.md.j2")
-    shared = _shared_messages()
-    contexts: dict[str, dict[str, object]] = {
-        SHARED_PAGE: {"socket": None, "rules": COMMON_RULES, "own": shared, "objects": ()}
+    page, events = (environment.get_template(f"{name}.md.j2") for name in ("page", "events"))
+    sent = [messages_of(socket, Side.SERVER) for socket in SOCKETS]
+    shared = [one for one in sent[0] if all(one in others for others in sent)]
+    texts = {
+        name: events.render(machine=MACHINES[name], title=title, path=path, page=linked)
+        for name, (title, path, linked) in EVENT_PAGES.items()
     }
-    for socket in SOCKETS:
-        contexts[socket.name] = {
-            "socket": socket,
-            "rules": (*socket.rules, f"{_sizes(socket)}; more closes the connection with 1009."),
-            "own": [one for one in messages_of(socket, Side.SERVER) if one not in shared],
-            "objects": list(_objects(socket)),
-        }
-    events = environment.get_template("events.md.j2")
-    foreign = {
-        name: events.render(machine=MACHINES[name], title=title, path=path, page=page)
-        for name, (title, path, page) in EVENT_PAGES.items()
-    }
-    return {
-        name: EMPTY_LINES.sub("\n\n", text).strip() + "\n" for name, text in foreign.items()
-    } | {
-        name: EMPTY_LINES.sub(
-            "\n\n", template.render(shared=shared, machine=MACHINES.get(name), **context)
-        ).strip()
-        + "\n"
-        for name, context in contexts.items()
-    }
+    machine = MACHINES[SHARED_PAGE]
+    texts[SHARED_PAGE] = page.render(rules=COMMON_RULES, own=shared, machine=machine)
+    for socket, messages in zip(SOCKETS, sent, strict=True):
+        texts[socket.name] = page.render(
+            socket=socket,
+            rules=(*socket.rules, f"{_sizes(socket)}; more closes the connection with 1009."),
+            own=[one for one in messages if one not in shared],
+            shared=shared,
+            objects=[
+                (name, schema, side)
+                for side in Side
+                for name, schema in definitions_of([socket], [side]).items()
+                if "properties" in schema
+            ],
+            machine=MACHINES[socket.name],
+        )
+    return {name: EMPTY_LINES.sub("\n\n", text).strip() + "\n" for name, text in texts.items()}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -204,19 +197,6 @@ def _sizes(socket: Socket) -> str:
     if first == other:
         return f"A message has at most {other} MiB"
     return f"`prepare` has at most {first} MiB, any other message {other} MiB"
-
-
-def _shared_messages() -> list[MessageSchema]:
-    """Return the server's messages that every socket has."""
-    found = [messages_of(socket, Side.SERVER) for socket in SOCKETS]
-    return [one for one in found[0] if all(one in others for others in found)]
-
-
-def _objects(socket: Socket) -> Iterator[tuple[str, Schema, Side]]:
-    for side in Side:
-        for name, schema in definitions_of([socket], [side]).items():
-            if "properties" in schema:
-                yield name, schema, side
 
 
 # --- fields ---

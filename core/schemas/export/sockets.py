@@ -95,6 +95,7 @@ COMMON_RULES: Final = (
     f"Audio to the server is Base64 (standard alphabet, padding, no prefix) of little-endian "
     f"float32 samples, mono, {limits.INPUT_SAMPLE_RATE_HZ} Hz. Audio from the server is the same "
     f"at {limits.OUTPUT_SAMPLE_RATE_HZ} Hz.",
+    "Audio sent while the request waits in the queue is dropped without a `warning`.",
     "The client chooses the session's id: 1 to 64 characters out of A-Z, a-z, 0-9, `_` and `-`. "
     "While a socket of this id is open, another one is refused.",
     "`error` is the last message before the server closes; after `warning` the session continues. "

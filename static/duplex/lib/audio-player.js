@@ -1,9 +1,8 @@
-// @ts-check
 /** Plays the answer: Web Audio around the playback schedule. Device. */
-import { Emitter } from "../../shared/emitter.js";
-import { base64ToFloats, fromDb } from "../../shared/pcm.js";
+import { Emitter } from "../../shared/async.js";
+import { base64ToFloats, fromDb, rms } from "../../shared/pcm.js";
 import { PlaybackSchedule } from "./playback-schedule.js";
-import { PlayerOutput } from "./audio-context.js";
+import { keepRunning } from "./capture.js";
 import { Resampler } from "./resampler.js";
 
 /** @import { PlayerGap, PlayerOptions, Queued } from "../../../types/devices.js" */
@@ -11,8 +10,7 @@ import { Resampler } from "./resampler.js";
 
 const MS_PER_S = 1_000;
 const METRICS_INTERVAL_MS = 200;
-/** Lead time of scheduling, without which the first samples would be cut off. */
-const LEAD_S = 0.005;
+const LEAD_S = 0.005; // lead time of scheduling, without which the first samples would be cut off
 
 /**
  * Playback of a session's audio.
@@ -28,20 +26,15 @@ const LEAD_S = 0.005;
  */
 export class AudioPlayer extends Emitter {
   #options;
-  /** @type {PlayerOutput | null} */
-  #output = null;
+  /** @type {PlayerOutput | null} */ #output = null;
   #schedule;
-  /** @type {Resampler | null} */
-  #resampler = null;
-  /** @type {Map<number, Queued>} by placement id */
-  #queued = new Map();
+  /** @type {Resampler | null} */ #resampler = null;
+  /** @type {Map<number, Queued>} by placement id */ #queued = new Map();
   #chunkIndex = 0;
-  /** @type {string | number | null} */
-  #turnId = null;
+  /** @type {string | number | null} */ #turnId = null;
   #isDiscarding = false;
   #wasPlaying = false;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  #timer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ #timer;
 
   /** @param {PlayerOptions} [options] */
   constructor(options = {}) {
@@ -246,8 +239,7 @@ export class AudioPlayer extends Emitter {
 
   /** @param {number} gapS @param {number} chunkIndex */
   #reportGap(gapS, chunkIndex) {
-    /** @type {PlayerGap} */
-    const gap = {
+    /** @type {PlayerGap} */ const gap = {
       gapIndex: this.#schedule.gapCount,
       gapMs: gapS * MS_PER_S,
       totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,
@@ -266,5 +258,113 @@ export class AudioPlayer extends Emitter {
       this.#wasPlaying = false;
       this.emit("drained", null);
     }
+  }
+}
+
+// Output chain of the player: sources → fader → meter → loudspeaker.
+
+const FADE_S = 0.03; // duration of a fade, seconds
+const METER_SAMPLES = 1_024;
+
+/** A gain that tracks its own value, since not every browser reports it during a ramp. */
+class Fader {
+  /** @readonly */
+  node;
+  #from;
+  #to;
+  #startS;
+
+  /** @param {BaseAudioContext} context @param {number} gain */
+  constructor(context, gain) {
+    this.node = new GainNode(context, { gain });
+    this.#from = gain;
+    this.#to = gain;
+    this.#startS = context.currentTime;
+  }
+
+  /** @param {number} gain */
+  fadeTo(gain) {
+    const now = this.node.context.currentTime;
+    const part = Math.min(1, (now - this.#startS) / FADE_S);
+    this.#from += (this.#to - this.#from) * part;
+    this.#to = gain;
+    this.#startS = now;
+    this.node.gain.cancelScheduledValues(now);
+    this.node.gain.setValueAtTime(this.#from, now);
+    this.node.gain.linearRampToValueAtTime(gain, now + FADE_S);
+  }
+}
+
+export class PlayerOutput {
+  /** @readonly */
+  context;
+  /** The audible output, for recorders. @readonly */
+  node;
+  #isOwnContext;
+  #fader;
+  #duckGain = 1;
+  #meter = new Float32Array(METER_SAMPLES);
+  #endWatch;
+
+  /** @param {AudioContext | undefined} context default: its own */
+  constructor(context) {
+    this.#isOwnContext = context === undefined;
+    this.context = context ?? new AudioContext({ latencyHint: "interactive" });
+    this.node = new AnalyserNode(this.context, { fftSize: METER_SAMPLES });
+    this.#fader = new Fader(this.context, 1);
+    this.#fader.node.connect(this.node).connect(this.context.destination);
+    this.#endWatch = keepRunning(this.context);
+  }
+
+  /** Level of the last 20 ms or so, amplitude. */
+  rms() {
+    this.node.getFloatTimeDomainData(this.#meter);
+    return rms(this.#meter);
+  }
+
+  /** @param {AudioBuffer} buffer @returns {AudioBufferSourceNode} connected, not started */
+  createSource(buffer) {
+    const source = new AudioBufferSourceNode(this.context, { buffer });
+    source.connect(this.#fader.node);
+    return source;
+  }
+
+  /** Fade out all sources created so far. @returns {number} context time at which they are silent */
+  silence() {
+    const faded = this.#fader;
+    faded.fadeTo(0);
+    setTimeout(() => faded.node.disconnect(), 4 * FADE_S * MS_PER_S);
+    this.#fader = new Fader(this.context, this.#duckGain);
+    this.#fader.node.connect(this.node);
+    return this.context.currentTime + FADE_S;
+  }
+
+  /** Let the sources created from now on fade in. */
+  fadeIn() {
+    this.#fader.node.disconnect();
+    this.#fader = new Fader(this.context, 0);
+    this.#fader.node.connect(this.node);
+    this.#fader.fadeTo(this.#duckGain);
+  }
+
+  /** @param {number} gain */
+  duck(gain) {
+    this.#duckGain = gain;
+    this.#fader.fadeTo(gain);
+  }
+
+  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false where the browser cannot choose */
+  async setSinkId(deviceId) {
+    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (this.context);
+    if (typeof context.setSinkId !== "function") return false;
+    await context.setSinkId(deviceId);
+    return true;
+  }
+
+  async close() {
+    this.#endWatch();
+    // A shared context lives on, so our node is disconnected once the fade is over.
+    setTimeout(() => this.node.disconnect(), 4 * FADE_S * MS_PER_S);
+    if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
   }
 }

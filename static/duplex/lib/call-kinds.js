@@ -1,9 +1,7 @@
-// @ts-check
 /** Strategies of a call: full duplex with barge-in, pauses and files; half duplex with a gated microphone. Pure. */
 
 import { Call } from "./call.js";
-import { initialHalfState, initialState } from "./session-state.js";
-import { UserTurns } from "./user-turns.js";
+import { initialHalfState, initialState, UserTurns } from "./session-state.js";
 
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { BargeIn, VoiceDetector } from "./barge-in.js" */
@@ -23,10 +21,7 @@ const FINISH_POLL_MS = 100;
 /** @param {DuplexCallOptions} options @returns {DuplexCall} */
 export const duplexCall = (options) => new Call(options, (call) => new FullDuplex(call, options));
 
-/**
- * The session itself gates the microphone.
- * @param {CallOptions<HalfDuplexSession> & {getMaxSessionS?: () => number}} options
- */
+/** The session itself gates the microphone. @param {CallOptions<HalfDuplexSession> & {getMaxSessionS?: () => number}} options */
 export const halfDuplexCall = ({ getMaxSessionS = () => 0, ...options }) =>
   new Call(options, (call) => ({
     initialState: initialHalfState,
@@ -40,14 +35,11 @@ class FullDuplex {
   initialState = initialState;
   #call;
   #options;
-  /** @type {BargeIn | null} */
-  #bargeIn = null;
-  /** @type {VoiceDetector | null} */
-  #detector = null;
+  /** @type {BargeIn | null} */ #bargeIn = null;
+  /** @type {VoiceDetector | null} */ #detector = null;
   userTurns = new UserTurns();
   #isPaused = false;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  #finishTimer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ #finishTimer;
   #delayMs = 0;
 
   /** @param {DuplexCall} call @param {DuplexCallOptions} options */

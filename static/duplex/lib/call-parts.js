@@ -1,7 +1,6 @@
-// @ts-check
 /** Browser services of a call: lazily loaded parts, network, device changes, wake lock. Device. */
 
-import { late } from "../../shared/late.js";
+import { late } from "../../shared/async.js";
 import { keepAwake, pageVisibility } from "../../shared/page-visibility.js";
 
 /** @import { CallParts } from "./call.js" */
@@ -15,7 +14,7 @@ export const loadCallSound = late(async () => {
   const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
     import("./audio-player.js"),
     import("./barge-in.js"),
-    import("./microphone.js"),
+    import("./capture.js"),
   ]);
   return { AudioPlayer, BargeIn, openMicrophone };
 });
@@ -29,8 +28,7 @@ const loadHalfDuplex = late(() => Promise.all([import("./half-duplex-session.js"
 export const loadCall = () => Promise.all([loadDuplex(), loadCallSound()]);
 export const loadHalfCall = () => Promise.all([loadHalfDuplex(), loadCallSound()]);
 
-/** @type {Omit<CallParts<any>, "openSession">} */
-const PARTS = {
+/** @type {Omit<CallParts<any>, "openSession">} */ const PARTS = {
   openPlayer: async (options) => new (await loadCallSound()).AudioPlayer(options),
   openBargeIn: async (player) => new (await loadCallSound()).BargeIn(player),
   keepAwake,
@@ -51,8 +49,7 @@ export const duplexParts = (appId) => ({
   },
 });
 
-/** @type {CallParts<HalfDuplexSession>} */
-export const HALF_PARTS = {
+/** @type {CallParts<HalfDuplexSession>} */ export const HALF_PARTS = {
   ...PARTS,
   async openSession(options) {
     const [{ HalfDuplexSession }, { networkOf }] = await loadHalfDuplex();

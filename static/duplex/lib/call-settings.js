@@ -1,4 +1,3 @@
-// @ts-check
 /** Settings of the calls: fields with their limits, and their conversion to session options. Pure. */
 
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
@@ -9,7 +8,7 @@ import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 /** @import { SmallStorage } from "../../shared/memory.js" */
 /** @import { LiveSettings } from "../../../types/duplex.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
-/** @import { SubtitleLook } from "./subtitle-text.js" */
+/** @import { SubtitleLook } from "./picture-taker.js" */
 
 /** Fields of `DuplexConfig` with the server's limits. */
 export const DUPLEX_FIELDS = Object.freeze({
@@ -98,9 +97,7 @@ export function subtitleLookOf(store) {
 }
 
 /** @param {OmniStore} store maximum number of slices per picture */
-export function sliceCountOf(store) {
-  return store.get("hd") ? HD_SLICES : 1;
-}
+export const sliceCountOf = (store) => (store.get("hd") ? HD_SLICES : 1);
 
 /** @param {OmniStore} store @param {number} microphoneLufs @param {"file_volume" | "monitor_volume"} volume */
 export function mixSettingsOf(store, microphoneLufs, volume) {

@@ -1,8 +1,6 @@
-// @ts-check
 /** The state of a call as shown by orb, state line, title and buttons. Pure. */
 
-import { formatClock } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
+import { formatClock, t } from "../../shared/texts.js";
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, Phase, SessionState } from "./session-state.js" */
@@ -80,8 +78,7 @@ const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout
 /** Problems of the microphone that may resolve themselves. @type {ReadonlySet<string>} */
 export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
-/** Problems that do not end the call. @type {ReadonlySet<string>} */
-const MILD_CODES = new Set([
+/** Problems that do not end the call. @type {ReadonlySet<string>} */ const MILD_CODES = new Set([
   "reconnecting",
   "reconnected",
   "silent_microphone",
@@ -99,8 +96,7 @@ const MILD_CODES = new Set([
 export function problemOfEnd(reason) {
   if (reason.isByUser) return null;
   const code = reason.code === "timeout" ? (TIMEOUT_CODES[reason.detail] ?? "timeout") : reason.code;
-  /** @type {NextStep[]} */
-  const steps = reason.canRestart ? ["restart"] : [];
+  /** @type {NextStep[]} */ const steps = reason.canRestart ? ["restart"] : [];
   if (code === "app_disabled") steps.push("home");
   return { code, message: reason.message, kind: EXPECTED.has(reason.code) ? "caution" : "bad", steps };
 }
@@ -114,15 +110,12 @@ export function problemOfDevice(error, isInCall) {
     return { code, message, kind: isInCall ? "caution" : "bad", steps: isInCall ? ["camera"] : ["retry", "file", "voice"] };
   }
   const again = isInCall ? "reconnect" : "retry";
-  /** @type {NextStep[]} */
-  const steps = DEVICE_CODES.has(code) ? [again, "check"] : code === "missing_part" ? [again] : [];
+  /** @type {NextStep[]} */ const steps = DEVICE_CODES.has(code) ? [again, "check"] : code === "missing_part" ? [again] : [];
   return { code, message, kind: "bad", steps };
 }
 
 /** A problem during a call that continues. @param {string} code @returns {LiveProblem} */
-export function warningOf(code) {
-  return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
-}
+export const warningOf = (code) => ({ code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] });
 
 /** Warnings shown as toasts; lasting ones arrive as `problem`. */
 const SHOWN_WARNINGS = new Set([
@@ -147,8 +140,7 @@ const SHOWN_AGAIN_MS = 20_000;
  * @returns {(warning: {code: string}) => void}
  */
 export function throttledWarnings(show, nowMs = () => performance.now()) {
-  /** @type {Map<string, number>} */
-  const shownAtMs = new Map();
+  /** @type {Map<string, number>} */ const shownAtMs = new Map();
   return ({ code }) => {
     const now = nowMs();
     if (!SHOWN_WARNINGS.has(code) || now - (shownAtMs.get(code) ?? -Infinity) < SHOWN_AGAIN_MS) return;
@@ -185,10 +177,7 @@ export function stopKey({ phase, preparedAtMs }) {
 /** States with the same hint in both kinds of call. @type {ReadonlySet<CallState>} */
 const SHARED_HINTS = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing"]));
 
-/**
- * @param {CallState} callState
- * @param {{isMuted: boolean, canMute: boolean, isHalf: boolean}} call
- */
+/** @param {CallState} callState @param {{isMuted: boolean, canMute: boolean, isHalf: boolean}} call */
 export function hintOf(callState, { isMuted, canMute, isHalf }) {
   const isHeard = callState === "listening" || callState === "hearing" || (callState === "speaking" && !isHalf);
   if (isMuted && isHeard) return t("live.hint.muted");

@@ -1,10 +1,9 @@
-// @ts-check
 /**
  * A call of either kind: microphone or file → session → playback, with device changes and orderly
  * shutdown. Pure.
  */
 
-import { Emitter } from "../../shared/emitter.js";
+import { Emitter } from "../../shared/async.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
 
 /** @import { PlayerOptions } from "../../../types/devices.js" */
@@ -54,28 +53,20 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
  * @extends {Emitter<CallEvents<Session["state"]>>}
  */
 export class Call extends Emitter {
-  /** @type {Session | null} comes with the first call */
-  session = null;
-  /** @type {AudioPlayer | null} */
-  player = null;
-  /** @type {LiveSource | null} */
-  source = null;
+  /** @type {Session | null} comes with the first call */ session = null;
+  /** @type {AudioPlayer | null} */ player = null;
+  /** @type {LiveSource | null} */ source = null;
   #options;
   #offDeviceChange;
-  /** @type {DeviceState} */
-  #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
-  /** @type {AbortController | null} ends the listeners of the source now open */
-  #sourceEnd = null;
-  /** @type {WakeLock | null} */
-  #wakeLock = null;
+  /** @type {DeviceState} */ devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
+  /** @type {AbortController | null} ends the listeners of the source now open */ #sourceEnd = null;
+  /** @type {WakeLock | null} */ #wakeLock = null;
   #inputRms = 0;
-  /** Incremented at each start and end, so that devices that open too late are closed again. */
-  #round = 0;
+  #round = 0; // incremented at each start and end, so that devices that open too late are closed again
   #wasQueued = false;
   #isReopening = false;
   #isSourceLost = false;
-  /** @type {(() => Promise<void>)[]} */
-  #closers = [];
+  /** @type {(() => Promise<void>)[]} */ #closers = [];
 
   /** @param {CallOptions<Session>} options @param {(call: Call<Session, Kind>) => Kind} createKind */
   constructor(options, createKind) {
@@ -92,17 +83,13 @@ export class Call extends Emitter {
     return this.session?.state ?? this.kind.initialState();
   }
 
-  get devices() {
-    return this.#devices;
-  }
-
   /** From the click on start until everything is closed. */
   get isActive() {
-    return this.#devices.isStarting || (this.session?.isActive ?? false);
+    return this.devices.isStarting || (this.session?.isActive ?? false);
   }
 
   levels() {
-    return { inputRms: this.#devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
+    return { inputRms: this.devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
   }
 
   /**
@@ -281,7 +268,7 @@ export class Call extends Emitter {
   }
 
   async #reopen() {
-    if (!this.isActive || this.#devices.isStarting || this.#isReopening) return;
+    if (!this.isActive || this.devices.isStarting || this.#isReopening) return;
     this.#isReopening = true;
     try {
       await this.#openSource(this.#round);
@@ -315,7 +302,7 @@ export class Call extends Emitter {
 
   /** @param {Partial<DeviceState>} change */
   setDevices(change) {
-    this.#devices = { ...this.#devices, ...change };
-    this.emit("devices", this.#devices);
+    this.devices = { ...this.devices, ...change };
+    this.emit("devices", this.devices);
   }
 }

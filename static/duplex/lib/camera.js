@@ -1,9 +1,8 @@
-// @ts-check
 /** The user's camera, and JPEG frames of it or of any video element. Device. */
 
 import { CodedError, codeOf } from "../../shared/texts.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
-import { openUserMedia } from "./user-media.js";
+import { openUserMedia } from "./capture.js";
 
 /** @import { CameraOptions, Frame } from "../../../types/devices.js" */
 
@@ -11,8 +10,7 @@ const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState from which a frame is available
 
-/** Codes that concern the browser rather than the camera. */
-const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
+const SHARED_CODES = new Set(["insecure_context", "unsupported"]); // codes that concern the browser rather than the camera
 
 /** @typedef {"user" | "environment"} Facing */
 
@@ -67,22 +65,16 @@ function untilPicture(video) {
 export class Camera extends EventTarget {
   /** Element that shows the camera. @readonly */
   video;
-  /** @type {MediaStream | null} */
-  #stream = null;
-  /** @type {Facing} */
-  #facing;
+  /** @type {MediaStream | null} */ #stream = null;
+  /** @type {Facing} */ facing;
 
   /** @param {CameraOptions} options */
   constructor({ facing = "user", video = document.createElement("video") }) {
     super();
     this.video = video;
-    this.#facing = facing;
+    this.facing = facing;
     video.muted = true;
     video.playsInline = true;
-  }
-
-  get facing() {
-    return this.#facing;
   }
 
   get label() {
@@ -102,7 +94,7 @@ export class Camera extends EventTarget {
     this.#stopTracks(); // phones refuse a second camera while the first is open
     const stream = await openStream(wish);
     this.#stream = stream;
-    if (wish.facing) this.#facing = wish.facing;
+    if (wish.facing) this.facing = wish.facing;
     this.video.srcObject = stream;
     stream.getVideoTracks()[0]?.addEventListener("ended", () => {
       if (this.#stream !== stream) return;
@@ -113,7 +105,7 @@ export class Camera extends EventTarget {
   }
 
   async flip() {
-    await this.switchTo({ facing: this.#facing === "user" ? "environment" : "user" });
+    await this.switchTo({ facing: this.facing === "user" ? "environment" : "user" });
   }
 
   #stopTracks() {

@@ -1,4 +1,3 @@
-// @ts-check
 /** Format of captured audio, and limits of its sources. Pure. */
 
 export const CAPTURE_RATE_HZ = 16_000;

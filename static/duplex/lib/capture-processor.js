@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Audio thread of every capture: mono mix, resampling to 16 kHz, chunking, levels 20 times a second.
  * `process` must never allocate (except chunks when the pool is empty), log or encode.
@@ -7,15 +6,12 @@
 
 import { CAPTURE_RATE_HZ, LEVELS_PER_S, PROCESSOR_NAME, WINDOW_SAMPLES } from "./capture-format.js";
 import { Resampler, RingBuffer } from "./resampler.js";
-import { SpeechFeatures } from "./speech-features.js";
+import { SpeechFeatures } from "./resampler.js";
 
-/** Longest block that is supported; browsers use 128 samples. */
-const MAX_BLOCK_SAMPLES = 2_048;
-/** Spare chunk buffers; further ones are garbage-collected. */
-const POOL_SIZE = 4;
+const MAX_BLOCK_SAMPLES = 2_048; // longest block that is supported; browsers use 128 samples
+const POOL_SIZE = 4; // spare chunk buffers; further ones are garbage-collected
 
-/** Default chunk length: half a second. */
-const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2;
+const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2; // default chunk length: half a second
 
 /**
  * processorOptions: {chunkSize?: samples at 16 kHz, waitsForStart?: boolean, hasFeatures?: boolean}
@@ -30,12 +26,10 @@ const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2;
 class CaptureProcessor extends AudioWorkletProcessor {
   #chunkSamples;
   #mono = new Float32Array(MAX_BLOCK_SAMPLES);
-  /** @type {Resampler | null} */
-  #resampler = null;
+  /** @type {Resampler | null} */ #resampler = null;
   #resampled;
   #ring;
-  /** @type {Float32Array<ArrayBuffer>[]} */
-  #pool = [];
+  /** @type {Float32Array<ArrayBuffer>[]} */ #pool = [];
   #features = new SpeechFeatures(CAPTURE_RATE_HZ);
   #levels = new LevelMeter();
   #windows = new WindowCutter();

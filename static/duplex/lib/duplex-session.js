@@ -1,19 +1,17 @@
-// @ts-check
 /** A full-duplex session: sends units of audio and pictures while receiving the answer. Pure. */
 
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { endReason } from "../../shared/server-messages.js";
-import { reduce } from "./full-duplex.js";
+import { breaksOff, isTurnStart, reduce } from "./full-duplex.js";
 import { LiveSession } from "./live-session.js";
 import { initialState, isMuted } from "./session-state.js";
-import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
 /** @import { PlayerGap } from "../../../types/devices.js" */
 /** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "../../../types/duplex.js" */
 /** @import { SessionState } from "./session-state.js" */
-/** @import { UnitRecord } from "./unit-log.js" */
+/** @import { UnitRecord } from "./full-duplex.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_OUTPUT_RATE_HZ = 24_000;
@@ -25,8 +23,7 @@ export class DuplexSession extends LiveSession {
   #options;
   #seq = 0;
   #budget = new UploadBudget();
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  #drainTimer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ #drainTimer;
   #diagnostics;
 
   /** @param {DuplexSessionOptions} given */
@@ -252,12 +249,10 @@ const GAPS_PER_MESSAGE = 20;
 
 /** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
 function createDiagnostics({ send, nowMs }) {
-  /** @type {PlayerGap[]} */
-  let waiting = [];
+  /** @type {PlayerGap[]} */ let waiting = [];
   let leftOut = 0;
   let lastMs = -Infinity;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
 
   function flush() {
     timer = undefined;
@@ -326,10 +321,7 @@ function sessionSummary(state, nowMs) {
   };
 }
 
-/** @param {number | null} value */
-function rounded(value) {
-  return value === null ? null : Math.round(value);
-}
+const rounded = (/** @type {number | null} */ value) => (value === null ? null : Math.round(value));
 
 /** @param {number[]} sorted @param {number} share @returns {number | null} */
 function quantile(sorted, share) {

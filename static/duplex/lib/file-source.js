@@ -1,29 +1,26 @@
-// @ts-check
 /**
- * A file as audio source: the same chunks and levels as the microphone, in real time. Device.
+ * Audio and video files as the source of a call: the same chunks and levels as the microphone, in real time. Device.
  *
- * Events (CustomEvent, `detail`): `chunk`, `level`, `feature`, `window` as the microphone's
- * · `progress` {elapsedS, totalS} · `frame-due` at 0.5 of each second of a
- * video's file time · `ended` when padding and file have been delivered, in whole chunks.
+ * Events (CustomEvent, `detail`): those of the microphone · `progress` {elapsedS, totalS} · `frame-due` at 0.5 of each
+ * second of a video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
 
 import { CodedError } from "../../shared/texts.js";
-import { Emitter } from "../../shared/emitter.js";
+import { Emitter } from "../../shared/async.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
-import { createCapture } from "./capture.js";
-import { openMicrophone } from "./microphone.js";
+import { createCapture, openMicrophone } from "./capture.js";
 import { MixerController } from "./mixer-controller.js";
+import { videoEvent } from "../../shared/decode-sound.js";
+import { measureLufs } from "./measure.js";
 
-/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, SoundFileOptions } from "../../../types/devices.js" */
-/** @import { Microphone } from "./microphone.js" */
+/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
+/** @import { Microphone } from "./capture.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
-/** Position of the frame within each second. */
-const FRAME_INSTANT_S = 0.5;
+const FRAME_INSTANT_S = 0.5; // position of the frame within each second
 const MS_PER_S = 1_000;
-/** Drift between video and audio from which the video is repositioned. */
-const MAX_VIDEO_DRIFT_S = 0.15;
+const MAX_VIDEO_DRIFT_S = 0.15; // drift between video and audio from which the video is repositioned
 
 /** Rejects empty and overlong files. @param {number} durationS @param {boolean} isVideo @throws {CodedError} */
 export function checkDuration(durationS, isVideo) {
@@ -70,18 +67,14 @@ export class FileSource extends Emitter {
   mixer;
   #options;
   #plan;
-  /** @type {Capture | null} */
-  #capture = null;
-  /** @type {AudioBufferSourceNode | null} */
-  #player = null;
-  /** @type {MediaStreamAudioSourceNode | null} */
-  #microphone = null;
+  /** @type {Capture | null} */ #capture = null;
+  /** @type {AudioBufferSourceNode | null} */ #player = null;
+  /** @type {MediaStreamAudioSourceNode | null} */ #microphone = null;
   #startS = 0;
   #chunkCount = 0;
   #isHeld = false;
   #frameIndex = 0;
-  /** @type {"ready" | "running" | "ended"} */
-  #state = "ready";
+  /** @type {"ready" | "running" | "ended"} */ #state = "ready";
 
   /** @param {FileSourceOptions} options */
   constructor(options) {
@@ -247,8 +240,7 @@ export async function openSoundFile({ hasMicrophone, microphone: wish, onProgres
 // A sentence spoken on the user's behalf by the server's text-to-speech.
 
 const SPEECH_TIMEOUT_MS = 8_000;
-/** The mixer makes a file quieter next to a microphone; a sentence is brought back to its level alone. */
-const SENTENCE_TRIM_DB = 5;
+const SENTENCE_TRIM_DB = 5; // the mixer makes a file quieter next to a microphone; a sentence is brought back to its level alone
 
 /** @param {string} sentence @returns {Promise<AudioBuffer>} at 16 kHz @throws {Error} no speech could be generated */
 async function speechOf(sentence) {
@@ -292,4 +284,59 @@ export function withMicrophone(source, microphone) {
       await closeFile();
     },
   });
+}
+
+const METADATA_LIMIT_MS = 15_000;
+const FAR_S = 1e7; // Beyond any video: files of recorders reveal their duration only after a seek to the end
+
+/** @param {HTMLVideoElement} video @param {string} url @returns {Promise<number>} seconds */
+export async function showVideo(video, url) {
+  const known = videoEvent(video, "loadeddata", METADATA_LIMIT_MS);
+  video.srcObject = null;
+  video.muted = true;
+  video.preload = "auto";
+  video.src = url;
+  await known;
+  if (!Number.isFinite(video.duration)) {
+    const sought = videoEvent(video, "seeked", METADATA_LIMIT_MS);
+    video.currentTime = FAR_S;
+    await sought;
+    video.currentTime = 0;
+  }
+  return video.duration;
+}
+
+/** @param {File} file @param {HTMLVideoElement} video shows it afterwards @throws {Error}  */
+export async function readVideoFile(file, video) {
+  if (file.size === 0) throw new CodedError("empty");
+  const url = URL.createObjectURL(file);
+  try {
+    const durationS = await showVideo(video, url);
+    if (durationS > VIDEO_MAX_S) throw new CodedError("too_long");
+    const { videoWidth: widthPx, videoHeight: heightPx } = video;
+    if (widthPx === 0) throw new CodedError("no_picture");
+    const decoder = new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ);
+    const sound = await decodeSound(file, decoder, { isVideo: true, durationS });
+    const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
+    const lufs = measureLufs(channels, sound.sampleRate);
+    return { name: file.name, url, durationS, widthPx, heightPx, sound, lufs };
+  } catch (error) {
+    URL.revokeObjectURL(url);
+    video.removeAttribute("src");
+    video.load();
+    throw error;
+  }
+}
+
+// Opens a video file as source: its picture, and the audio of file, microphone or both.
+
+/** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
+export async function openVideoSource({ mix, microphone: wish, ...options }) {
+  // In its own context, which stays active while a pause suspends the file's.
+  const microphone = mix.mode !== "file" ? await openMicrophone(wish) : null;
+  const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
+  const mixer = new MixerController(context, { mode: mix.mode });
+  mixer.set(mix);
+  const source = await openFileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
+  return withMicrophone(source, microphone);
 }

@@ -1,40 +1,128 @@
-// @ts-check
-/** Reducer of a full-duplex session: units, pauses, interruptions, playback. Pure. */
+/** State of a full-duplex session: units, transcript, clocks, pauses, interruptions, playback. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver } from "./session-state.js";
 import {
   appendKept,
-  breaksOff,
-  clockOffsetMs,
-  closeTurn,
-  markInterrupted,
-  timeToSpeech,
-  transcribe,
-  turnStaysOpen,
-  unitRecord,
-  UNITS_KEPT,
-} from "./unit-log.js";
-import { captioned } from "./user-turns.js";
+  captioned,
+  DEFAULT_CHUNK_MS,
+  DEFAULT_PAUSE_TIMEOUT_S,
+  initialState,
+  isMuted,
+  isOver,
+  TURNS_KEPT,
+} from "./session-state.js";
 import { sessionReducer } from "./live-session.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
-/** @import { SessionEvent } from "../../../types/duplex.js" */
 /** @import { Activity, Phase, PhaseEvent, SessionState } from "./session-state.js" */
+/** @import { SessionEvent } from "../../../types/duplex.js" */
 
-/** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
+/** What the client keeps of a result.
+ * @typedef {Object} Seen
+ * @property {number} arrivalMs
+ * @property {number | null} aheadMs
+ * @property {number} gapMs
+ * @property {boolean} isMuted
+ * @property {number} fallbackStep Used if the server does not number its units.
+ */
 
+/** What the model said in one turn.
+ * @typedef {Object} TranscriptTurn
+ * @property {number} turnId
+ * @property {string} text
+ * @property {number} startedAtMs On the session's clock.
+ * @property {number | null} endedAtMs null while it speaks.
+ * @property {boolean} isInterrupted Interrupted by the user or abandoned by the model.
+ */
+
+/** Units kept in the timeline: ten minutes of one second each. */
+export const UNITS_KEPT = 600;
 const MS_PER_S = 1_000;
-/** Number of unanswered chunks from which the model counts as thinking; one is always in flight. */
-const THINKING_CHUNKS = 2;
 
-/** @type {ReadonlySet<Phase>} */
-const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
-/** @type {ReadonlySet<Phase>} */
-const LIVE = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused", "stopping"]));
+/** One unit on the timeline. @typedef {ReturnType<typeof unitRecord>} UnitRecord */
 
-/** @type {(state: SessionState, event: SessionEvent) => SessionState} */
-export const reduce = sessionReducer({
+export const unitRecord = (/** @type {Result} */ result, /** @type {Seen} */ seen) => ({
+  step: typeof result.step === "number" ? result.step : seen.fallbackStep, // from 0
+  turnId: numberOr0(result.turn_id), // of the speaking turn
+  isListen: Boolean(result.is_listen), // the model stayed silent
+  isEndOfTurn: Boolean(result.end_of_turn), // it finished its turn
+  isBargeIn: result.barge_in === true, // it abandoned its turn
+  isMuted: seen.isMuted, // its audio was dropped because the user had interrupted
+  prefillMs: numberOr0(result.prefill_ms),
+  costLlmMs: numberOr0(result.cost_llm_ms),
+  costTtsMs: numberOr0(result.cost_tts_ms),
+  costToken2wavMs: typeof result.cost_token2wav_ms === "number" ? result.cost_token2wav_ms : null,
+  costAllMs: numberOr0(result.cost_all_ms), // stays under `chunkMs` in real time
+  wallClockMs: numberOr0(result.wall_clock_ms), // from the chunk's arrival at the server to the result
+  kvTokens: numberOr0(result.kv_cache_length),
+  visionSlices: numberOr0(result.vision_slices),
+  visionTokens: numberOr0(result.vision_tokens),
+  heardMs: numberOr0(result.current_time), // audio the server has heard so far
+  arrivalMs: seen.arrivalMs, // when it came, on the session's clock
+  aheadMs: seen.aheadMs, // audio buffered when it arrived
+  gapMs: seen.gapMs, // audible gap since the previous unit; 0 is good
+});
+
+/**
+ * Whether a result interrupts the current turn. Servers with `barge_in` report it themselves
+ * (listening for lack of audio is none); otherwise, listening before the end of the turn counts.
+ * @param {Result} result
+ * @param {boolean} isTurnOpen
+ */
+export function breaksOff(result, isTurnOpen) {
+  if (typeof result.barge_in === "boolean") return result.barge_in;
+  return Boolean(result.is_listen) && isTurnOpen;
+}
+
+/** Time from the last listen result to the first audio of the turn. @param {SessionState} state before the sound @param {number} nowMs */
+export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
+  return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
+}
+
+/** Whether audio that arrives now begins a turn. @param {SessionState} state before the sound */
+export const isTurnStart = ({ isTurnOpen, isHeardEarly }) => !isTurnOpen && !isHeardEarly;
+
+/**
+ * @param {readonly TranscriptTurn[]} turns
+ * @param {Result} result
+ * @param {{isTurnOpen: boolean, isMuted: boolean, nowMs: number}} seen
+ */
+export function transcribe(turns, result, seen) {
+  const { isTurnOpen, isMuted, nowMs } = seen;
+  if (result.is_listen) {
+    return breaksOff(result, isTurnOpen) ? closeTurn(turns, nowMs, true) : turns;
+  }
+  const endedAtMs = result.end_of_turn ? nowMs : null;
+  const last = turns.at(-1);
+  if (!isTurnOpen || !last || last.endedAtMs !== null) {
+    const turn = {
+      turnId: numberOr0(result.turn_id),
+      text: result.text || "",
+      startedAtMs: nowMs,
+      endedAtMs,
+      isInterrupted: isMuted,
+    };
+    return appendKept(turns, turn, TURNS_KEPT);
+  }
+  const isInterrupted = last.isInterrupted || isMuted;
+  const grown = { ...last, text: last.text + (result.text || ""), endedAtMs, isInterrupted };
+  return [...turns.slice(0, -1), grown];
+}
+
+/** @param {readonly TranscriptTurn[]} turns @param {number} nowMs @param {boolean} isInterrupted */
+export function closeTurn(turns, nowMs, isInterrupted) {
+  const last = turns.at(-1);
+  if (!last || last.endedAtMs !== null) return turns;
+  const closed = { ...last, endedAtMs: nowMs, isInterrupted: last.isInterrupted || isInterrupted };
+  return [...turns.slice(0, -1), closed];
+}
+
+const THINKING_CHUNKS = 2; // number of unanswered chunks from which the model counts as thinking; one is always in flight
+
+/** @type {ReadonlySet<Phase>} */ const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
+/** @type {ReadonlySet<Phase>} */ const LIVE = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused", "stopping"]));
+
+/** @type {(state: SessionState, event: SessionEvent) => SessionState} */ export const reduce = sessionReducer({
   initial: initialState,
   activityOf,
   client: onClient,
@@ -45,7 +133,13 @@ export const reduce = sessionReducer({
     pauseTimeoutS: numberOr0(message.pause_timeout) || DEFAULT_PAUSE_TIMEOUT_S,
     kvTokens: numberOr0(message.prompt_tokens),
   }),
-  over: (state, type, nowMs) => ({ pauseEndsAtMs: null, ...(type === "ended" && ended(state, nowMs)) }),
+  over: (state, type, nowMs) => ({
+    pauseEndsAtMs: null,
+    ...(type === "ended" && {
+      ...{ turns: closeTurn(state.turns, nowMs, true), isTurnOpen: false, isInterrupted: false, isAwaitingListen: false },
+      ...{ isForceListen: false, isResuming: false, isAutoPaused: false, aheadMs: null },
+    }),
+  }),
 });
 
 /** @param {SessionState} state @returns {Activity} */
@@ -59,9 +153,7 @@ function activityOf(state) {
 }
 
 /** Number of chunks the server has not answered. @param {SessionState} state @returns {number} */
-function unanswered(state) {
-  return Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
-}
+const unanswered = (state) => Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
 
 /** @param {SessionState} state @param {Exclude<SessionEvent, PhaseEvent | {type: "server"}>} event @returns {SessionState} */
 function onClient(state, event) {
@@ -80,30 +172,14 @@ function onClient(state, event) {
     case "force_listen":
       if (isOver(state) || state.isForceListen === event.isOn) return state;
       return { ...state, isForceListen: event.isOn, isAwaitingListen: state.isAwaitingListen || state.isTurnOpen };
-    case "playback":
+    case "playback": {
+      if (!LIVE.has(state.phase)) return state;
+      const { aheadMs, gapCount = state.gapCount, totalShiftMs = state.totalShiftMs } = event;
+      const isSame = aheadMs === state.aheadMs && gapCount === state.gapCount && totalShiftMs === state.totalShiftMs;
+      return isSame ? state : { ...state, aheadMs, gapCount, totalShiftMs };
+    }
     case "gap":
-      return reducePlayer(state, event);
-    default:
-      return reduceWish(state, event);
-  }
-}
-
-/** @param {SessionState} state @param {Extract<SessionEvent, {type: "playback" | "gap"}>} event @returns {SessionState} */
-function reducePlayer(state, event) {
-  if (!LIVE.has(state.phase)) return state;
-  if (event.type === "gap") {
-    return { ...state, gapSinceUnitMs: state.gapSinceUnitMs + event.gapMs };
-  }
-  const gapCount = event.gapCount ?? state.gapCount;
-  const totalShiftMs = event.totalShiftMs ?? state.totalShiftMs;
-  const { aheadMs } = event;
-  const isSame = aheadMs === state.aheadMs && gapCount === state.gapCount && totalShiftMs === state.totalShiftMs;
-  return isSame ? state : { ...state, aheadMs, gapCount, totalShiftMs };
-}
-
-/** @param {SessionState} state @param {Extract<SessionEvent, {type: WishType}>} event @returns {SessionState} */
-function reduceWish(state, event) {
-  switch (event.type) {
+      return LIVE.has(state.phase) ? { ...state, gapSinceUnitMs: state.gapSinceUnitMs + event.gapMs } : state;
     case "pause_asked": {
       if (state.phase !== "running") return state;
       const fresh = { isPauseConfirmed: false, isDrained: false, isResuming: false };
@@ -118,13 +194,10 @@ function reduceWish(state, event) {
     case "interrupt_asked": {
       if (state.phase !== "running" && !PAUSE.has(state.phase)) return state;
       const isInterrupted = state.isTurnOpen || (state.aheadMs ?? 0) > 0;
-      return {
-        ...state,
-        isAwaitingListen: true,
-        aheadMs: state.aheadMs === null ? null : 0,
-        isInterrupted,
-        turns: isInterrupted ? markInterrupted(state.turns) : state.turns,
-      };
+      const aheadMs = state.aheadMs === null ? null : 0;
+      const last = state.turns.at(-1); // all of it may have arrived, but not all of it was played
+      const turns = isInterrupted && last ? [...state.turns.slice(0, -1), { ...last, isInterrupted }] : state.turns;
+      return { ...state, isAwaitingListen: true, aheadMs, isInterrupted, turns };
     }
   }
 }
@@ -165,16 +238,11 @@ function afterResult(state, result, nowMs, unixMs) {
   const muted = !isListen && isMuted(state);
   const isFirstSpeech = !isListen && !isTurnOpen;
   const isBroken = breaksOff(result, isTurnOpen);
-  const offsetMs = clockOffsetMs(result, unixMs);
+  const sentS = result.server_send_ts;
+  const offsetMs = typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null; // only its changes are meaningful
   const firstOffsetMs = state.firstOffsetMs ?? offsetMs;
-  const seen = {
-    arrivalMs: nowMs,
-    aheadMs: state.aheadMs,
-    gapMs: state.gapSinceUnitMs,
-    isMuted: muted,
-    fallbackStep: state.chunksReceived,
-  };
-  const unit = unitRecord(result, seen);
+  const { aheadMs, gapSinceUnitMs: gapMs, chunksReceived: fallbackStep } = state;
+  const unit = unitRecord(result, { arrivalMs: nowMs, aheadMs, gapMs, isMuted: muted, fallbackStep });
   return {
     ...state,
     chunksReceived: state.chunksReceived + 1,
@@ -185,7 +253,7 @@ function afterResult(state, result, nowMs, unixMs) {
     gapSinceUnitMs: 0,
     turns: transcribe(state.turns, result, { isTurnOpen, isMuted: muted, nowMs }),
     turnCount: state.turnCount + (isFirstSpeech ? 1 : 0),
-    isTurnOpen: turnStaysOpen(result, isTurnOpen),
+    isTurnOpen: isListen ? isTurnOpen && !isBroken : !result.end_of_turn,
     isAwaitingListen: state.isAwaitingListen && !isListen,
     isInterrupted: isBroken || (state.isInterrupted && muted),
     aheadMs: isBroken && state.aheadMs !== null ? 0 : state.aheadMs,
@@ -198,20 +266,4 @@ function afterResult(state, result, nowMs, unixMs) {
 }
 
 /** @param {SessionState} state @returns {SessionState} */
-function settlePause(state) {
-  return state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state;
-}
-
-/** @param {SessionState} state @param {number} nowMs @returns {Partial<SessionState>} */
-function ended(state, nowMs) {
-  return {
-    turns: closeTurn(state.turns, nowMs, true),
-    isTurnOpen: false,
-    isInterrupted: false,
-    isAwaitingListen: false,
-    isForceListen: false,
-    isResuming: false,
-    isAutoPaused: false,
-    aheadMs: null,
-  };
-}
+const settlePause = (state) => (state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state);

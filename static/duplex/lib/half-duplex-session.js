@@ -1,19 +1,150 @@
-// @ts-check
 /**
- * A half-duplex session: the microphone's gate is open while listening and closed during the answer. Pure.
- *
- * The page passes in every captured chunk; those captured while the gate is closed are dropped here.
+ * A half-duplex session and its state, including the microphone's gate: open while listening, closed from `generating` until
+ * the answer has been played and its echo has decayed. Chunks captured meanwhile are dropped here. Pure.
  */
 
+import { numberOr0 } from "../../shared/server-messages.js";
+import { appendKept, DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver, remainingS, TURNS_KEPT } from "./session-state.js";
+import { LiveSession, sessionReducer } from "./live-session.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
-import { initialHalfState, isMicOpen, remainingS } from "./session-state.js";
-import { reduceHalf } from "./half-duplex.js";
-import { LiveSession } from "./live-session.js";
 
+/** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../../types/protocol.js" */
+/** @import { HalfActivity, HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */
 /** @import { WireMessage } from "../../shared/live-socket.js" */
-/** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage } from "../../../types/protocol.js" */
 /** @import { LinkOptions, SendOutcome } from "../../../types/duplex.js" */
-/** @import { HalfEvent, HalfState } from "./session-state.js" */
+
+/** @type {(state: HalfState, event: HalfEvent) => HalfState} */ export const reduceHalf = sessionReducer({
+  initial: initialHalfState,
+  activityOf,
+  client: onClient,
+  server: onServer,
+  prepared: (message, nowMs) => ({ heardAtMs: nowMs, timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S }),
+  over: (_, type) => (type === "ended" ? { isUserSpeaking: false, isInterrupting: false } : {}),
+});
+
+/** @param {HalfState} state @returns {HalfActivity} */
+function activityOf(state) {
+  if (state.phase !== "running") return "none";
+  if (state.isInterrupting) return "interrupted";
+  switch (state.gate) {
+    case "generating":
+      return state.turns.at(-1)?.ttftMs == null ? "thinking" : "speaking";
+    case "playing":
+      return "speaking";
+    case "settling":
+      return "settling";
+    case "open":
+      return state.isUserSpeaking ? "hearing" : "listening";
+  }
+}
+
+/** @param {HalfState} state @param {Exclude<HalfEvent, PhaseEvent | {type: "server"}>} event @returns {HalfState} */
+function onClient(state, event) {
+  if (isOver(state)) return state;
+  switch (event.type) {
+    case "chunk_sent":
+      if (!isMicOpen(state)) return state;
+      return { ...state, chunksSent: state.chunksSent + 1, heardAtMs: event.nowMs };
+    case "chunk_dropped":
+      return { ...state, chunksUploadDropped: state.chunksUploadDropped + 1 };
+    case "mic_muted":
+      return state.isMicMuted === event.isMuted ? state : { ...state, isMicMuted: event.isMuted };
+    case "played_out":
+      if (state.gate !== "playing") return state;
+      return { ...state, gate: "settling", isInterrupting: false };
+    case "settled":
+      return state.gate === "settling" ? { ...state, gate: "open", heardAtMs: event.nowMs } : state;
+    case "interrupt_asked":
+      if (state.phase !== "running" || state.isInterrupting) return state;
+      return state.gate === "generating" || state.gate === "playing" ? withTurnCut(state) : state;
+  }
+}
+
+/** @param {HalfState} state @param {Extract<HalfEvent, {type: "server"}>} event @returns {HalfState} */
+function onServer(state, { message, nowMs }) {
+  if (state.phase !== "running") return state;
+  switch (message.type) {
+    case "vad_state":
+      if (state.isUserSpeaking === Boolean(message.speaking)) return state;
+      return { ...state, isUserSpeaking: Boolean(message.speaking) };
+    case "generating": {
+      if (state.gate === "generating") return state;
+      const turn = newTurn(state.turnCount, numberOr0(message.speech_duration_ms), nowMs);
+      const turns = appendKept(state.turns, turn, TURNS_KEPT);
+      const turnCount = state.turnCount + 1;
+      const silent = { isUserSpeaking: false, isInterrupting: false };
+      return { ...state, ...silent, gate: "generating", turns, turnCount };
+    }
+    case "chunk":
+      return state.gate === "generating" ? withPiece(state, message, nowMs) : state;
+    case "user_transcript": {
+      const turns = state.turns.map((turn) =>
+        turn.turnIndex === message.turn_index ? { ...turn, userText: message.text.trim() } : turn,
+      );
+      return { ...state, turns };
+    }
+    case "turn_done":
+      return state.gate === "generating" ? withTurnDone(state, message) : state;
+    default:
+      return state;
+  }
+}
+
+/** One exchange. @typedef {ReturnType<typeof newTurn>} HalfTurn */
+
+/** @param {number} turnIndex from 0, as in the recording @param {number} speechMs @param {number} startedAtMs on the session's clock */
+const newTurn = (turnIndex, speechMs, startedAtMs) => ({
+  turnIndex,
+  speechMs, // duration of the user's speech
+  userText: "", // transcript, with captions on
+  text: "", // the answer so far
+  isDone: false,
+  isInterrupted: false,
+  startedAtMs, // when the user had finished
+  ttfsMs: /** @type {number | null} */ (null), // from there to the first sound of the answer
+  ttftMs: /** @type {number | null} */ (null), // from there to its first text
+  elapsedMs: 0, // reported by the server; 0 until done
+  tokenStats: /** @type {TokenStats | null} */ (null),
+});
+
+/** @param {HalfState} state @param {Chunk} message @param {number} nowMs @returns {HalfState} */
+function withPiece(state, message, nowMs) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  const hasContent = Boolean(message.text_delta || message.audio_data);
+  if (!hasContent) return state;
+  const sinceMs = nowMs - turn.startedAtMs;
+  return withLastTurn(state, {
+    ...turn,
+    text: turn.text + (message.text_delta ?? ""),
+    ttftMs: turn.ttftMs ?? sinceMs,
+    ttfsMs: turn.ttfsMs ?? (message.audio_data ? sinceMs : null),
+  });
+}
+
+/** @param {HalfState} state @param {TurnDone} message @returns {HalfState} */
+function withTurnDone(state, message) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  const done = withLastTurn(state, {
+    ...turn,
+    turnIndex: typeof message.turn_index === "number" ? message.turn_index : turn.turnIndex,
+    text: typeof message.text === "string" ? message.text : turn.text,
+    isDone: true,
+    isInterrupted: turn.isInterrupted || Boolean(message.interrupted),
+    elapsedMs: numberOr0(message.elapsed_ms),
+    tokenStats: message.token_stats ?? null,
+  });
+  const kvTokens = numberOr0(message.kv_cache_length) || state.kvTokens;
+  return { ...done, gate: "playing", kvTokens };
+}
+
+/** The answer counts as interrupted for the listener even if all of it had arrived. @param {HalfState} state @returns {HalfState} */
+function withTurnCut(state) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  return withLastTurn({ ...state, isInterrupting: true }, { ...turn, isInterrupted: true });
+}
+
+/** @param {HalfState} state @param {HalfTurn} turn @returns {HalfState} */
+const withLastTurn = (state, turn) => ({ ...state, turns: [...state.turns.slice(0, -1), turn] });
 
 /** @typedef {Object} OwnOptions
  * @property {() => boolean} [isAutoMuteOn] Mute the microphone while the page is hidden; default on.
@@ -31,14 +162,12 @@ import { LiveSession } from "./live-session.js";
 export const SETTLE_MS = 800;
 const DRAIN_POLL_MS = 100;
 const OUTPUT_RATE_HZ = 24_000;
-/** Bound on unsent bytes, about three seconds of audio; beyond it the newest chunk is dropped. */
-const BACKLOG_BYTES = 256 * 1024;
+const BACKLOG_BYTES = 256 * 1024; // bound on unsent bytes, about three seconds of audio; beyond it the newest chunk is dropped
 
 /** @extends {LiveSession<HalfState, HalfEvent, HalfDuplexStart>} */
 export class HalfDuplexSession extends LiveSession {
   #options;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #gateTimer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #gateTimer;
   #isMutedByUser = false;
 
   /** @param {HalfDuplexOptions} given */

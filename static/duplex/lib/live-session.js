@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Base of both live sessions: a socket around a reducer. Pure.
  *
@@ -6,15 +5,13 @@
  * `speak`, drops it on `flush`, and reports when everything was played.
  */
 
-import { Emitter } from "../../shared/emitter.js";
+import { Emitter } from "../../shared/async.js";
 import { endReason, messageText, queuePlace } from "../../shared/server-messages.js";
-import { newSessionId } from "../../shared/live-socket.js";
-import { openSessionLink } from "../../shared/session-link.js";
+import { newSessionId, openSessionLink } from "../../shared/live-socket.js";
 import { isOver } from "./session-state.js";
 
 /** @import { EndReason, QueueWords } from "../../shared/server-messages.js" */
-/** @import { WireMessage } from "../../shared/live-socket.js" */
-/** @import { SessionLink } from "../../shared/session-link.js" */
+/** @import { SessionLink, WireMessage } from "../../shared/live-socket.js" */
 /** @import { LinkOptions, SessionEvents } from "../../../types/duplex.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-state.js" */
@@ -29,15 +26,12 @@ const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHid
  * @extends {Emitter<SessionEvents<State>>}
  */
 export class LiveSession extends Emitter {
-  /** @type {SessionLink | null} @protected */
-  link = null;
-  /** @type {Given | null} */
-  #given = null;
-  #state;
+  /** @type {SessionLink | null} @protected */ link = null;
+  /** @type {Given | null} */ #given = null;
+  state; // immutable state of the session, replaced on each change
   #reduce;
   #options;
-  /** @type {(() => void)[]} */
-  #offs = [];
+  /** @type {(() => void)[]} */ #offs = [];
 
   /**
    * @param {LinkOptions & {idPrefix: string}} options
@@ -46,7 +40,7 @@ export class LiveSession extends Emitter {
    */
   constructor(options, initial, reduce) {
     super();
-    this.#state = initial;
+    this.state = initial;
     this.#reduce = reduce;
     this.#options = options;
     const { clock = { nowMs: () => performance.now(), unixMs: () => Date.now() }, visibility = ALWAYS_SEEN } = options;
@@ -58,18 +52,13 @@ export class LiveSession extends Emitter {
     this.#offs.push(visibility.onPageHide(() => this.#drop()));
   }
 
-  /** Immutable state of the session, replaced on each change. */
-  get state() {
-    return this.#state;
-  }
-
   get isActive() {
-    return this.#state.phase !== "idle" && this.#state.phase !== "ended";
+    return this.state.phase !== "idle" && this.state.phase !== "ended";
   }
 
   /** `prepared` or `ended` follows; ignored while a session is active. @param {Given} given @returns {string} The session's id. */
   start(given) {
-    if (this.isActive) return this.#state.sessionId;
+    if (this.isActive) return this.state.sessionId;
     const { idPrefix, url, socketFactory, probe, noteOwner } = this.#options;
     const sessionId = newSessionId(idPrefix, this.clock.unixMs());
     this.#given = given;
@@ -94,7 +83,7 @@ export class LiveSession extends Emitter {
   }
 
   stop() {
-    const { phase } = this.#state;
+    const { phase } = this.state;
     this.leave(endReason(phase === "connecting" || phase === "queued" ? "cancelled" : "stopped"));
   }
 
@@ -106,7 +95,7 @@ export class LiveSession extends Emitter {
 
   /** @param {EndReason} reason @protected */
   leave(reason) {
-    if (!this.isActive || this.#state.phase === "stopping") return;
+    if (!this.isActive || this.state.phase === "stopping") return;
     this.apply({ type: "stop_asked" });
     this.emit("flush", { cause: "stop" });
     this.onLeave();
@@ -120,23 +109,23 @@ export class LiveSession extends Emitter {
 
   /** @param {Event | PhaseEvent} event @returns {boolean} whether it changed anything @protected */
   apply(event) {
-    const next = this.#reduce(this.#state, event);
-    if (next === this.#state) return false;
-    this.#state = next;
+    const next = this.#reduce(this.state, event);
+    if (next === this.state) return false;
+    this.state = next;
     this.emit("state", next);
     return true;
   }
 
   /** @param {WireMessage} message */
   #onMessage(message) {
-    const before = this.#state;
+    const before = this.state;
     const times = { nowMs: this.clock.nowMs(), unixMs: this.clock.unixMs() };
     // The types describe what the server should send; the reducer validates each field.
     const isNew = this.apply(/** @type {Event} */ (/** @type {unknown} */ ({ type: "server", message, ...times })));
     if (message.type === "warning") return this.warn(String(message.code), messageText(message));
     if (message.type === "user_transcript" && message.error) this.warn("no_captions", String(message.error));
     if (!isNew) return;
-    if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);
+    if (this.state.queue !== before.queue) this.emit("queue", this.state.queue);
     if (message.type === "queue_done") {
       this.emit("queuedone", null);
       this.link?.send(this.prepareMessage(/** @type {Given} */ (this.#given)));
@@ -156,10 +145,10 @@ export class LiveSession extends Emitter {
   #onEnd(reason) {
     this.onOver();
     this.link = null;
-    const wasQueued = this.#state.queue !== null;
+    const wasQueued = this.state.queue !== null;
     this.apply({ type: "ended", reason, nowMs: this.clock.nowMs() });
     if (wasQueued) this.emit("queue", null);
-    this.emit("ended", { reason, state: this.#state });
+    this.emit("ended", { reason, state: this.state });
   }
 
   // Hook of the subclasses.
@@ -191,7 +180,6 @@ export class LiveSession extends Emitter {
 /**
  * Strategy of a kind of session; each function returns the same state if an event does not apply.
  * @template {PhaseState & {activity: string}} State
- * @template {{type: string}} Event
  * @typedef {Object} Strategy
  * @property {() => State} initial
  * @property {(state: State) => State["activity"]} activityOf
@@ -204,37 +192,36 @@ export class LiveSession extends Emitter {
 /**
  * @template {PhaseState & {activity: string}} State
  * @template {{type: string}} Event
- * @param {Strategy<State, Event>} strategy
+ * @param {Strategy<State>} strategy
  * @returns {(state: State, event: Event) => State} the next state; unchanged if the event does not apply
  */
-export function sessionReducer(strategy) {
-  return (state, event) => {
-    const next = reduced(strategy, state, event);
-    if (next === state) return state;
-    const activity = strategy.activityOf(next);
-    return activity === next.activity ? next : { ...next, activity };
-  };
-}
+export const sessionReducer = (strategy) => (state, event) => {
+  const next = reduced(strategy, state, event);
+  if (next === state) return state;
+  const activity = strategy.activityOf(next);
+  return activity === next.activity ? next : { ...next, activity };
+};
 
 /**
  * @template {PhaseState & {activity: string}} State
- * @param {Strategy<State, any>} strategy
+ * @param {Strategy<State>} strategy
  * @param {State} state
  * @param {any} event `any`: of the phases or the kind's own
  */
 function reduced(strategy, state, event) {
-  switch (event.type) {
-    case "start": {
-      const change = phaseChange(state, event);
-      return change ? { ...strategy.initial(), ...change } : state;
-    }
+  const { type, nowMs } = event;
+  switch (type) {
+    case "start":
+      if (!isOver(state)) return state;
+      return { ...strategy.initial(), phase: "connecting", sessionId: event.sessionId, startedAtMs: nowMs };
     case "stop_asked":
-    case "ended": {
-      const change = phaseChange(state, event);
-      return change ? { ...state, ...change, ...strategy.over(state, event.type, event.nowMs) } : state;
-    }
+      if (isOver(state) || state.phase === "stopping") return state;
+      return { ...state, phase: "stopping", queue: null, ...strategy.over(state, type, nowMs) };
+    case "ended":
+      if (isOver(state)) return state;
+      return { ...state, phase: "ended", queue: null, end: event.reason, endedAtMs: nowMs, ...strategy.over(state, type, nowMs) };
     case "server": {
-      const { message, nowMs } = event;
+      const { message } = event;
       const change = messageChange(state, message, nowMs);
       if (!change) return strategy.server(state, event);
       return { ...state, ...change, ...(message.type === "prepared" && strategy.prepared(message, nowMs)) };
@@ -242,19 +229,6 @@ function reduced(strategy, state, event) {
     default:
       return strategy.client(state, event);
   }
-}
-
-/** @param {PhaseState} state */
-const isWaiting = ({ phase }) => phase === "connecting" || phase === "queued";
-
-/** Null if the event does not apply. @param {PhaseState} state @param {PhaseEvent} event @returns {Partial<PhaseState> | null} */
-function phaseChange(state, event) {
-  if (event.type === "start") {
-    return isOver(state) ? { phase: "connecting", sessionId: event.sessionId, startedAtMs: event.nowMs } : null;
-  }
-  if (isOver(state)) return null;
-  if (event.type === "ended") return { phase: "ended", queue: null, end: event.reason, endedAtMs: event.nowMs };
-  return state.phase === "stopping" ? null : { phase: "stopping", queue: null };
 }
 
 /**
@@ -265,12 +239,13 @@ function phaseChange(state, event) {
  */
 function messageChange(state, message, nowMs) {
   const recordingSessionId = message.recording_session_id ?? null;
+  const isWaiting = state.phase === "connecting" || state.phase === "queued";
   switch (message.type) {
     case "queued":
     case "queue_update":
-      return isWaiting(state) ? { phase: "queued", queue: queuePlace(message) } : null;
+      return isWaiting ? { phase: "queued", queue: queuePlace(message) } : null;
     case "queue_done":
-      return isWaiting(state) ? { phase: "preparing", queue: null } : null;
+      return isWaiting ? { phase: "preparing", queue: null } : null;
     case "prepared":
       return state.phase === "preparing" ? { phase: "running", preparedAtMs: nowMs, recordingSessionId } : null;
     case "stopped":

@@ -1,18 +1,14 @@
-// @ts-check
 /** Mixes a file and the microphone at target loudness, with a preview before the call. Device. */
 
 import { fromDb, rms, toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ, MAX_TRIM_DB } from "./capture-format.js";
-import { createCapture } from "./capture.js";
-import { gainToTargetDb, measureLufs } from "./lufs.js";
-import { openMicrophone } from "./microphone.js";
-import { setMixer } from "./video-file.js";
+import { createCapture, openMicrophone } from "./capture.js";
+import { gainToTargetDb, measureLufs } from "./measure.js";
 
-/** @import { BenchOptions, MicrophoneOptions } from "../../../types/devices.js" */
-/** @import { Microphone } from "./microphone.js" */
+/** @import { BenchOptions, MicrophoneOptions, MixSettings } from "../../../types/devices.js" */
+/** @import { Microphone } from "./capture.js" */
 
-/** Target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS. */
-const FILE_TARGET_LUFS = -33;
+const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
 const MICROPHONE_TARGET_LUFS = -23;
 const FILE_ALONE_TARGET_LUFS = -28;
 const MEASURE_MS = 3_000;
@@ -35,8 +31,7 @@ export function automaticGains(mode, { fileLufs, microphoneLufs }) {
   };
 }
 
-/** @param {number} trimDb */
-const boundTrim = (trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
+const boundTrim = (/** @type {number} */ trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 
 export class MixerController {
   /** Input of the file. @readonly */
@@ -49,21 +44,18 @@ export class MixerController {
   #monitor;
   #meters;
   #meterSamples = new Float32Array(METER_SAMPLES);
-  /** @type {MixMode} */
-  #mode;
+  /** @type {MixMode} */ mode;
   #measured = { fileLufs: -Infinity, microphoneLufs: -Infinity };
   #trim = { fileDb: 0, microphoneDb: 0 };
-  /** @type {Float32Array | null} */
-  #preview = null;
-  /** @type {AudioBufferSourceNode | null} */
-  #previewSource = null;
+  /** @type {Float32Array | null} */ #preview = null;
+  /** @type {AudioBufferSourceNode | null} */ #previewSource = null;
   /** Ends the current recording. @type {() => Promise<void>} */
   #endRecording = async () => {};
 
   /** @param {AudioContext} context @param {{mode?: MixMode}} [options] */
   constructor(context, { mode = "file" } = {}) {
     this.#context = context;
-    this.#mode = mode;
+    this.mode = mode;
     this.fileInput = new GainNode(context);
     this.microphoneInput = new GainNode(context);
     this.mix = new GainNode(context);
@@ -79,10 +71,6 @@ export class MixerController {
     this.#apply();
   }
 
-  get mode() {
-    return this.#mode;
-  }
-
   /** Levels now. @returns {MixLevels} */
   get levels() {
     return {
@@ -96,6 +84,13 @@ export class MixerController {
   setTrim({ fileDb = this.#trim.fileDb, microphoneDb = this.#trim.microphoneDb }) {
     this.#trim = { fileDb: boundTrim(fileDb), microphoneDb: boundTrim(microphoneDb) };
     this.#apply();
+  }
+
+  /** @param {Omit<MixSettings, "mode">} settings */
+  set({ trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
+    this.setTrim({ fileDb: trimFileDb, microphoneDb: trimMicrophoneDb });
+    this.noteMicrophone(microphoneLufs);
+    this.setMonitorVolume(volume);
   }
 
   /** Volume at which the user hears the file. @param {number} volume 0 to 1 */
@@ -167,10 +162,8 @@ export class MixerController {
   /** @param {AudioNode} source @param {number} lengthMs @returns {Promise<Float32Array>} */
   async #record(source, lengthMs) {
     const wantedSamples = Math.round((CAPTURE_RATE_HZ * lengthMs) / MS_PER_S);
-    /** @type {(samples: Float32Array) => void} */
-    let deliver = () => {};
-    /** @type {Promise<Float32Array>} */
-    const recorded = new Promise((resolve) => {
+    /** @type {(samples: Float32Array) => void} */ let deliver = () => {};
+    /** @type {Promise<Float32Array>} */ const recorded = new Promise((resolve) => {
       deliver = resolve;
     });
     const capture = await createCapture(this.#context, wantedSamples, { onChunk: ({ audio }) => deliver(audio) });
@@ -188,9 +181,9 @@ export class MixerController {
   }
 
   #apply() {
-    const { fileDb, microphoneDb } = automaticGains(this.#mode, this.#measured);
-    this.#ramp(this.fileInput, this.#mode === "microphone" ? 0 : fromDb(fileDb + this.#trim.fileDb));
-    this.#ramp(this.microphoneInput, this.#mode === "file" ? 0 : fromDb(microphoneDb + this.#trim.microphoneDb));
+    const { fileDb, microphoneDb } = automaticGains(this.mode, this.#measured);
+    this.#ramp(this.fileInput, this.mode === "microphone" ? 0 : fromDb(fileDb + this.#trim.fileDb));
+    this.#ramp(this.microphoneInput, this.mode === "file" ? 0 : fromDb(microphoneDb + this.#trim.microphoneDb));
   }
 
   /** @param {GainNode} node @param {number} gain */
@@ -213,12 +206,9 @@ export class MixerBench {
   mixer;
   #context;
   #sound;
-  /** @type {Microphone | null} */
-  #microphone = null;
-  /** @type {MediaStreamAudioSourceNode | null} */
-  #voice = null;
-  /** @type {AudioBufferSourceNode | null} */
-  #file = null;
+  /** @type {Microphone | null} */ #microphone = null;
+  /** @type {MediaStreamAudioSourceNode | null} */ #voice = null;
+  /** @type {AudioBufferSourceNode | null} */ #file = null;
 
   /** @param {BenchOptions} options */
   constructor({ mix, sound }) {
@@ -226,7 +216,7 @@ export class MixerBench {
     this.mixer = new MixerController(this.#context, { mode: mix.mode });
     this.#sound = sound;
     if (sound) this.mixer.measureFile(sound);
-    setMixer(this.mixer, mix);
+    this.mixer.set(mix);
   }
 
   /** @param {MicrophoneOptions} wish */

@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Start times of the answer's chunks: target delay, gaps, holds, bounds. Pure.
  * All times are seconds of the playback clock; the caller passes `now`.
@@ -8,50 +7,39 @@
 // by 5 ms per second played without a gap, but never below the base delay or the jitter of the last minute. Changes
 // take effect at the next turn.
 
-/** Added to the delay beyond the gap itself, seconds. */
-const GAP_MARGIN_S = 0.04;
-/** Margin above the observed jitter. */
-const JITTER_MARGIN_S = 0.03;
-/** Shrinking, seconds of delay per second played. */
-const SHRINK_PER_S = 0.005;
-/** How long a measured jitter counts, seconds, and how many are kept. */
-const JITTER_MEMORY_S = 60;
+const GAP_MARGIN_S = 0.04; // added to the delay beyond the gap itself, seconds
+const JITTER_MARGIN_S = 0.03; // margin above the observed jitter
+const SHRINK_PER_S = 0.005; // shrinking, seconds of delay per second played
+const JITTER_MEMORY_S = 60; // how long a measured jitter counts, seconds, and how many are kept
 const JITTER_MEMORY_CHUNKS = 256;
-/** Share of the delay that a restart after a gap waits, within bounds in seconds. */
-const RESTART_PART = 0.5;
+const RESTART_PART = 0.5; // share of the delay that a restart after a gap waits, within bounds in seconds
 const MIN_RESTART_S = 0.04;
 const MAX_RESTART_S = 0.1;
 
 class PlaybackDelay {
   #baseS;
   #maxS;
-  #targetS;
-  /** Buffered audio at the start of the turn, including later shifts. */
-  #cushionS = 0;
-  /** @type {{atS: number, usedS: number}[]} */
-  #jitter = [];
+  targetS;
+  #cushionS = 0; // buffered audio at the start of the turn, including later shifts
+  /** @type {{atS: number, usedS: number}[]} */ #jitter = [];
 
   /** @param {number} baseS @param {number} maxS */
   constructor(baseS, maxS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(maxS, baseS);
-    this.#targetS = baseS;
-  }
-
-  get targetS() {
-    return this.#targetS;
+    this.targetS = baseS;
   }
 
   /** Delay of a restart after a gap, so that the same jitter does not cause another. */
   get restartWaitS() {
-    return Math.min(MAX_RESTART_S, Math.max(MIN_RESTART_S, this.#targetS * RESTART_PART));
+    return Math.min(MAX_RESTART_S, Math.max(MIN_RESTART_S, this.targetS * RESTART_PART));
   }
 
   /** The user's setting. @param {number} baseS */
   setBase(baseS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(this.#maxS, baseS);
-    this.#targetS = baseS;
+    this.targetS = baseS;
     this.#jitter.length = 0;
   }
 
@@ -76,18 +64,17 @@ class PlaybackDelay {
   notePlayed(durationS) {
     const worstS = this.#jitter.reduce((worst, { usedS }) => Math.max(worst, usedS), 0);
     const neededS = Math.max(this.#baseS, worstS + JITTER_MARGIN_S);
-    const shrunkS = Math.max(neededS, this.#targetS - durationS * SHRINK_PER_S);
-    this.#targetS = Math.min(this.#maxS, shrunkS);
+    const shrunkS = Math.max(neededS, this.targetS - durationS * SHRINK_PER_S);
+    this.targetS = Math.min(this.#maxS, shrunkS);
   }
 
   /** It was too late. @param {number} gapS */
   noteGap(gapS) {
-    this.#targetS = Math.min(this.#maxS, this.#targetS + gapS + GAP_MARGIN_S);
+    this.targetS = Math.min(this.#maxS, this.targetS + gapS + GAP_MARGIN_S);
   }
 }
 
-/** Lateness from which a gap is audible, seconds. */
-const AUDIBLE_GAP_S = 0.01;
+const AUDIBLE_GAP_S = 0.01; // lateness from which a gap is audible, seconds
 /**
  * @typedef {Object} ScheduleOptions
  * @property {number} [baseDelayS] delay of the first turn and minimum of all
@@ -126,17 +113,14 @@ export class PlaybackSchedule {
   #delay;
   #maxAheadS;
   #gridHz;
-  /** @type {Placement[]} in order of time; finished ones are dropped */
-  #entries = [];
+  /** @type {Placement[]} in order of time; finished ones are dropped */ #entries = [];
   #nextS = 0;
   #nextId = 1;
-  /** @type {"closed" | "opening" | "running"} */
-  #turn = "closed";
-  /** @type {number | null} */
-  #heldAtS = null;
-  #turnCount = 0;
-  #gapCount = 0;
-  #totalShiftS = 0;
+  /** @type {"closed" | "opening" | "running"} */ #turn = "closed";
+  /** @type {number | null} */ #heldAtS = null;
+  turnCount = 0;
+  gapCount = 0;
+  totalShiftS = 0; // sum of all gaps, audible or not
 
   /** @param {ScheduleOptions} [options] */
   constructor({ baseDelayS = 0.2, maxDelayS = 1.5, maxAheadS = 120, gridHz = 0 } = {}) {
@@ -147,19 +131,6 @@ export class PlaybackSchedule {
 
   get targetDelayS() {
     return this.#delay.targetS;
-  }
-
-  get turnCount() {
-    return this.#turnCount;
-  }
-
-  get gapCount() {
-    return this.#gapCount;
-  }
-
-  /** Sum of all gaps, audible or not. */
-  get totalShiftS() {
-    return this.#totalShiftS;
   }
 
   get isHeld() {
@@ -178,7 +149,7 @@ export class PlaybackSchedule {
   /** Marks the next chunk as the first of a turn: it waits the target delay and cannot be late. */
   beginTurn() {
     this.#turn = "opening";
-    this.#turnCount += 1;
+    this.turnCount += 1;
   }
 
   /** Marks the end of the turn: queued audio plays out, and its end is not a gap. */
@@ -218,9 +189,9 @@ export class PlaybackSchedule {
     this.#nextId += 1;
     this.#entries.push(placement);
     this.#nextS = startS + durationS;
-    this.#totalShiftS += gapS;
+    this.totalShiftS += gapS;
     if (isCounted) {
-      this.#gapCount += 1;
+      this.gapCount += 1;
       this.#delay.addShift(gapS);
       this.#delay.noteGap(gapS);
     }

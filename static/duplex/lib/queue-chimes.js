@@ -1,8 +1,6 @@
-// @ts-check
 /** Queue countdown, which never jumps back, and chimes. Pure: the page opens the audio device. */
 
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/texts.js";
+import { formatClock, formatNumber, t, tn } from "../../shared/texts.js";
 
 /** @typedef {{startS: number, pitchHz: number, lengthS: number}} Note */
 
@@ -15,14 +13,12 @@ const LOOP_PERIOD_MS = 2_000;
 const VOLUME = 0.12;
 const ATTACK_S = 0.01;
 
-/** @type {readonly Note[]} */
-const NEXT_NOTES = [
+/** @type {readonly Note[]} */ const NEXT_NOTES = [
   { startS: 0, pitchHz: 880, lengthS: 0.16 },
   { startS: 0.2, pitchHz: 660, lengthS: 0.24 },
 ];
 
-/** @type {readonly Note[]} */
-const TURN_NOTES = [0, 0.7].flatMap((startS) =>
+/** @type {readonly Note[]} */ const TURN_NOTES = [0, 0.7].flatMap((startS) =>
   [C5_HZ, E5_HZ, G5_HZ, C6_HZ].map((pitchHz, index) => ({
     startS: startS + index * 0.13,
     pitchHz,
@@ -30,18 +26,15 @@ const TURN_NOTES = [0, 0.7].flatMap((startS) =>
   })),
 );
 
-/** @type {readonly Note[]} */
-const READY_NOTES = [
+/** @type {readonly Note[]} */ const READY_NOTES = [
   { startS: 0, pitchHz: C6_HZ, lengthS: 0.08 },
   { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
 ];
 
 /** @param {{makeContext: () => AudioContext, isMuted?: boolean}} options */
 export function createQueueChimes({ makeContext, isMuted = false }) {
-  /** @type {AudioContext | null} */
-  let context = null;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  let loop;
+  /** @type {AudioContext | null} */ let context = null;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ let loop;
   let muted = isMuted;
 
   /** @returns {AudioContext | null} */
@@ -142,10 +135,8 @@ export function countdownView(state, nowMs) {
 
 /** @param {(view: CountdownView) => void} onRender @param {() => number} [nowMs] a steady clock */
 export function createQueueCountdown(onRender, nowMs = () => performance.now()) {
-  /** @type {CountdownState | null} */
-  let state = null;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  let timer;
+  /** @type {CountdownState | null} */ let state = null;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ let timer;
 
   function render() {
     if (state) onRender(countdownView(state, nowMs()));

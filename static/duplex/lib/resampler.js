@@ -1,20 +1,16 @@
-// @ts-check
-/** Streaming resampler, and a ring buffer of samples. Pure. */
+/**
+ * What the audio thread computes with: a streaming resampler, a ring buffer of samples, and the features of the speech gate.
+ * Nothing is allocated after the constructors. Pure.
+ */
 
-/** Zero crossings of the sinc on each side, at the lower of the two rates. */
-const HALF_WIDTH_PERIODS = 48;
-/** Kaiser window: side lobes at about -80 dB. */
-const KAISER_BETA = 8;
-/** Cut-off as a part of the lower Nyquist frequency: the transition ends before it. */
-const CUTOFF_PART = 0.948;
-/** Largest filter bank; no audio device has a ratio that needs more. */
-const MAX_PHASES = 4_096;
+const HALF_WIDTH_PERIODS = 48; // zero crossings of the sinc on each side, at the lower of the two rates
+const KAISER_BETA = 8; // Kaiser window: side lobes at about -80 dB
+const CUTOFF_PART = 0.948; // cut-off as a part of the lower Nyquist frequency: the transition ends before it
+const MAX_PHASES = 4_096; // largest filter bank; no audio device has a ratio that needs more
 const HISTORY_BLOCK_SAMPLES = 1_024;
 
 /** @param {number} a @param {number} b @returns {number} */
-function greatestDivisor(a, b) {
-  return b === 0 ? a : greatestDivisor(b, a % b);
-}
+const greatestDivisor = (a, b) => (b === 0 ? a : greatestDivisor(b, a % b));
 
 /** Modified Bessel function of order zero, by its series. @param {number} x @returns {number} */
 function besselI0(x) {
@@ -46,12 +42,10 @@ export class Resampler {
   #step;
   #halfWidth;
   #tapCount;
-  /** @type {Float32Array[]} one filter per phase, its gain at 0 Hz exactly 1 */
-  #bank;
+  /** @type {Float32Array[]} one filter per phase, its gain at 0 Hz exactly 1 */ #bank;
   #history;
   #historyLength = 0;
-  /** Phase of the next output sample, in 1/phaseCount of an input sample after history[halfWidth - 1]. */
-  #phase = 0;
+  #phase = 0; // phase of the next output sample, in 1/phaseCount of an input sample after history[halfWidth - 1]
   #readAt = 0;
   #inputSamples = 0;
   #outputSamples = 0;
@@ -170,11 +164,10 @@ export class Resampler {
 // A fixed-size queue of samples for the audio thread: allocates once, in the constructor.
 
 export class RingBuffer {
-  /** @type {Float32Array} */
-  #samples;
+  /** @type {Float32Array} */ #samples;
   #readAt = 0;
   #length = 0;
-  #droppedSamples = 0;
+  droppedSamples = 0; // samples lost to overflow since the start; `clear` does not reset it
 
   /** @param {number} capacitySamples at least 1 */
   constructor(capacitySamples) {
@@ -188,11 +181,6 @@ export class RingBuffer {
     return this.#length;
   }
 
-  /** Samples lost to overflow since the start; `clear` does not reset it. */
-  get droppedSamples() {
-    return this.#droppedSamples;
-  }
-
   /** Appends the first `count` samples. @param {Float32Array} source @param {number} [count] */
   write(source, count = source.length) {
     const capacity = this.#samples.length;
@@ -201,7 +189,7 @@ export class RingBuffer {
     const overflow = Math.max(0, this.#length + kept - capacity);
     this.#readAt = (this.#readAt + overflow) % capacity;
     this.#length -= overflow;
-    this.#droppedSamples += overflow + skipped;
+    this.droppedSamples += overflow + skipped;
     let writeAt = (this.#readAt + this.#length) % capacity;
     for (let i = skipped; i < count; i += 1) {
       this.#samples[writeAt] = source[i];
@@ -231,5 +219,88 @@ export class RingBuffer {
   clear() {
     this.#readAt = 0;
     this.#length = 0;
+  }
+}
+
+// Features of the speech gate: level, level of the upper band and zero crossings of 10 ms frames. Open speech has much of
+// its energy above 1 kHz, a hum ("mm-hm") almost none.
+
+export const FRAME_MS = 10;
+const MS_PER_S = 1_000;
+const RUMBLE_HZ = 90; // removes rumble, mains hum and DC
+const UPPER_BAND_HZ = 1_000;
+
+/**
+ * One frame of sound.
+ * @typedef {Object} SpeechFrame
+ * @property {number} rms of the frame without rumble, amplitude
+ * @property {number} upperRms of the band above 1 kHz, amplitude
+ * @property {number} zeroCrossings in the frame
+ */
+
+/** Butterworth high-pass of second order. Source: R. Bristow-Johnson, Audio EQ Cookbook. */
+class HighPass {
+  #b0;
+  #a1;
+  #a2;
+  #z1 = 0;
+  #z2 = 0;
+
+  /** @param {number} cutoffHz @param {number} rateHz */
+  constructor(cutoffHz, rateHz) {
+    const angle = (2 * Math.PI * cutoffHz) / rateHz;
+    const alpha = Math.sin(angle) / Math.SQRT2;
+    const a0 = 1 + alpha;
+    this.#b0 = (1 + Math.cos(angle)) / 2 / a0;
+    this.#a1 = (-2 * Math.cos(angle)) / a0;
+    this.#a2 = (1 - alpha) / a0;
+  }
+
+  /** @param {number} x @returns {number} */
+  next(x) {
+    const y = this.#b0 * x + this.#z1;
+    this.#z1 = -2 * this.#b0 * x - this.#a1 * y + this.#z2;
+    this.#z2 = this.#b0 * x - this.#a2 * y;
+    return y;
+  }
+}
+
+export class SpeechFeatures {
+  frame = { type: "feature", rms: 0, upperRms: 0, zeroCrossings: 0 }; // the last frame, as a message; overwritten by the next
+  #rumbleFilter;
+  #upperFilter;
+  #frameSamples;
+  #count = 0;
+  #sum = 0;
+  #upperSum = 0;
+  #crossings = 0;
+  #wasPositive = false;
+
+  /** @param {number} rateHz */
+  constructor(rateHz) {
+    this.#frameSamples = Math.round((rateHz * FRAME_MS) / MS_PER_S);
+    this.#rumbleFilter = new HighPass(RUMBLE_HZ, rateHz);
+    this.#upperFilter = new HighPass(UPPER_BAND_HZ, rateHz);
+  }
+
+  /** @param {number} sample @returns {boolean} true when `frame` is new */
+  push(sample) {
+    const clean = this.#rumbleFilter.next(sample);
+    const upper = this.#upperFilter.next(clean);
+    this.#sum += clean * clean;
+    this.#upperSum += upper * upper;
+    const isPositive = clean >= 0;
+    if (isPositive !== this.#wasPositive) this.#crossings += 1;
+    this.#wasPositive = isPositive;
+    this.#count += 1;
+    if (this.#count < this.#frameSamples) return false;
+    this.frame.rms = Math.sqrt(this.#sum / this.#count);
+    this.frame.upperRms = Math.sqrt(this.#upperSum / this.#count);
+    this.frame.zeroCrossings = this.#crossings;
+    this.#count = 0;
+    this.#sum = 0;
+    this.#upperSum = 0;
+    this.#crossings = 0;
+    return true;
   }
 }

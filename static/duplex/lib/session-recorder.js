@@ -1,4 +1,3 @@
-// @ts-check
 /** Records a call in the browser: user left, model right. Pure: the page provides the capture. */
 
 import { toPcm16, wavHeader } from "../../shared/pcm.js";
@@ -14,12 +13,9 @@ const MS_PER_S = 1_000;
 /** Events: `full` when the bound is reached. */
 export class SessionRecorder extends EventTarget {
   #tape = new StereoTape();
-  /** @type {Capture | null} */
-  #capture = null;
-  /** @type {EventTarget | null} */
-  #source = null;
-  /** @type {AudioNode | null} */
-  #answer = null;
+  /** @type {Capture | null} */ #capture = null;
+  /** @type {EventTarget | null} */ #source = null;
+  /** @type {AudioNode | null} */ #answer = null;
   #startedAtMs = 0;
   #isRecording = false;
   #createCapture;
@@ -47,8 +43,7 @@ export class SessionRecorder extends EventTarget {
     this.#capture.start();
   }
 
-  /** @type {(event: Event) => void} */
-  #onUserChunk = (event) => {
+  /** @type {(event: Event) => void} */ #onUserChunk = (event) => {
     const { detail } = /** @type {CustomEvent<CaptureChunk>} */ (event);
     this.#append("left", detail.audio);
   };
@@ -88,8 +83,7 @@ const SEALED_SAMPLES = 10 * CAPTURE_RATE_HZ;
 
 /** The part of one channel that is not finalised. */
 class Channel {
-  /** @type {Int16Array[]} */
-  #pieces = [];
+  /** @type {Int16Array[]} */ #pieces = [];
   #takenSamples = 0;
   lengthSamples = 0;
 
@@ -127,8 +121,7 @@ class Channel {
 
 export class StereoTape {
   #channels = { left: new Channel(), right: new Channel() };
-  /** @type {Blob[]} */
-  #sealed = [];
+  /** @type {Blob[]} */ #sealed = [];
   #sealedSamples = 0;
 
   get lengthSamples() {

@@ -1,47 +1,36 @@
-// @ts-check
 /** Decides from 10 ms frames whether the user is barging in. Pure. */
+
 import { FLOOR_DB, toDb } from "../../shared/pcm.js";
-import { FRAME_MS } from "./speech-features.js";
+import { FRAME_MS } from "./resampler.js";
 
-/** @import { SpeechFrame } from "./speech-features.js" */
+/** @import { SpeechFrame } from "./resampler.js" */
 
-/** Margin above the room's noise, dB. */
-const ABOVE_NOISE_DB = 10;
-/** Margin above the expected echo, dB. */
-const ABOVE_ECHO_DB = 6;
+const ABOVE_NOISE_DB = 10; // margin above the room's noise, dB
+const ABOVE_ECHO_DB = 6; // margin above the expected echo, dB
 const LEAST_LEVEL_DB = -60;
 const NOISE_LEAST_DB = -80;
 const NOISE_MOST_DB = -30;
-/** The noise floor is the quietest frame of the last 15 × 100 ms, within which speech always pauses. */
-const NOISE_SLICES = 15;
+const NOISE_SLICES = 15; // the noise floor is the quietest frame of the last 15 × 100 ms, within which speech always pauses
 const NOISE_SLICE_FRAMES = 10;
-/** Longest delay of an echo, frames. */
-const ECHO_FRAMES = 30;
+const ECHO_FRAMES = 30; // longest delay of an echo, frames
 const COUPLING_START_DB = -20;
 const COUPLING_LEAST_DB = -60;
 const COUPLING_MOST_DB = 6;
 const COUPLING_FALL_DB = 0.08;
 const COUPLING_RISE_DB = 0.25;
-/** Largest correction after a hold that looks like echo. */
-const COUPLING_STEP_DB = 6;
-/** Below this output there is no echo to learn from. */
-const OUTPUT_AUDIBLE_DB = -50;
-/** Upper band minus whole band: above it a frame is open speech, below it a hum. */
-const OPEN_RATIO_DB = -11;
+const COUPLING_STEP_DB = 6; // largest correction after a hold that looks like echo
+const OUTPUT_AUDIBLE_DB = -50; // below this output there is no echo to learn from
+const OPEN_RATIO_DB = -11; // upper band minus whole band: above it a frame is open speech, below it a hum
 const OPEN_SPAN_DB = 4;
-/** Largest distance of an open frame from the loudest frame since the onset. */
-const NEAR_PEAK_DB = 9;
+const NEAR_PEAK_DB = 9; // largest distance of an open frame from the loudest frame since the onset
 const HOLD_EVIDENCE = 3;
 const EVIDENCE_FALL = 0.25;
 const DUCK_FRAMES = 4;
-/** Evidence needed to hold; a click or knock is shorter. */
-const HOLD_FRAMES = 6;
+const HOLD_FRAMES = 6; // evidence needed to hold; a click or knock is shorter
 const SPEECH_PROBABILITY = 0.5;
-/** Pause, in frames, that ends a sound that only ducked. */
-const DUCK_RELEASE_FRAMES = 12;
+const DUCK_RELEASE_FRAMES = 12; // pause, in frames, that ends a sound that only ducked
 const HOLD_RELEASE_FRAMES = 26;
-/** A sound that vanishes within this many frames after a hold may have been the answer's echo. */
-const ECHO_TELL_FRAMES = 25;
+const ECHO_TELL_FRAMES = 25; // a sound that vanishes within this many frames after a hold may have been the answer's echo
 
 const NO_SOUND = {
   frames: 0,
@@ -95,16 +84,14 @@ const NO_SOUND = {
 export class SpeechGate {
   #confirmFrames;
   #humFrames;
-  /** @type {GateState} */
-  #state = "idle";
+  /** @type {GateState} */ state = "idle";
   #noiseDb = NOISE_MOST_DB;
   #quietest = new Float32Array(NOISE_SLICES).fill(NOISE_MOST_DB);
   #frameCount = 0;
   #couplingDb;
   #outputs = new Float32Array(ECHO_FRAMES).fill(FLOOR_DB);
   #outputAt = 0;
-  /** State of the current sound. */
-  #sound = { ...NO_SOUND };
+  #sound = { ...NO_SOUND }; // state of the current sound
   #heldFrames = 0;
   #wasPlaying = false;
 
@@ -115,13 +102,9 @@ export class SpeechGate {
     this.#couplingDb = couplingDb;
   }
 
-  get state() {
-    return this.#state;
-  }
-
   /** The answer ended or was flushed: resets the sound, keeps the estimates of room and echo. */
   reset() {
-    this.#state = "idle";
+    this.state = "idle";
     this.#forgetSound();
   }
 
@@ -134,11 +117,11 @@ export class SpeechGate {
     const outputDb = this.#noteOutput(toDb(outputRms));
     this.#followNoise(levelDb);
     const isActive = levelDb > this.#thresholdDb(outputDb);
-    if (this.#state === "idle" && this.#sound.frames === 0) this.#learn(levelDb, outputDb);
+    if (this.state === "idle" && this.#sound.frames === 0) this.#learn(levelDb, outputDb);
     this.#follow(frame, levelDb, outputDb, isActive);
     if (isActive && speechProbability >= SPEECH_PROBABILITY) this.#sound.isVoice = true;
     if (!isPlaying) {
-      this.#state = "idle";
+      this.state = "idle";
       if (this.#sound.pauseFrames >= DUCK_RELEASE_FRAMES) this.#forgetSound();
       return "none";
     }
@@ -208,22 +191,22 @@ export class SpeechGate {
   /** @returns {GateAction} */
   #decide() {
     const sound = this.#sound;
-    if (this.#state === "held") this.#heldFrames += 1;
-    const pauseLimit = this.#state === "held" ? HOLD_RELEASE_FRAMES : DUCK_RELEASE_FRAMES;
+    if (this.state === "held") this.#heldFrames += 1;
+    const pauseLimit = this.state === "held" ? HOLD_RELEASE_FRAMES : DUCK_RELEASE_FRAMES;
     if (sound.pauseFrames >= pauseLimit) return this.#end();
-    if (this.#state === "confirmed" || sound.pauseFrames > 0) return "none";
-    if (this.#state === "held") {
+    if (this.state === "confirmed" || sound.pauseFrames > 0) return "none";
+    if (this.state === "held") {
       if (sound.frames < this.#confirmFrames) return "none";
-      this.#state = "confirmed";
+      this.state = "confirmed";
       return "confirm";
     }
     const isSpeech = sound.evidence >= HOLD_EVIDENCE && sound.activeFrames >= HOLD_FRAMES;
     if (sound.isVoice && (isSpeech || sound.frames >= this.#humFrames)) {
-      this.#state = "held";
+      this.state = "held";
       return "hold";
     }
-    if (this.#state === "idle" && sound.activeFrames >= DUCK_FRAMES) {
-      this.#state = "ducked";
+    if (this.state === "idle" && sound.activeFrames >= DUCK_FRAMES) {
+      this.state = "ducked";
       return "duck";
     }
     return "none";
@@ -231,8 +214,8 @@ export class SpeechGate {
 
   /** @returns {GateAction} */
   #end() {
-    const wasHeld = this.#state === "held";
-    const isChanged = wasHeld || this.#state === "ducked";
+    const wasHeld = this.state === "held";
+    const isChanged = wasHeld || this.state === "ducked";
     const soundedFrames = this.#heldFrames - this.#sound.pauseFrames;
     if (wasHeld && soundedFrames < ECHO_TELL_FRAMES && this.#sound.outputDb > OUTPUT_AUDIBLE_DB) {
       // It may have been a short word of the user, so the coupling rises in steps, lest the gate stay closed.
@@ -240,7 +223,7 @@ export class SpeechGate {
       const raisedDb = Math.min(seenDb, this.#couplingDb + COUPLING_STEP_DB, COUPLING_MOST_DB);
       this.#couplingDb = Math.max(this.#couplingDb, raisedDb);
     }
-    this.#state = "idle";
+    this.state = "idle";
     this.#forgetSound();
     return isChanged ? "release" : "none";
   }

@@ -1,11 +1,8 @@
-// @ts-check
 /** Parts of every call page: the orb with the state, the buttons, the list of turns. */
 
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
-import { find, on } from "../../shared/dom.js";
-import { formatClock } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { html, icon, mountView, nothing, textButton } from "../../shared/lit.js";
+import { find, html, icon, mountView, nothing, on, textButton } from "../../shared/lit.js";
+import { formatClock, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_COLOURS } from "../lib/call-state.js";
 
@@ -32,8 +29,7 @@ const MS_PER_S = 1_000;
  * @returns {() => void} redraws it
  */
 export function mountStageFrame(el, { levels, lengthMs, look }) {
-  /** @type {CallState | ""} */
-  let orbState = "";
+  /** @type {CallState | ""} */ let orbState = "";
   el.classList.add("stage");
   const drawWords = mountView(el, () => {
     const { callState, sign, word, hint } = look();
@@ -148,8 +144,7 @@ export function mountTalkList(el, { labelKey, emptyKey, newestKey }, turns) {
 
 // The orb moves with the user's level (teal) and the model's (violet).
 
-/** Levels rise fast and fall slowly: share of the distance per frame at 60 Hz. */
-const RISE = 0.45;
+const RISE = 0.45; // levels rise fast and fall slowly: share of the distance per frame at 60 Hz
 const FALL = 0.1;
 const COLOUR_SPEED = 0.12;
 const FRAME_MS = 1000 / 60;
@@ -158,8 +153,7 @@ const POINTS = 72;
 const LAYERS = 3;
 const STILL = 0.004;
 
-/** @type {ReadonlySet<CallState>} */
-const ALIVE = new Set(
+/** @type {ReadonlySet<CallState>} */ const ALIVE = new Set(
   /** @type {CallState[]} */ ([
     "connecting",
     "waiting",
@@ -182,10 +176,8 @@ const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", 
 function mountOrb(canvas, { levels }) {
   canvas.setAttribute("aria-hidden", "true");
   const colours = themeColours(canvas.parentElement ?? document.body);
-  /** @type {CallState} */
-  let callState = "idle";
-  /** @type {Rgb | null} */
-  let colour = null;
+  /** @type {CallState} */ let callState = "idle";
+  /** @type {Rgb | null} */ let colour = null;
   let heard = 0;
   let said = 0;
   let lastMs = 0;
@@ -236,9 +228,7 @@ function lighter(one, other) {
 }
 
 /** @param {Rgb} one @param {Rgb} other */
-function distance(one, other) {
-  return one.reduce((sum, part, index) => sum + Math.abs(part - other[index]), 0);
-}
+const distance = (one, other) => one.reduce((sum, part, index) => sum + Math.abs(part - other[index]), 0);
 
 /**
  * @param {CanvasRenderingContext2D} ctx

@@ -1,10 +1,8 @@
-// @ts-check
 /** Notes of the live pages: server status, demonstration model, headphones; and the queue banner. */
 
 import { t } from "../../shared/texts.js";
-import { html, icon, iconButton, mountView, nothing } from "../../shared/lit.js";
+import { html, icon, iconButton, modelNote, mountNotice, mountView, nothing } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { modelNote, mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown, placeText, waitText } from "../lib/queue-chimes.js";
 
 /** @import { Page, StatusReport } from "../../shared/page.js" */
@@ -20,10 +18,8 @@ const DISMISSED_KEY = "live_headphones_advice";
  * @returns {{modelName: () => string}}
  */
 export function mountModelNote(el, page, say) {
-  /** @type {Http.ServiceStatus | null} */
-  let status = null;
-  /** @param {string} sentence */
-  const chip = (sentence) =>
+  /** @type {Http.ServiceStatus | null} */ let status = null;
+  const chip = (/** @type {string} */ sentence) =>
     html`<button type="button" class="pill" @click=${() => say(sentence)}>${icon("speaker")}${sentence}</button>`;
   const draw = mountView(el, () => {
     const isShown = status?.model?.is_demonstration === true && status.model.kind !== "fake";
@@ -79,8 +75,7 @@ const MUTED_KEY = "minicpmo_chimes_muted";
 /** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the cancel button is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
   const chimes = createQueueChimes({ makeContext: () => new AudioContext(), isMuted: remembered(MUTED_KEY) === "true" });
-  /** @type {CountdownView | null} */
-  let view = null;
+  /** @type {CountdownView | null} */ let view = null;
   const countdown = createQueueCountdown((next) => {
     view = next;
     draw();

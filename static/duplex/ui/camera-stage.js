@@ -1,9 +1,7 @@
-// @ts-check
 /** The picture of a video call: camera or file in one video element, with an empty state. */
 
-import { late } from "../../shared/late.js";
-import { on } from "../../shared/dom.js";
-import { html, iconButton, mountView, textButton } from "../../shared/lit.js";
+import { late } from "../../shared/async.js";
+import { html, iconButton, mountView, on, textButton } from "../../shared/lit.js";
 import { CodedError, t } from "../../shared/texts.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
@@ -31,10 +29,8 @@ export function mountCameraStage(el, options) {
   empty.className = "screen-empty";
   el.append(empty);
   const loadGrab = late(loadCamera, ({ createFrameGrabber }) => createFrameGrabber(video));
-  /** @type {Camera | null} */
-  let camera = null;
-  /** @type {string | null} */
-  let fileUrl = null;
+  /** @type {Camera | null} */ let camera = null;
+  /** @type {string | null} */ let fileUrl = null;
   let isOpening = false;
   let hasLost = false;
 
@@ -58,8 +54,7 @@ export function mountCameraStage(el, options) {
     camera = null;
     draw();
   };
-  /** @param {(camera: Awaited<ReturnType<typeof loadCamera>>) => Promise<Camera>} open */
-  const tryOpen = async (open) => {
+  const tryOpen = async (/** @type {(camera: Awaited<ReturnType<typeof loadCamera>>) => Promise<Camera>} */ open) => {
     isOpening = true;
     hasLost = false;
     draw();

@@ -1,21 +1,17 @@
-// @ts-check
 /** A video file as the source of a call: selection, mixer, playback. Loaded on demand. */
 
-import { find, on, setText } from "../../shared/dom.js";
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { problemWords, t } from "../../shared/texts.js";
+import { find, html, icon, mountView, on, setText, textButton } from "../../shared/lit.js";
+import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
-import { html, icon, mountView, textButton } from "../../shared/lit.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
-import { VIDEO_MAX_S } from "../lib/file-source.js";
+import { openVideoSource, readVideoFile, showVideo, VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
-import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
 import { mountFileBox } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
-/** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
+/** @import { MixerBench, MixLevels, MixMode } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
@@ -29,8 +25,7 @@ import { mountFileBox } from "./source-choice.js";
 
 /** @param {FileModeParts} parts @param {FileModeOptions} options */
 export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
-  /** @type {FileSource | null} */
-  let playing = null;
+  /** @type {FileSource | null} */ let playing = null;
   const files = mountFilePanel(panel, {
     store,
     video,
@@ -47,7 +42,7 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
   for (const root of [panel, mixerPanel]) bindSettings(root, store);
   const mix = () => mixSettingsOf(store, mixer.microphoneLufs(), "file_volume");
   on(store, "change", () => {
-    if (playing) setMixer(playing.mixer, mix());
+    if (playing) playing.mixer.set(mix());
   });
   return {
     ...files,
@@ -89,24 +84,16 @@ const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
  * @returns {{file: () => VideoFile | null, show: () => Promise<void>, askForFile: () => void, follow: (source: EventTarget | null) => void}}
  */
 function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
-  /** @type {VideoFile | null} */
-  let chosen = null;
+  /** @type {VideoFile | null} */ let chosen = null;
   let problem = "";
   let isReading = false;
+  const seconds = () => ({ seconds: formatNumber(VIDEO_MAX_S) });
   const aboutText = () => {
     if (isReading) return t("common.loading");
-    if (!chosen) return t("omni.file_hint", { seconds: formatNumber(VIDEO_MAX_S) });
+    if (!chosen) return t("omni.file_hint", seconds());
     const { name, durationS, widthPx, heightPx } = chosen;
     return `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`;
   };
-  const sounds = () =>
-    radioPills({
-      label: t("omni.sound"),
-      style: "source-choice",
-      pills: Object.entries(SOUNDS).map(([value, sign]) => ({ value, text: t(`omni.sound_${value}`), icon: sign })),
-      current: store.get("file_sound"),
-      choose: (sound) => store.set("file_sound", sound),
-    });
   const place = document.createElement("div");
   el.append(place);
   const box = mountFileBox(place, {
@@ -116,8 +103,14 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
       isShown: store.get("source") !== "live",
       choose: t(chosen ? "adx.other_file" : "omni.choose_file"),
       about: aboutText(),
-      problem: problem && t(`omni.file_${problem}`, { seconds: formatNumber(VIDEO_MAX_S) }),
-      sounds: sounds(),
+      problem: problem && t(`omni.file_${problem}`, seconds()),
+      sounds: radioPills({
+        label: t("omni.sound"),
+        style: "source-choice",
+        pills: Object.entries(SOUNDS).map(([value, sign]) => ({ value, text: t(`omni.sound_${value}`), icon: sign })),
+        current: store.get("file_sound"),
+        choose: (sound) => store.set("file_sound", sound),
+      }),
       more: slider("file_volume", store.get("file_sound") !== "microphone"),
     }),
   });
@@ -125,8 +118,7 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
     mixer.hidden = chosen === null || store.get("source") === "live";
     box.draw();
   };
-  /** @param {File} file */
-  const take = async (file) => {
+  const take = async (/** @type {File} */ file) => {
     if (isReading) return;
     [problem, isReading] = ["", true];
     draw();
@@ -182,8 +174,7 @@ const FLOOR_DB = -60;
  * @property {() => MixLevels | null} callLevels levels of the running call's mixer, else null
  */
 
-/** @param {MeterName} name @param {boolean} isShown */
-const meterRow = (name, isShown) =>
+const meterRow = (/** @type {MeterName} */ name, /** @type {boolean} */ isShown) =>
   html`<div class="mixer-meter" data-meter=${name} ?hidden=${!isShown}>
     <span class="small">${t(`omni.meter_${name}`)}</span
     ><span
@@ -207,8 +198,7 @@ function showLevel(row, levelDb) {
   setText(find(row, ".meter-value", HTMLElement), `${formatNumber(Math.round(levelDb))} dB`);
 }
 
-/** @param {string} setting @param {boolean} isShown */
-export const slider = (setting, isShown) =>
+export const slider = (/** @type {string} */ setting, /** @type {boolean} */ isShown) =>
   html`<div class="field field-row" ?hidden=${!isShown}>
     <label for="slider-${setting}">${t(`omni.${setting}`)}</label><output class="number" data-value-of=${setting}></output>
     <input type="range" id="slider-${setting}" data-setting=${setting} />
@@ -218,41 +208,23 @@ export const slider = (setting, isShown) =>
 function mountMixerPanel(el, options) {
   const { store, file } = options;
   let microphoneLufs = -Infinity;
-  /** @type {MixerBench | null} */
-  let bench = null;
-  /** @type {"idle" | "measuring" | "recording" | "recorded" | "playing"} */
-  let doing = "idle";
+  /** @type {MixerBench | null} */ let bench = null;
+  /** @type {"idle" | "measuring" | "recording" | "recorded" | "playing"} */ let doing = "idle";
   let problem = "";
   /** @param {string} action @param {string} sign @param {string} key @param {boolean} isOff @param {() => void} run */
   const button = (action, sign, key, isOff, run) => textButton(t(`omni.${key}`), run, { sign, action, isOff });
-  const measure = (/** @type {boolean} */ hasVoice) =>
-    hasVoice
-      ? button(
-          "measure",
-          "mic",
-          doing === "measuring" ? "measuring" : "measure",
-          doing !== "idle" && doing !== "recorded",
-          () => {
-            void use("measuring", measureVoice);
-          },
-        )
-      : "";
-  const record = () => {
-    const isOn = doing === "recording";
-    const run = () => (isOn ? bench?.mixer.finishPreview() : void use("recording", recordMix));
-    const isOff = doing === "measuring" || doing === "playing";
-    return button("preview-record", isOn ? "stop" : "record", isOn ? "preview_stop" : "preview_record", isOff, run);
-  };
-  const play = () => {
-    const isOn = doing === "playing";
-    const run = () => (isOn ? bench?.mixer.stopPreview() : void playMix());
-    return button(
-      "preview-play",
-      isOn ? "stop" : "play",
-      isOn ? "preview_stop" : "preview_play",
-      doing !== "recorded" && !isOn,
-      run,
-    );
+  const buttons = (/** @type {boolean} */ hasVoice) => {
+    const [isBusy, isRecording, isPlaying] = ["measuring", "recording", "playing"].map((one) => doing === one);
+    const measure = () => void use("measuring", measureVoice);
+    const record = () => (isRecording ? bench?.mixer.finishPreview() : void use("recording", recordMix));
+    const play = () => (isPlaying ? bench?.mixer.stopPreview() : void playMix());
+    const [recordKey, playKey] = [isRecording ? "preview_stop" : "preview_record", isPlaying ? "preview_stop" : "preview_play"];
+    const isIdle = doing === "idle" || doing === "recorded";
+    return [
+      hasVoice ? button("measure", "mic", isBusy ? "measuring" : "measure", !isIdle, measure) : "",
+      button("preview-record", isRecording ? "stop" : "record", recordKey, isBusy || isPlaying, record),
+      button("preview-play", isPlaying ? "stop" : "play", playKey, doing !== "recorded" && !isPlaying, play),
+    ];
   };
   const draw = mountView(el, () => {
     const sound = store.get("file_sound");
@@ -264,7 +236,7 @@ function mountMixerPanel(el, options) {
         <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
         ${meterRow("file", hasFile)}${meterRow("microphone", hasVoice)}${meterRow("mix", true)}
         ${slider("trim_file_db", hasFile)}${slider("trim_microphone_db", hasVoice)}${slider("monitor_volume", isIdle)}
-        <div class="row" ?hidden=${!isIdle}>${measure(hasVoice)}${record()}${play()}</div>
+        <div class="row" ?hidden=${!isIdle}>${buttons(hasVoice)}</div>
         <p class="field-error" role="alert" .textContent=${problem}></p>
       </div>`;
   });
@@ -281,8 +253,7 @@ function mountMixerPanel(el, options) {
     await open?.close();
     draw();
   };
-  /** @param {"measuring" | "recording"} what @param {(bench: MixerBench) => Promise<void>} run */
-  const use = async (what, run) => {
+  const use = async (/** @type {"measuring" | "recording"} */ what, /** @type {(bench: MixerBench) => Promise<void>} */ run) => {
     await closeBench();
     [doing, problem] = [what, ""];
     draw();
@@ -301,14 +272,12 @@ function mountMixerPanel(el, options) {
       await closeBench();
     }
   };
-  /** @param {MixerBench} open */
-  const measureVoice = async (open) => {
+  const measureVoice = async (/** @type {MixerBench} */ open) => {
     microphoneLufs = await open.measure();
     problem = Number.isFinite(microphoneLufs) ? "" : t("omni.measured_nothing");
     await closeBench();
   };
-  /** @param {MixerBench} open */
-  const recordMix = async (open) => {
+  const recordMix = async (/** @type {MixerBench} */ open) => {
     const lengthS = await open.record();
     if (bench !== open) return;
     doing = lengthS > 0 ? "recorded" : "idle";
@@ -322,7 +291,7 @@ function mountMixerPanel(el, options) {
     draw();
   };
   const update = () => {
-    if (bench) setMixer(bench.mixer, mixSettingsOf(store, microphoneLufs, "monitor_volume"));
+    if (bench) bench.mixer.set(mixSettingsOf(store, microphoneLufs, "monitor_volume"));
     if (el.open) follow();
     draw();
   };

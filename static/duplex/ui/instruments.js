@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The last 60 units as columns: stages stacked in ms against the budget, context, buffered audio, gaps.
  *
@@ -7,17 +6,24 @@
  */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { byId, find, on } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { throttled } from "../../shared/late.js";
-import { html, mountView } from "../../shared/lit.js";
+import { byId, find, html, mountView, on } from "../../shared/lit.js";
+import { formatNumber, onLangChange, t } from "../../shared/texts.js";
+import { throttled } from "../../shared/async.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { onLangChange, t } from "../../shared/texts.js";
-import { columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
+import {
+  columnLeft,
+  columnsOf,
+  columnWidth,
+  describe,
+  duplexMetrics,
+  heightMs,
+  STAGES,
+  stepAt,
+  stepByKey,
+} from "../lib/call-texts.js";
 import { metricRows, mountLevelMeter } from "./meters.js";
-import { columnLeft, columnWidth, describe, duplexMetrics, stepAt, stepByKey } from "../lib/call-texts.js";
 
-/** @import { UnitColumn } from "../lib/call-figures.js" */
+/** @import { UnitColumn } from "../lib/call-texts.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SessionState } from "../lib/session-state.js" */
 /** @import { MetricsOptions } from "./live-view.js" */
@@ -29,12 +35,9 @@ const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" 
 
 /** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
 function mountUnitTimeline(el) {
-  /** @type {UnitColumn[]} */
-  let columns = [];
-  /** @type {SessionState | null} */
-  let latest = null;
-  /** Selected step; null: the last unit. @type {number | null} */
-  let picked = null;
+  /** @type {UnitColumn[]} */ let columns = [];
+  /** @type {SessionState | null} */ let latest = null;
+  /** Selected step; null: the last unit. @type {number | null} */ let picked = null;
   let chunkMs = 1_000;
 
   el.classList.add("timeline");

@@ -1,17 +1,18 @@
-// @ts-check
-/** Levels and metrics of a call: scrolling bars, meters, lists of values. */
+/** Levels and metrics of a call (scrolling bars, meters, lists of values), and the view of half-duplex calls. */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { find, setText } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { html, icon, mountView } from "../../shared/lit.js";
+import { find, guard, html, icon, mountView, nothing, repeat, setText } from "../../shared/lit.js";
+import { formatNumber, getLang, t } from "../../shared/texts.js";
 import { levelShare, shareToDb } from "../../shared/pcm.js";
-import { LevelHistory } from "../lib/call-figures.js";
+import { controlsFor } from "../lib/call-state.js";
+import { halfFigures, halfMetrics } from "../lib/call-texts.js";
+import { mountTalkList } from "./call-frame.js";
 
-/** @import { LevelKind } from "../lib/call-figures.js" */
-/** @import { Metric } from "../lib/call-texts.js" */
+/** @import { LevelKind, Metric } from "../lib/call-texts.js" */
 /** @import { HalfState } from "../lib/session-state.js" */
+/** @import { HalfCall } from "../lib/call-kinds.js" */
+/** @import { HalfTurn } from "../lib/half-duplex-session.js" */
+/** @import { CallButton } from "./call-frame.js" */
 
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
 
@@ -26,13 +27,13 @@ const COLOURS = Object.freeze({ quiet: "idle", speech: "listen", answer: "speak"
 
 /** @param {HTMLCanvasElement} canvas @param {number} barPx */
 function runningBars(canvas, barPx) {
-  const history = new LevelHistory(KEPT);
+  /** @type {{share: number, kind: LevelKind}[]} */ let history = [];
   const colours = themeColours(canvas);
   const painter = mountPainter(canvas, (ctx, width, height) => {
     const stepPx = barPx + GAP_PX;
     const count = Math.min(history.length, Math.ceil(width / stepPx));
     for (let age = 0; age < count; age += 1) {
-      const { share, kind } = history.at(age);
+      const { share, kind } = history[history.length - 1 - age];
       const heightPx = Math.max(LEAST_PX, share * height);
       ctx.fillStyle = colours.css(COLOURS[kind], kind === "closed" ? CLOSED_ALPHA : 1);
       ctx.beginPath();
@@ -43,11 +44,11 @@ function runningBars(canvas, barPx) {
   return {
     /** @param {number} share of the height, 0 to 1 @param {LevelKind} kind */
     push(share, kind) {
-      history.push(share, kind);
+      history = [...history.slice(1 - KEPT), { share, kind }];
       painter.request();
     },
     clear() {
-      history.clear();
+      history = [];
       painter.request();
     },
   };
@@ -68,8 +69,7 @@ export function mountLevelBars(el, { levels, isLive }) {
 
 /** @param {HTMLElement} el @param {{levels: Levels, state: () => HalfState}} source */
 export function mountHalfWave(el, { levels, state }) {
-  /** @type {LevelKind | "off"} */
-  let hears = "off";
+  /** @type {LevelKind | "off"} */ let hears = "off";
   el.classList.add("wave");
   const draw = mountView(
     el,
@@ -105,8 +105,7 @@ function kindOf({ activity, isMicMuted }) {
 
 const FALL_PER_FRAME = 0.02;
 const PEAK_HOLD_MS = 1_200;
-/** How often the value changes for screen readers. */
-const ANNOUNCED_EVERY_MS = 1_000;
+const ANNOUNCED_EVERY_MS = 1_000; // how often the value changes for screen readers
 
 /**
  * @param {HTMLElement} el
@@ -170,3 +169,79 @@ export const metricRows = (metrics) =>
         </dd>
       </div>`,
   );
+
+const MS_PER_S = 1_000;
+const FIGURES_MS = 500;
+
+/** @param {HalfCall} call @returns {CallButton[]} */
+export function halfButtons(call) {
+  const { canInterrupt, isTalk: isShown } = controlsFor(call.state);
+  const isOff = !canInterrupt && call.state.activity !== "thinking";
+  return [{ action: "interrupt", isShown, isOff, sign: "hand", label: t("half.stop_answer"), run: () => call.interrupt() }];
+}
+
+/** @param {HTMLElement} el a `dl` @param {HalfCall} call @param {number} maxKvTokens */
+export function mountHalfFigures(el, call, maxKvTokens) {
+  el.classList.add("metrics");
+  const draw = mountView(el, () => {
+    const { state } = call;
+    const leftS = call.session?.remainingS ?? null;
+    return metricRows(halfMetrics(state, leftS, maxKvTokens));
+  });
+  setInterval(draw, FIGURES_MS);
+  return draw;
+}
+
+const HALF_WORDS = { labelKey: "live.transcript", emptyKey: "half.turns_empty", newestKey: "live.new_text" };
+
+/** Turns of half duplex: duration of the user's speech, the growing answer, and its figures. @param {HTMLElement} el @param {HalfCall} call */
+export function mountHalfTurns(el, call) {
+  /** @type {readonly HalfTurn[]} */ let shown = [];
+  const draw = mountTalkList(el, HALF_WORDS, () => ({
+    isEmpty: call.state.turns.length === 0,
+    rows: repeat(
+      call.state.turns,
+      ({ startedAtMs }) => startedAtMs,
+      (turn) => guard([turn, getLang()], () => exchange(turn)),
+    ),
+  }));
+  return () => {
+    if (call.state.turns === shown) return;
+    shown = call.state.turns;
+    draw(true);
+  };
+}
+
+/** @param {HalfTurn} turn */
+function exchange(turn) {
+  const length = t("half.you_spoke", { s: formatNumber(turn.speechMs / MS_PER_S, 1) });
+  const isOpen = String(!turn.isDone);
+  const words = turn.text.trim();
+  const cut = html`<span class="turn-cut small">${icon("hand")}${t("live.state.interrupted")}</span>`;
+  return html`<li class="exchange" data-open=${isOpen}>
+    <div class="turn" data-who="user">
+      <p class="turn-head small"><span class="turn-who">${t("common.you")}</span><span class="soft">${length}</span></p>
+      ${turn.userText ? html`<p class="turn-text" dir="auto" .textContent=${turn.userText}></p>` : nothing}
+    </div>
+    <div class="turn" data-who="model" data-open=${isOpen}>
+      <p class="turn-head small"><span class="turn-who">${t("common.model")}</span>${turn.isInterrupted ? cut : nothing}</p>
+      <p class="turn-text ${words ? "" : "soft"}" .textContent=${words || (turn.isDone ? t("live.no_words") : "")}></p>
+      ${turnFigures(turn)}
+    </div>
+  </li>`;
+}
+
+/** @param {HalfTurn} turn */
+function turnFigures(turn) {
+  const all = halfFigures(turn);
+  if (all.length === 0) return nothing;
+  return html`<dl class="turn-figures small soft number">
+    ${all.map(
+      ([name, text]) =>
+        html`<div>
+          <dt>${t(`half.figure.${name}`)}</dt>
+          <dd>${text}</dd>
+        </div>`,
+    )}
+  </dl>`;
+}

@@ -1,17 +1,13 @@
-// @ts-check
 /** Choice of the user's audio source: microphone, file, or both. */
 
-import { find, on } from "../../shared/dom.js";
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
-import { fileButton, html, mountView } from "../../shared/lit.js";
+import { fileButton, find, html, mountView, on } from "../../shared/lit.js";
+import { formatClock, formatNumber, t } from "../../shared/texts.js";
 import { rms } from "../../shared/pcm.js";
-import { radioPills } from "../../shared/settings-form.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
-import { barsOf } from "../lib/user-turns.js";
-import { waveform } from "./transcript.js";
-
-/** @import { ChoiceField, NumberField } from "../../shared/settings-store.js" */
+import { radioPills } from "../../shared/settings-form.js";
+import { choiceField, numberField } from "../../shared/settings-store.js";
+import { barsOf } from "../lib/session-state.js";
+import { waveform } from "./live-view.js";
 
 const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
 const BARS = 96;
@@ -19,32 +15,23 @@ const PIECE_SAMPLES = 800; // 50 ms
 const DECODE_RATE_HZ = 16_000;
 const FILE_CODES = new Set(["undecodable", "too_long", "empty"]);
 
-/** @param {number} initial @returns {NumberField} */
-const padding = (initial) => ({ type: "number", initial, min: 0, max: PADDING_MAX_S, step: 1 });
-
 export const SOURCE_FIELDS = Object.freeze({
-  source: /** @type {ChoiceField} */ ({ type: "choice", initial: "mic", choices: Object.keys(KIND_ICONS) }),
-  pad_before_s: padding(0),
-  pad_after_s: padding(2),
+  source: choiceField("mic", Object.keys(KIND_ICONS)),
+  pad_before_s: numberField(0, 0, PADDING_MAX_S, 1),
+  pad_after_s: numberField(2, 0, PADDING_MAX_S, 1),
 });
 
 /** @typedef {{get: (name: keyof typeof SOURCE_FIELDS) => unknown, set: (name: "source", value: string) => void} & EventTarget} SourceStore */
 
 /** Its settings have to be bound afterwards. @param {HTMLElement} el @param {SourceStore} store */
 export function mountSourceChoice(el, store) {
-  /** @type {{name: string, sound: AudioBuffer} | null} */
-  let chosen = null;
+  /** @type {{name: string, sound: AudioBuffer} | null} */ let chosen = null;
   let problem = "";
   let isDecoding = false;
-  /** @type {readonly number[]} heights of the sound's picture */
-  let bars = [];
-  const aboutText = () => {
-    if (isDecoding) return t("common.loading");
-    if (!chosen) return t("adx.file_hint", { minutes: formatNumber(AUDIO_MAX_S / 60) });
-    return `${chosen.name} · ${formatClock(chosen.sound.duration)}`;
-  };
-  /** @param {File} file */
-  const take = async (file) => {
+  /** @type {readonly number[]} heights of the sound's picture */ let bars = [];
+  const minutes = () => ({ minutes: formatNumber(AUDIO_MAX_S / 60) });
+  const aboutChosen = () => (chosen ? `${chosen.name} · ${formatClock(chosen.sound.duration)}` : t("adx.file_hint", minutes()));
+  const take = async (/** @type {File} */ file) => {
     [problem, isDecoding] = ["", true];
     draw();
     try {
@@ -76,8 +63,8 @@ export function mountSourceChoice(el, store) {
     look: () => ({
       isShown: store.get("source") !== "mic",
       choose: t(chosen ? "adx.other_file" : "adx.choose_file"),
-      about: aboutText(),
-      problem: problem && t(`adx.file_${problem}`, { minutes: formatNumber(AUDIO_MAX_S / 60) }),
+      about: isDecoding ? t("common.loading") : aboutChosen(),
+      problem: problem && t(`adx.file_${problem}`, minutes()),
       picture: waveform("file-wave", bars),
     }),
   });
@@ -119,8 +106,7 @@ function levelsOf(sound) {
  * @typedef {{draw: () => void, focus: () => void}} FileBox
  */
 
-/** @param {string} id @param {string} setting @param {string} labelKey */
-const paddingField = (id, setting, labelKey) =>
+const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /** @type {string} */ labelKey) =>
   html`<div class="field"><label for=${id}>${t(labelKey)}</label><input type="number" id=${id} data-setting=${setting} /></div>`;
 
 /**

@@ -1,10 +1,9 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { captioned, withCaptions } from "../../../static/duplex/lib/user-turns.js";
+import { captioned, withCaptions } from "../../../static/duplex/lib/session-state.js";
 
-/** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
+/** @import { UnitRecord } from "../../../static/duplex/lib/full-duplex.js" */
 
 /** Units answered 100 ms after they came. @param {number} count @returns {UnitRecord[]} */
 const units = (count) =>

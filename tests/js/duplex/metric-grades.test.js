@@ -1,12 +1,11 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/call-figures.js";
+import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/call-texts.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
-/** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
+/** @import { UnitRecord } from "../../../static/duplex/lib/full-duplex.js" */
 
 /** @param {Partial<SessionState>} given @returns {SessionState} */
 const state = (given) => ({ ...initialState(), ...given });

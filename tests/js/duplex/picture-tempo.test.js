@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { createRateCounter } from "../../../static/shared/median.js";
+import { createRateCounter } from "../../../static/shared/async.js";
 import { LEVELS_PER_S } from "../../../static/duplex/lib/capture-format.js";
 import { AHEAD_MS, PictureTempo, createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/subtitle-text.js";
+import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/picture-taker.js";
 
-/** @import { TranscriptTurn } from "../../../static/duplex/lib/unit-log.js" */
+/** @import { TranscriptTurn } from "../../../static/duplex/lib/full-duplex.js" */
 
 /** @param {Partial<TranscriptTurn>} given */
 const turn = (given) => ({ turnId: 1, text: "", startedAtMs: 0, endedAtMs: null, isInterrupted: false, ...given });

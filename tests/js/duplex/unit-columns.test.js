@@ -1,10 +1,9 @@
-// @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf, stagesOf } from "../../../static/duplex/lib/call-figures.js";
+import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf, stagesOf } from "../../../static/duplex/lib/call-texts.js";
 
-/** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
+/** @import { UnitRecord } from "../../../static/duplex/lib/full-duplex.js" */
 
 const LIMITS = { chunkMs: 1_000, maxKvTokens: 8_000 };
 

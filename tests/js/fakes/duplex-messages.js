@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * Messages of a full-duplex server. Pure.
  */

@@ -1,4 +1,3 @@
-// @ts-check
 /** A duplex session on fake sockets, with what it emitted. */
 
 import { DuplexSession } from "../../../static/duplex/lib/duplex-session.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** A whole recording through the resampler. */
 
 import { Resampler } from "../../../static/duplex/lib/resampler.js";

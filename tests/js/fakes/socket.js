@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * A WebSocket without a network: the test opens it, speaks for the server and loses it. Device.
  */

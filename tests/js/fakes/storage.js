@@ -1,4 +1,3 @@
-// @ts-check
 /** A browser's storage in memory, that can be full. */
 
 /** @implements {Storage} */

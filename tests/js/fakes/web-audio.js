@@ -1,4 +1,3 @@
-// @ts-check
 /** Just enough of Web Audio to drive the player and the microphone: time moves when the test says so. */
 
 /** @typedef {{when: number, offset: number, stopAt: number | null, source: FakeSourceNode}} Started */

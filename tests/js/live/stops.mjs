@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 
 import { HalfDuplexSession } from "../../../static/duplex/lib/half-duplex-session.js";
 import { StreamingChat } from "../../../static/turnbased/streaming-chat.js";
-import { turnOptions } from "../../../static/turnbased/turn-options.js";
+import { turnOptions } from "../../../static/turnbased/turn.js";
 import { Microphone, SilentPlayer, heard, report, networkTo } from "./live-tools.mjs";
 
 const settings = { hasVoice: true, maxNewTokens: 2_000 };

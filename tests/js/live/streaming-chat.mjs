@@ -14,7 +14,7 @@ import {
   toWire,
 } from "../../../static/turnbased/conversation.js";
 import { StreamingChat } from "../../../static/turnbased/streaming-chat.js";
-import { turnOptions } from "../../../static/turnbased/turn-options.js";
+import { turnOptions } from "../../../static/turnbased/turn.js";
 import { floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ORIGIN, readSpeech, report, networkTo } from "./live-tools.mjs";
 

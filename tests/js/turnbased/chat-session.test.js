@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Emitter } from "../../../static/shared/emitter.js";
+import { Emitter } from "../../../static/shared/async.js";
 import { floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ChatSession } from "../../../static/turnbased/chat-session.js";
 import { messageTextOf, problemOf, titleOf, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
 import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
-import { beginTurn } from "../../../static/turnbased/turn-progress.js";
+import { beginTurn } from "../../../static/turnbased/turn.js";
 
 /** @import { ChatSettings } from "../../../types/chat.js" */
 /** @import { StreamingChatEvents } from "../../../static/turnbased/streaming-chat.js" */

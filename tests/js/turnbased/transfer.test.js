@@ -4,8 +4,15 @@ import { test } from "node:test";
 import * as msgpack from "@msgpack/msgpack";
 
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
-import { addMessage, emptyConversation, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
-import { mediaOf, toFacts, toItems } from "../../../static/turnbased/media-part.js";
+import {
+  addMessage,
+  emptyConversation,
+  mediaOf,
+  toFacts,
+  toItems,
+  toWire,
+  voiceOf,
+} from "../../../static/turnbased/conversation.js";
 import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 
 /** @import { MediaPart } from "../../../types/chat.js" */

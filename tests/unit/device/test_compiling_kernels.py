@@ -47,18 +47,21 @@ for card, capability in enumerate((80, 90, 120)):
         parts = dict(HAS_GATE=not adds, HAS_RESIDUAL=adds, HAS_NORM=not adds)
         types = TYPES | (dict(residual="*bf16") if adds else dict(norm="*bf16"))
         if kind == "packed":
-            kernels, sizes = packed_products, dict(W=128, GROUP=16, BLOCK_W=64)
+            one_row = packed_products.multiply_packed_row
+            some_rows = packed_products.multiply_packed_rows
+            sizes = dict(W=128, GROUP=16, BLOCK_W=64)
             types |= dict(weight="*i32", scales="*bf16")
         else:
-            kernels, scales = row_products, dict(scales="*fp32") if kind != "bf16" else {}
+            one_row, some_rows = row_products._multiply_row, row_products._multiply_rows
+            scales = dict(scales="*fp32") if kind != "bf16" else {}
             both = kind == "fp8e4nv"  # operands, each row with its scale
             sizes = dict(K=1024, BLOCK_K=128, WIDTH=8, EARLY_K=512, HAS_SCALES=bool(scales))
             sizes |= dict(HAS_ROW_SCALES=both)
             types |= dict(weight="*" + kind) | scales
             types |= dict(x="*" + kind, row_scales="*fp32") if both else {}
         if kind != "fp8e4nv":
-            compile_for(capability, kernels._multiply_row, types, sizes | ROW | parts)
-        compile_for(capability, kernels._multiply_rows, types, sizes | SOME | parts)
+            compile_for(capability, one_row, types, sizes | ROW | parts)
+        compile_for(capability, some_rows, types, sizes | SOME | parts)
 
 SCALING = dict(K=4096, BLOCK=4096, HAS_NORM=True, HAS_SCALES=True, OVERLAPS=False)
 for capability in (89, 90, 120):
@@ -100,8 +103,7 @@ SHARED_MEMORY = """
 from MiniCPMO45.kernels import attention_kernels, row_products
 from MiniCPMO45.kernels.attention import AttentionPlan
 from MiniCPMO45.kernels.device import stages_within
-from MiniCPMO45.kernels.row_products import BYTES_MANY, DEEP, SHALLOW
-from MiniCPMO45.kernels.scaled_products import SCALED_PRODUCTS
+from MiniCPMO45.kernels.product_plans import BYTES_MANY, DEEP, SCALED_PRODUCTS, SHALLOW
 
 SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 TYPES = dict(x="*bf16", N="i32", M="i32", out="*bf16")

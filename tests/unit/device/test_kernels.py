@@ -15,16 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.kernels import attention, cached_rows, products, quantised, scaled_products
+from MiniCPMO45.kernels import attention, cached_rows, products, quantised, row_products
 from MiniCPMO45.kernels.attention import (
     NO_POSITION,
     PAGE_TOKENS,
-    Attention,
     AttentionPlan,
     RowMap,
     attend,
+    attend_by_kernels,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
+from MiniCPMO45.kernels.product_plans import PRODUCTS, FewRowsPlan, OneRowPlan
 from MiniCPMO45.kernels.products import (
     linear_add,
     norm_linear,
@@ -32,14 +33,7 @@ from MiniCPMO45.kernels.products import (
     normalise_rows,
     rms_norm,
 )
-from MiniCPMO45.kernels.row_products import (
-    PRODUCTS,
-    FewRowsPlan,
-    OneRowPlan,
-    multiply_row,
-    multiply_rows,
-    silu_gate,
-)
+from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, silu_gate
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -145,7 +139,7 @@ class TestProductOfFewRows:
 
 def with_kernels(run: Callable[..., T], *arguments: Any) -> T:
     with ExitStack() as patches:
-        for module in (attention, cached_rows, products, quantised, scaled_products):
+        for module in (attention, cached_rows, products, quantised, row_products):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))
         return run(*arguments)
 
@@ -233,7 +227,6 @@ def assert_attends(
     count = rows.positions.shape[0]
     qkv = torch.randn(count, (h + 2 * kv_heads) * d, device=device).to(dtype)
     norm_weights = torch.randn(2, d, device=device).to(dtype)
-    q_norm, k_norm = norm_weights if has_norm else (None, None)
     both = (norm_weights[0], norm_weights[1]) if has_norm else None
     angles = 7 * torch.rand(SOME_TOKENS, d, device=device)
     layer, scales = pool(rows, kv_heads, d, held, dtype), None
@@ -243,7 +236,7 @@ def assert_attends(
     tables = angles.cos(), angles.sin()
     plan = AttentionPlan(splits, warps=4, stages=3, early_pages=splits)
     pages = layer, scales
-    answer = Attention(qkv, q_norm, k_norm, EPS, *tables, rows, *pages, d**-0.5, plan).run()
+    answer = attend_by_kernels(qkv, both, EPS, tables, rows, *pages, plan)
     wanted = attend(qkv, both, EPS, tables, rows, plain_layer, plain_scales)
     assert_near(answer, wanted)
     padding = rows.positions == NO_POSITION

@@ -10,6 +10,13 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.kernels import products, quantised
+from MiniCPMO45.kernels.product_plans import (
+    BYTE_PRODUCTS,
+    PACKED_PRODUCTS,
+    SCALED_PRODUCTS,
+    FewRowsPlan,
+    OneRowPlan,
+)
 from MiniCPMO45.kernels.products import (
     linear_add,
     norm_linear,
@@ -26,15 +33,7 @@ from MiniCPMO45.kernels.quantised import (
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import (
-    BYTE_PRODUCTS,
-    PACKED_PRODUCTS,
-    FewRowsPlan,
-    OneRowPlan,
-    multiply_row,
-    multiply_rows,
-)
-from MiniCPMO45.kernels.scaled_products import SCALED_PRODUCTS
+from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
 from tests.unit.device.test_kernels import EPS, FLOAT32, assert_near, on_both, with_kernels
 
 MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative

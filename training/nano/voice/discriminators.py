@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
 from MiniCPMO45.processing.mel import mel_filter_bank
-from MiniCPMO45.token2wav.voice_features import VOICE_RATE_HZ
+from MiniCPMO45.token2wav.voices import VOICE_RATE_HZ
 
 PERIODS = (2, 3, 5, 7, 11)
 PERIOD_WIDTHS = (24, 64, 128, 256)

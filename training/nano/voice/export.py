@@ -14,8 +14,7 @@ from torch import Tensor
 
 from MiniCPMO45.tiny.tokenizer import write_json
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
-from MiniCPMO45.token2wav.voice_features import resample
-from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE
+from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE, resample
 from training.nano.voice.alphabet import TIMING
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.hift_stage import FILE as HIFT_FILE

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from core.files import replacing
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
-from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, voice_log_mel
+from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, voice_log_mel
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.pronunciation import (
     LEAD_CODES,

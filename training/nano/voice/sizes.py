@@ -63,4 +63,4 @@ def vocoder_sizes() -> dict[str, Any]:
 
 
 def vocoder_config() -> Token2WavConfig:
-    return Token2WavConfig.from_dict(vocoder_sizes())
+    return Token2WavConfig.model_validate(vocoder_sizes())

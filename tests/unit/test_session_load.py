@@ -1,4 +1,4 @@
-"""What clients of a crowd send, how they read answers, and which system is started for them."""
+"""What clients of a load send, how they read answers, and which system is started for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from PIL import Image
 from websockets.asyncio.server import ServerConnection, serve
 
 from benchmarks.launched import Device
-from benchmarks.paced_client import Script, Session, talk
-from benchmarks.session_crowd import PICTURE_SIZE, Crowd, Usage, scripts
-from benchmarks.sessions import Load, plan_of
+from benchmarks.paced_client import Script, Session, run_session
+from benchmarks.session_load import PICTURE_SIZE, Load, Usage, scripts
+from benchmarks.sessions import Options, plan_of
 
 PATIENCE_S = 9.0
 
@@ -32,16 +32,16 @@ def result(wall_clock_ms: float, samples: int = 0, slices: int = 0) -> dict[str,
     }
 
 
-def test_a_crowd_is_read_from_its_text() -> None:
-    assert Crowd.parse("audio:64:60", PATIENCE_S) == Crowd(64, 60, patience_s=PATIENCE_S)
-    assert Crowd.parse("omni:1:20", PATIENCE_S).has_pictures
+def test_a_load_is_read_from_its_text() -> None:
+    assert Load.parse("audio:64:60", PATIENCE_S) == Load(64, 60, patience_s=PATIENCE_S)
+    assert Load.parse("omni:1:20", PATIENCE_S).has_pictures
     for wrong in ("video:1:1", "audio:0:1", "audio:1", "audio:1:x"):
         with pytest.raises(ValueError):
-            Crowd.parse(wrong, PATIENCE_S)
+            Load.parse(wrong, PATIENCE_S)
 
 
 def test_clients_are_spread_over_the_second_and_the_pattern_of_sound() -> None:
-    first, second = scripts(Crowd(sessions=2, units=6, has_pictures=True))
+    first, second = scripts(Load(sessions=2, units=6, has_pictures=True))
     assert (first.begin_s, second.begin_s) == (0.0, 0.5)
     assert len(set(first.sounds)) == 2  # noise and silence
     assert first.sounds[1:] == second.sounds[:-1]
@@ -50,11 +50,11 @@ def test_clients_are_spread_over_the_second_and_the_pattern_of_sound() -> None:
         for text in first.sounds
     ]
     assert audible == [True, True, False, False, False, True]
-    assert scripts(Crowd(1, 1))[0].picture == ""
+    assert scripts(Load(1, 1))[0].picture == ""
 
 
 def test_pictures_are_jpegs_of_the_size_a_camera_gives(tmp_path: Path) -> None:
-    [script] = scripts(Crowd(1, 1, has_pictures=True))
+    [script] = scripts(Load(1, 1, has_pictures=True))
     message = json.loads(script.picture)
     assert message["type"] == "video_frame"
     file = tmp_path / "picture"
@@ -70,7 +70,7 @@ def test_an_answer_belongs_to_the_unit_that_came_when_it_says() -> None:
     assert session.latencies_s == pytest.approx([0.3, 1.4])
     assert (session.dropped, session.settled) == (1, 3)
     assert session.speaking_s == pytest.approx([0.3])
-    assert session.heard_s == pytest.approx(1.0)
+    assert session.received_s == pytest.approx(1.0)
     assert session.slices == 2
 
 
@@ -82,13 +82,13 @@ def test_whoever_gets_no_place_in_time_leaves() -> None:
     async def wait() -> Session:
         async with serve(turn_nobody_in, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            return await talk(f"ws://127.0.0.1:{port}", Script(["{}"], patience_s=0.05))
+            return await run_session(f"ws://127.0.0.1:{port}", Script(["{}"], patience_s=0.05))
 
     assert asyncio.run(wait()).problem == "ProtocolError: no place in 0.05 s"
 
 
 def test_a_cards_worker_chooses_its_slots_and_sees_the_card() -> None:
-    on_card = Load((Crowd(80, 1),), checkpoint=Path("full"), device=Device.CUDA, cache="int8")
+    on_card = Options((Load(80, 1),), checkpoint=Path("full"), device=Device.CUDA, cache="int8")
     plan = plan_of(on_card)
     assert "worker_slots" not in plan.config["service"]
     assert (plan.backend, plan.device) == ("real", Device.CUDA)
@@ -97,14 +97,14 @@ def test_a_cards_worker_chooses_its_slots_and_sees_the_card() -> None:
         "cache": "int8",
         "weights": "bf16",
     }
-    on_cpu = plan_of(Load((Crowd(3, 1),), checkpoint=Path("tiny")))
+    on_cpu = plan_of(Options((Load(3, 1),), checkpoint=Path("tiny")))
     assert on_cpu.config["service"]["worker_slots"] == 3
     assert (on_cpu.backend, on_cpu.device) == ("real", Device.CPU)
 
 
 def test_usage_keeps_the_most_memory_and_the_last_capacity() -> None:
     class System:
-        plan = plan_of(Load((Crowd(1, 1),)))
+        plan = plan_of(Options((Load(1, 1),)))
         resident = iter((5, 9, 7))
         health = iter(((8, 2.0), (4, 3.0), (6, 1.0)))
 
@@ -117,7 +117,7 @@ def test_usage_keeps_the_most_memory_and_the_last_capacity() -> None:
 
     usage, system = Usage(), System()
     for _ in range(3):
-        usage.look(system)  # type: ignore[arg-type]
+        usage.sample(system)  # type: ignore[arg-type]
     assert usage.resident_bytes == {"worker_0": 9}
     assert usage.card_bytes == {"worker_0": 3_000_000}
     assert (usage.slots, usage.capacity) == ({"worker_0": 58}, {"worker_0": 6})

@@ -1,16 +1,141 @@
-// @ts-check
-/** Progress of a turn from sending to its end, with its figures. Pure. */
+/** A turn of the chat: settings as protocol fields, progress from sending to its end, figures. Pure. */
 
+import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
+import { choiceField, flagField, numberField } from "../shared/settings-store.js";
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
 import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
-/** @import { Chunk, StreamingServerMessage, TokenStats } from "../../types/protocol.js" */
+/** @import { Chunk, Generate, Message, Prefill, StreamingServerMessage, TokenStats } from "../../types/protocol.js" */
+/** @import { SettingsStore } from "../shared/settings-store.js" */
+/** @import { ChatSettings } from "../../types/chat.js" */
 /** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { Voice } from "./conversation.js" */
 
-/** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done"
- *  | "failed"} TurnPhase
+/** The user's settings; omitted ones take the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
+ * @typedef {Partial<{[N in keyof typeof TURN_FIELDS]: (typeof TURN_FIELDS)[N]["initial"]}> & {voiceBase64?: string | null}} TurnSettings
  */
+
+/** @typedef {{prefill: Omit<Prefill, "type" | "messages">, generate: Omit<Generate, "type">}} TurnOptions */
+
+const SLICES = 1;
+const SLICES_HD = 2;
+
+/**
+ * A video interleaves frames and audio, so high-resolution pictures are not possible.
+ * @param {TurnSettings} settings
+ * @param {readonly Message[]} messages
+ */
+export function turnOptions(settings, messages) {
+  const hasVoice = settings.hasVoice ?? false;
+  const isOmni = messages.some(hasVideo);
+  return {
+    prefill: {
+      max_slice_nums: settings.isHd && !isOmni ? SLICES_HD : SLICES,
+      omni_mode: isOmni,
+      use_tts_template: hasVoice,
+      enable_thinking: settings.isThinking ?? false,
+      ...(settings.hasCaptions && { transcribe: true }),
+      ...(hasVoice && settings.voiceBase64 && { tts_ref_audio_base64: settings.voiceBase64 }),
+    },
+    generate: { generate_audio: hasVoice, ...sampling(settings) },
+  };
+}
+
+/** @param {readonly Message[]} messages @param {TurnOptions} options @returns {Record<string, unknown>} */
+export function chatRequest(messages, { prefill, generate }) {
+  const { generate_audio: hasVoice, ...generation } = generate;
+  const mode = prefill.omni_mode ? "omni" : "audio_assistant";
+  return {
+    messages,
+    generation,
+    image: { max_slice_nums: prefill.max_slice_nums },
+    tts: { enabled: hasVoice, mode, ref_audio_data: prefill.tts_ref_audio_base64 ?? null },
+    use_tts_template: prefill.use_tts_template,
+    omni_mode: prefill.omni_mode,
+    enable_thinking: prefill.enable_thinking,
+  };
+}
+
+/** @param {TurnSettings} settings @returns {Omit<Generate, "type" | "generate_audio">} */
+function sampling(settings) {
+  const defaults = GENERATE_DEFAULTS;
+  return {
+    max_new_tokens: clamped("max_new_tokens", settings.maxNewTokens ?? defaults.max_new_tokens),
+    length_penalty: clamped("length_penalty", settings.lengthPenalty ?? defaults.length_penalty),
+    temperature: clamped("temperature", settings.temperature ?? defaults.temperature),
+    ...(settings.topP !== undefined && settings.topP > 0 && { top_p: Math.min(1, settings.topP) }),
+    ...(settings.topK !== undefined && { top_k: clamped("top_k", settings.topK) }),
+    ...(settings.isGreedy && { do_sample: false }),
+  };
+}
+
+/** @param {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} name @param {number} value @returns {number} */
+function clamped(name, value) {
+  const { min, max } = GENERATE_RANGES[name];
+  if (!Number.isFinite(value)) return GENERATE_DEFAULTS[name];
+  const within = Math.min(max, Math.max(min, value));
+  return Number.isInteger(GENERATE_DEFAULTS[name]) ? Math.round(within) : within;
+}
+
+/** @param {Message} message @returns {boolean} */
+const hasVideo = (message) => Array.isArray(message.content) && message.content.some((item) => item.type === "video");
+
+// Settings of the chat page.
+
+export const SETTINGS_KEY = "turnbased_settings";
+
+const TURN_FIELDS = Object.freeze({
+  hasVoice: flagField(false), // the answer is spoken
+  isHd: flagField(false), // pictures are split into slices
+  isThinking: flagField(false), // the model thinks before it answers
+  hasCaptions: flagField(false), // questions are transcribed
+  isGreedy: flagField(false), // always the likeliest token
+  maxNewTokens: numberField(256, 1, 2048, 1),
+  lengthPenalty: numberField(1.1, 0.1, 5, 0.05),
+  temperature: numberField(0.7, 0, 2, 0.05),
+  topP: numberField(0.8, 0.05, 1, 0.05),
+  topK: numberField(100, 0, 1000, 1),
+});
+
+export const FIELDS = Object.freeze({
+  ...TURN_FIELDS,
+  isStreaming: flagField(true),
+  sendsRecording: flagField(false),
+  picturesPerS: choiceField("1", ["1", "2", "4"]),
+});
+
+/** Names of the settings in presets. @type {Readonly<Record<string, keyof typeof FIELDS>>} */
+const PRESET_NAMES = Object.freeze({
+  length_penalty: "lengthPenalty",
+  max_new_tokens: "maxNewTokens",
+  temperature: "temperature",
+  top_p: "topP",
+  top_k: "topK",
+  hd: "isHd",
+  voice: "hasVoice",
+});
+
+/** @param {Record<string, unknown>} settings of a preset @returns {Record<string, unknown>} */
+export function fromPreset(settings) {
+  /** @type {Record<string, unknown>} */ const known = {};
+  for (const [name, value] of Object.entries(settings)) {
+    const field = PRESET_NAMES[name];
+    if (field) known[field] = value;
+  }
+  return known;
+}
+
+/** @param {SettingsStore<typeof FIELDS>} store @param {string | null} voiceBase64 @returns {ChatSettings} */
+export function chatSettings(store, voiceBase64) {
+  const names = /** @type {(keyof typeof TURN_FIELDS)[]} */ (Object.keys(TURN_FIELDS));
+  return {
+    isStreaming: store.get("isStreaming"),
+    picturesPerS: Number(store.get("picturesPerS")),
+    turn: { ...Object.fromEntries(names.map((name) => [name, store.get(name)])), voiceBase64 },
+  };
+}
+
+/** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done" | "failed"} TurnPhase */
 
 /** @typedef {ReturnType<typeof beginTurn>} TurnProgress */
 
@@ -33,8 +158,7 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
 const OUTPUT_RATE_HZ = 24_000;
 
-/** @param {string} requestId @param {number} nowMs */
-export const beginTurn = (requestId, nowMs) => ({
+export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */ nowMs) => ({
   phase: /** @type {TurnPhase} */ ("sending"),
   transport: /** @type {"socket" | "http"} */ ("socket"),
   requestId,
@@ -65,9 +189,7 @@ export const beginTurn = (requestId, nowMs) => ({
 });
 
 /** @param {TurnProgress} turn @returns {boolean} */
-export function isTurnOver(turn) {
-  return turn.phase === "done" || turn.phase === "failed";
-}
+export const isTurnOver = (turn) => turn.phase === "done" || turn.phase === "failed";
 
 /** The figures of a turn that is over. @param {TurnProgress} turn @returns {TurnResult} */
 export function turnResult(turn) {
@@ -98,8 +220,7 @@ export function turnAfter(turn, event, nowMs) {
 
 /** @param {TurnProgress} turn @param {StreamingServerMessage} message @param {number} nowMs @returns {TurnProgress} */
 function afterMessage(turn, message, nowMs) {
-  /** @param {TurnPhase} phase */
-  const unlessStopping = (phase) => (turn.isStopAsked ? turn.phase : phase);
+  const unlessStopping = (/** @type {TurnPhase} */ phase) => (turn.isStopAsked ? turn.phase : phase);
   switch (message.type) {
     case "queued":
     case "queue_update": {
@@ -218,11 +339,9 @@ const WAV_HEADER_BYTES = 44;
 const BYTES_PER_S_AT = 28; // in the header of a WAV file
 
 export class VoiceCollector {
-  /** @type {Float32Array[]} */
-  #pieces = [];
+  /** @type {Float32Array[]} */ #pieces = [];
   #rateHz = 0;
-  /** @type {Uint8Array<ArrayBuffer> | null} */
-  #wav = null;
+  /** @type {Uint8Array<ArrayBuffer> | null} */ #wav = null;
 
   get isEmpty() {
     return this.#pieces.length === 0 && this.#wav === null;

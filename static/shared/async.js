@@ -1,7 +1,21 @@
-// @ts-check
-/** Lazy loading and throttling. Pure. */
+/** Typed events, lazy loading, throttling, rates and medians. Pure. */
 
 import { CodedError } from "./texts.js";
+
+/** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
+export class Emitter extends EventTarget {
+  /** @template {keyof Events & string} Type @param {Type} type @param {(detail: Events[Type]) => void} listener */
+  on(type, listener) {
+    const forward = (/** @type {Event} */ event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
+    this.addEventListener(type, forward);
+    return () => this.removeEventListener(type, forward);
+  }
+
+  /** @template {keyof Events & string} Type @param {Type} type @param {Events[Type]} detail */
+  emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
 
 /**
  * Returns a loader that imports and initialises once; after a failure the next call tries again.
@@ -12,8 +26,7 @@ import { CodedError } from "./texts.js";
  * @returns {() => Promise<Made>} rejects with a CodedError "missing_part"
  */
 export function late(load, make = (modules) => /** @type {Made} */ (/** @type {unknown} */ (modules))) {
-  /** @type {Promise<Made> | null} */
-  let making = null;
+  /** @type {Promise<Made> | null} */ let making = null;
   /** @param {unknown} cause @returns {never} */
   const fail = (cause) => {
     making = null;
@@ -48,8 +61,7 @@ export function loadInSpareTime(...parts) {
 /** Runs at once, then at most once per interval. @param {() => void} run @param {number} everyMs @returns {() => void} */
 export function throttled(run, everyMs) {
   let lastMs = -Infinity;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
   const now = () => {
     timer = undefined;
     lastMs = performance.now();
@@ -60,5 +72,31 @@ export function throttled(run, everyMs) {
     const waitMs = lastMs + everyMs - performance.now();
     if (waitMs <= 0) now();
     else timer = setTimeout(now, waitMs);
+  };
+}
+
+/** @param {readonly number[]} values @returns {number} NaN without values */
+export function medianOf(values) {
+  const sorted = [...values].sort((one, other) => one - other);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+// Measures the rate of events over the last few.
+
+const KEPT = 12;
+const MS_PER_S = 1_000;
+
+/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
+export function createRateCounter() {
+  /** @type {number[]} */ let times = [];
+  let total = 0;
+  return {
+    count(nowMs) {
+      times = [...times.slice(1 - KEPT), nowMs];
+      total += 1;
+      const spanMs = nowMs - times[0];
+      return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
+    },
   };
 }

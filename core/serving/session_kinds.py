@@ -254,7 +254,10 @@ class SessionBuilder:
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            metrics = InnerObserver(machine, metrics, _is_of_unit, shows_outer=True)
+            of_unit = (events.Received, events.AudioReady, events.StepDone)
+            metrics = InnerObserver(
+                machine, metrics, lambda event: isinstance(event, of_unit), shows_outer=True
+            )
         measuring = [metrics]
         if self.tracing is not None:
             trace = self.tracing.call(owner.session_id, owner.secret)
@@ -284,7 +287,3 @@ class SessionBuilder:
             case StreamingMachine():
                 return StreamingRecording(turns, self.recordings, recording, owner)
         return TurnRecording(turns)
-
-
-def _is_of_unit(event: events.Event) -> bool:
-    return isinstance(event, events.Received | events.AudioReady | events.StepDone)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.inputs import Inputs
 from benchmarks.machine import synchronise
-from benchmarks.rig import Rig
+from benchmarks.rig import Rig, module_bytes
 from benchmarks.scripted import Plan
 from benchmarks.summary import MS_PER_S
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
@@ -81,16 +81,16 @@ def stage_floors(
     `cache_tokens` is the mean KV cache length.
     """
     model, store = rig.executor.model, rig.executor.llm_store
-    layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
+    layers, head = module_bytes(model.llm.model.layers), module_bytes(model.llm.lm_head)
     cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)
     pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
     slices = [each for picture in pictures for each in picture.slices]
     patches = 0 if plan.prefetches else sum(each.size[0] * each.size[1] for each in slices)
     audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
     rows = rig.config.query_num * len(slices) + audio_rows + CONTROL_ROWS
-    vision = _bytes(model.vpm) + _bytes(model.resampler)
-    hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
-    codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
+    vision = module_bytes(model.vpm, model.resampler)
+    hearing = module_bytes(model.apm, model.audio_projection_layer)
+    codes = CODES_PER_UNIT * (module_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
     step_read = layers + head + cached
     prefill = {
         "encode_audio": rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
@@ -111,16 +111,11 @@ def stage_floors(
 
 def _vocoder_ms(rig: Rig, rates: Rates) -> float:
     """Return the time of one second: the estimator once per ODE step, everything else once."""
-    vocoder = rig.executor.vocoder
-    assert vocoder is not None, "the rig is built with a vocoder"
+    vocoder = rig.vocoder
     estimator, steps = vocoder.flow.decoder.estimator, vocoder.options.flow_steps
-    read = _bytes(vocoder.flow) + _bytes(vocoder.hift) + (steps - 1) * _bytes(estimator)
+    read = module_bytes(vocoder.flow, vocoder.hift) + (steps - 1) * module_bytes(estimator)
     flops = 2 * _count(estimator) * FLOW_MEL_FRAMES * FLOW_BRANCHES * steps
     return MS_PER_S * max(read / rates.bytes_per_s, flops / rates.vocoder_flops_per_s)
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in module.state_dict().values())
 
 
 def _count(module: nn.Module) -> int:

@@ -86,13 +86,11 @@ class Plan:
     """Configuration of a system.
 
     Attributes:
-        workers: Number of workers.
         backend: "real", by default with the toy checkpoint, or "fake".
         config: Sections of the configuration that override the defaults.
-        command: Command of the launcher; flags are appended.
+        command: Of the launcher; flags are appended.
         variables: Environment variables to add.
-        device: Device of the workers; on the CPU they see no GPU.
-        start_limit_s: Timeout of the start.
+        device: Of the workers; on the CPU they see no GPU.
     """
 
     workers: int = 1
@@ -108,12 +106,7 @@ class LaunchedSystem:
     """One running system."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
-        """Choose free ports and write the configuration; nothing is started yet.
-
-        Args:
-            folder: Existing folder for the configuration and all files of the system.
-            plan: Configuration of the system.
-        """
+        """Choose free ports and write the configuration into an existing folder."""
         self.folder = folder
         self.plan = plan
         self.data = folder / "data"
@@ -130,19 +123,14 @@ class LaunchedSystem:
         sections = {"service": service} | plan.config
         sections["service"] = service | plan.config.get("service", {})
         sections["model"] = {"embedded": "toy"} | plan.config.get("model", {})
+        self._config, self._printed = folder / "config.json", folder / "printed"
         self._config.write_text(json.dumps(sections), encoding="utf8")
-
-    @property
-    def _config(self) -> Path:
-        return self.folder / "config.json"
-
-    @property
-    def _printed(self) -> Path:
-        return self.folder / "printed"
 
     def __enter__(self) -> Self:
         """Start; SIGTERM then ends this program as Ctrl-C does, which stops the system."""
-        _heed_termination()
+        is_main = threading.current_thread() is threading.main_thread()  # may set a handler
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self.start()
         except BaseException:
@@ -170,7 +158,6 @@ class LaunchedSystem:
         variables = {MARK: self._mark}
         if self.plan.device is Device.CPU:
             variables |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        begin_s = time.monotonic()
         with self._printed.open("ab") as output:
             process = subprocess.Popen(
                 bound_command((*self.plan.command, *flags)),
@@ -182,12 +169,11 @@ class LaunchedSystem:
                 start_new_session=True,
             )
         self._process = process
-        wait_until(
+        self.start_s = wait_until(
             f"the system is up\n{self.printed}",
             lambda: self.state.get("phase") == "ready" or process.poll() is not None,
             self.plan.start_limit_s,
         )
-        self.start_s = time.monotonic() - begin_s
         if process.poll() is not None:
             raise NotReachedError(f"the launcher ended:\n{self.printed}")
 
@@ -213,15 +199,12 @@ class LaunchedSystem:
 
     @property
     def url(self) -> str:
-        """URL of the gateway."""
         return f"http://{HOST}:{self.port}"
 
     def ws(self, path: str) -> str:
-        """Return the URL of a WebSocket of the gateway."""
         return f"ws://{HOST}:{self.port}{path}"
 
     def worker_url(self, index: int) -> str:
-        """Return the URL of a worker."""
         return f"http://{HOST}:{self.port + 1 + index}"
 
     @property
@@ -241,7 +224,6 @@ class LaunchedSystem:
 
     @property
     def names(self) -> list[str]:
-        """Names of all programs."""
         return ["gateway", *(f"worker_{index}" for index in range(self.plan.workers))]
 
     def program(self, name: str) -> Json:
@@ -250,7 +232,6 @@ class LaunchedSystem:
         return found
 
     def pid(self, name: str) -> int:
-        """Return the process id of a program."""
         return int(self.program(name)["pid"])
 
     def processes(self) -> list[int]:
@@ -258,7 +239,6 @@ class LaunchedSystem:
         return processes.with_variable(MARK, self._mark)
 
     def resident_bytes(self) -> dict[str, int]:
-        """Return the resident memory of each program."""
         return {name: processes.resident_bytes(self.pid(name)) for name in self.names}
 
     def get(self, path: str) -> Json:
@@ -266,7 +246,6 @@ class LaunchedSystem:
         return _get(f"{self.url}{path}")
 
     def worker_health(self, index: int) -> Json:
-        """Return a worker's health."""
         return _get(f"{self.worker_url(index)}/health")
 
     @property
@@ -288,14 +267,7 @@ class LaunchedSystem:
         Raises:
             NotReachedError: The queue or a worker is still busy.
         """
-        what = "all workers idle, queue empty"
-        wait_until(what, lambda: self.is_idle, limit_s, ASK_S)
-
-
-def _heed_termination() -> None:
-    is_main = threading.current_thread() is threading.main_thread()  # only it may set a handler
-    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s, ASK_S)
 
 
 def _get(url: str) -> Json:

@@ -78,6 +78,7 @@ class Rig:
     config: MiniCPMOConfig
     tokenizer: MiniCPMOTokenizerFast
     executor: Executor
+    vocoder: Token2Wav
     voice: VoiceBase
     build: dict[str, float]
 
@@ -121,8 +122,8 @@ def random_full_rig(options: RigOptions) -> Rig:
     seconds.lap("vocoder_seconds")
     voices = VoiceLibrary(_random_voice_encoder(options), vocoder)
     seconds.lap("voices_seconds")
-    parts = (model, n_model), (vocoder, n_vocoder)
-    return _finish(options, config, tokenizer, *parts, voices, seconds)
+    counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
+    return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
 
 
 def checkpoint_rig(source: str, options: RigOptions) -> Rig:
@@ -153,9 +154,9 @@ def checkpoint_rig(source: str, options: RigOptions) -> Rig:
     seconds.lap("vocoder_seconds")
     encoder = VoiceEncoder.from_folder(folder / ASSETS, options.device)
     seconds.lap("voices_seconds")
-    parts = (model, n_model), (vocoder, n_vocoder)
+    counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
     voices = VoiceLibrary(encoder, vocoder)
-    return _finish(options, model.config, tokenizer, *parts, voices, seconds)
+    return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
@@ -203,32 +204,31 @@ class _Seconds:
 
 def _finish(
     options: RigOptions,
-    config: MiniCPMOConfig,
     tokenizer: MiniCPMOTokenizerFast,
-    model: tuple[MiniCPMOForConditionalGeneration, int],
-    vocoder: tuple[Token2Wav, int],
+    model: MiniCPMOForConditionalGeneration,
+    vocoder: Token2Wav,
     voices: VoiceLibrary,
     seconds: _Seconds,
+    counts: dict[str, int],
 ) -> Rig:
     load_options = LoadOptions(slots=options.slots, text_cache=options.cache)
-    executor = Executor(model[0], vocoder[0], voices, options=load_options)
+    executor = Executor(model, vocoder, voices, options=load_options)
     seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():
-        voice = vocoder[0].set_up(synthetic_voice(vocoder[0], n_codes, options.seed))
+        voice = vocoder.set_up(synthetic_voice(vocoder, n_codes, options.seed))
     seconds.lap("voice_seconds")
     build = {
         "seconds": sum(seconds.parts.values()),
         **seconds.parts,
-        "model_parameters": model[1],
-        "vocoder_parameters": vocoder[1],
+        **counts,
         "text_cache_tokens": executor.llm_store.free_pages * PAGE_TOKENS,
-        "model_bytes": _bytes_of(model[0]),
-        "vocoder_bytes": _bytes_of(vocoder[0].flow) + _bytes_of(vocoder[0].hift),
+        "model_bytes": module_bytes(model),
+        "vocoder_bytes": module_bytes(vocoder.flow, vocoder.hift),
         "voice_bytes": tensor_bytes(voice),
     }
-    return Rig(config, tokenizer, executor, voice, build)
+    return Rig(model.config, tokenizer, executor, vocoder, voice, build)
 
 
-def _bytes_of(module: nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in module.state_dict().values())
+def module_bytes(*modules: nn.Module) -> int:
+    return sum(each.nbytes for module in modules for each in module.state_dict().values())

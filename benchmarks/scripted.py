@@ -175,9 +175,8 @@ class ScriptedConversation:
 
     def prepare(self, answers: Answers, inputs: Inputs) -> None:
         rig, session = self.rig, self.session
-        assert rig.executor.vocoder is not None
         with torch.inference_mode():
-            stream = rig.executor.vocoder.new_state(rig.voice, session.sampler.generator)
+            stream = rig.vocoder.new_state(rig.voice, session.sampler.generator)
         n_samples = round(self.script.voice_sample_s * SAMPLE_RATE_HZ)
         prefix = duplex_prefix()
         missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + duplex_suffix()))

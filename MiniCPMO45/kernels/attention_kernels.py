@@ -65,19 +65,9 @@ def attend_pages(
 
 @triton.jit
 def leave_part(
-    answer,
-    top,
-    sums,
-    line,
-    is_line,
-    split,
-    mixed,
-    parts,
-    part_stats,
-    D: tl.constexpr,
-    WIDE: tl.constexpr,
-    SPLITS: tl.constexpr,
-):
+    answer, top, sums, line, is_line, split, mixed, parts, part_stats,
+    D: tl.constexpr, WIDE: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
     """Store a split's partial result, or the final result if there is one split.
 
     `line` is the query head of each line, counted over all rows, int64 [LINES]; `mixed` is [M * H,
@@ -106,16 +96,10 @@ def split_pages(keys_held, split, PAGE: tl.constexpr, SPLITS: tl.constexpr):
 
 @triton.jit
 def combine_splits(
-    parts,
-    part_stats,
-    positions,
-    mixed,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    WIDE: tl.constexpr,
-    SPLITS: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    parts, part_stats, positions, mixed,
+    H: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, SPLITS: tl.constexpr, OVERLAPS:
+    tl.constexpr,
+):  # fmt: skip
     """One program: one query head of one row."""
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
@@ -155,16 +139,10 @@ def _rotate(
 
 @triton.jit
 def _prefetch_pages(
-    kv_head_pages,
-    table,
-    first_page,
-    last_page,
-    KVH: tl.constexpr,
-    D: tl.constexpr,
-    WIDE: tl.constexpr,
-    PAGE: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    kv_head_pages, table, first_page, last_page,
+    KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, PAGE: tl.constexpr, OVERLAPS:
+    tl.constexpr,
+):  # fmt: skip
     """Prefetch one head's keys and values of a split's pages into the L2 cache."""
     PLANE: tl.constexpr = KVH * PAGE * D
     lines = tl.minimum(tl.arange(0, PAGE * WIDE // LINE) * LINE, PAGE * D - 1)
@@ -249,17 +227,9 @@ def attend_one_row(
 
 @triton.jit
 def _turn(
-    first,
-    second,
-    norm,
-    cos_table,
-    sin_table,
-    position,
-    eps,
-    HAS_NORM: tl.constexpr,
-    D: tl.constexpr,
-    HALF: tl.constexpr,
-):
+    first, second, norm, cos_table, sin_table, position, eps,
+    HAS_NORM: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
     """Normalise and rotate heads given as halves [HEADS, HALF]; HALF is D / 2 or more."""
     half = tl.arange(0, HALF)
     is_half = half < D // 2

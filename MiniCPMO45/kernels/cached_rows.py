@@ -103,22 +103,10 @@ WARPS = 4
     do_not_specialize=["start", "target", "count"]
 )  # specialisation would compile it again for some values
 def _shift_plane(
-    pool,
-    scales,
-    pages,
-    cos,
-    sin,
-    start,
-    target,
-    count,
-    LAYER_STRIDE,
-    PAGE_STRIDE: tl.constexpr,
-    PLANE_STRIDE: tl.constexpr,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    TOKENS: tl.constexpr,
-    IS_CODED: tl.constexpr,
-):
+    pool, scales, pages, cos, sin, start, target, count, LAYER_STRIDE,
+    PAGE_STRIDE: tl.constexpr, PLANE_STRIDE: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
+    TOKENS: tl.constexpr, IS_CODED: tl.constexpr,
+):  # fmt: skip
     """One program: the keys or the values of one head of one layer, front to back.
 
     Everything written lies before everything still to be read.

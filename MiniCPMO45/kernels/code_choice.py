@@ -168,21 +168,10 @@ def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr):
 
 @triton.jit
 def _choose_code(
-    logits,
-    words,
-    drawn,
-    out,
-    n_codes,
-    most,
-    N_INTEGERS: tl.constexpr,
-    N_WORDS: tl.constexpr,
-    UNIFORM: tl.constexpr,
-    WINDOW: tl.constexpr,
-    MIN_KEPT: tl.constexpr,
-    NO_CODE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    logits, words, drawn, out, n_codes, most,
+    N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, UNIFORM: tl.constexpr, WINDOW: tl.constexpr,
+    MIN_KEPT: tl.constexpr, NO_CODE: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)

@@ -69,7 +69,26 @@ def branch(
     """
     if runs_kernels(x):
         assert lengths is not None
-        return x, _launch_branch(x, upsampled, alphas, lengths, dtype).unbind(0)
+        n_streams, n_frames, width = x.shape
+        out = torch.empty((len(alphas), *x.shape), dtype=dtype, device=x.device)
+        assert x.is_contiguous() and (upsampled is None or upsampled.is_contiguous())
+        _branch_blocks[(triton.cdiv(n_frames * width, SNAKE_BLOCK), n_streams)](
+            x,
+            x if upsampled is None else upsampled,
+            alphas,
+            lengths,
+            out,
+            lengths.stride(0),
+            n_frames,
+            n_frames if upsampled is None else upsampled.shape[1],
+            x.numel(),
+            SNAKE_EPS,
+            C=width,
+            N=len(alphas),
+            ADDS=upsampled is not None,
+            SNAKE_BLOCK=SNAKE_BLOCK,
+        )
+        return x, out.unbind(0)
     if upsampled is not None:
         if upsampled.shape[1] < x.shape[1]:
             upsampled = torch.cat((upsampled[:, 1:2], upsampled), dim=1)
@@ -85,21 +104,9 @@ def branch(
     do_not_specialize_on_alignment=["lengths"],
 )
 def _branch_blocks(
-    x,
-    upsampled,
-    alphas,
-    lengths,
-    out,
-    length_stride,
-    n_frames,
-    n_upsampled,
-    size,
-    eps,
-    C: tl.constexpr,
-    N: tl.constexpr,
-    ADDS: tl.constexpr,
-    SNAKE_BLOCK: tl.constexpr,
-):
+    x, upsampled, alphas, lengths, out, length_stride, n_frames, n_upsampled, size, eps,
+    C: tl.constexpr, N: tl.constexpr, ADDS: tl.constexpr, SNAKE_BLOCK: tl.constexpr,
+):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * SNAKE_BLOCK + tl.arange(0, SNAKE_BLOCK)
     inside = place < n_frames * C
@@ -117,31 +124,6 @@ def _branch_blocks(
         alpha = tl.load(alphas + index * C + channel)
         active = tl.where(frame < counts, snake_of(value, alpha, eps), 0.0)
         tl.store(out + index * size + at, active.to(out.dtype.element_ty), mask=inside)
-
-
-def _launch_branch(
-    x: Tensor, upsampled: Tensor | None, alphas: Tensor, lengths: Tensor, dtype: torch.dtype
-) -> Tensor:
-    n_streams, n_frames, width = x.shape
-    out = torch.empty((len(alphas), *x.shape), dtype=dtype, device=x.device)
-    assert x.is_contiguous() and (upsampled is None or upsampled.is_contiguous())
-    _branch_blocks[(triton.cdiv(n_frames * width, SNAKE_BLOCK), n_streams)](
-        x,
-        x if upsampled is None else upsampled,
-        alphas,
-        lengths,
-        out,
-        lengths.stride(0),
-        n_frames,
-        n_frames if upsampled is None else upsampled.shape[1],
-        x.numel(),
-        SNAKE_EPS,
-        C=width,
-        N=len(alphas),
-        ADDS=upsampled is not None,
-        SNAKE_BLOCK=SNAKE_BLOCK,
-    )
-    return out
 
 
 SMALLEST_BLOCK = 16  # channels of a tensor core operation
@@ -280,31 +262,29 @@ def convolve(
         total = total * factor
     if activation is None:
         return total, x.new_empty(0)
-    if activation.alpha is not None:
-        active = snake(total, activation.alpha)
-    else:
-        active = F.leaky_relu(total, activation.slope)
+    alpha, slope = activation.alpha, activation.slope
+    active = F.leaky_relu(total, slope) if alpha is None else snake(total, alpha)
     if lengths is not None:
         active = active * inside(active, lengths)
     return total if wants_sum else total.new_empty(0), active.to(x.dtype)
 
 
-@triton.jit
-def _sum_of_taps(
-    x,
-    weight,
-    result,
-    frame,
-    channel,
-    n_frames,
-    taps,
-    dilation,
-    n_in,
-    n_out,
-    PRECISION: tl.constexpr,
-    DEPTH: tl.constexpr,
-):
-    """Add the products of a block of frames with the weights of a block of channels."""
+@triton.jit(
+    do_not_specialize=["length_stride", "n_frames", "taps", "dilation"],
+    do_not_specialize_on_alignment=["lengths"],
+)
+def _convolve_blocks(
+    x, weight, bias, first, second, third, total, active, alpha, lengths, length_stride, n_frames,
+    taps, dilation, n_in, n_out, factor, slope, eps,
+    N_ADDED: tl.constexpr, HAS_SUM: tl.constexpr, HAS_SNAKE: tl.constexpr, HAS_LEAKY: tl.constexpr,
+    PRECISION: tl.constexpr, FRAMES: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    stream = tl.program_id(2)
+    frame = tl.program_id(0) * FRAMES + tl.arange(0, FRAMES)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    of_stream = stream.to(tl.int64) * n_frames
+    result = tl.zeros((FRAMES, CHANNELS), tl.float32)
+    x += of_stream * n_in
     inner = tl.arange(0, DEPTH)
     for start in range(0, taps * n_in, DEPTH):
         tap = start // n_in
@@ -316,51 +296,6 @@ def _sum_of_taps(
         )
         columns = tl.load(weight + (start + inner)[:, None] * n_out + channel[None, :])
         result = tl.dot(rows, columns, result, input_precision=PRECISION)
-    return result
-
-
-@triton.jit(
-    do_not_specialize=["length_stride", "n_frames", "taps", "dilation"],
-    do_not_specialize_on_alignment=["lengths"],
-)
-def _convolve_blocks(
-    x,
-    weight,
-    bias,
-    first,
-    second,
-    third,
-    total,
-    active,
-    alpha,
-    lengths,
-    length_stride,
-    n_frames,
-    taps,
-    dilation,
-    n_in,
-    n_out,
-    factor,
-    slope,
-    eps,
-    N_ADDED: tl.constexpr,
-    HAS_SUM: tl.constexpr,
-    HAS_SNAKE: tl.constexpr,
-    HAS_LEAKY: tl.constexpr,
-    PRECISION: tl.constexpr,
-    FRAMES: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    DEPTH: tl.constexpr,
-):
-    stream = tl.program_id(2)
-    frame = tl.program_id(0) * FRAMES + tl.arange(0, FRAMES)
-    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    of_stream = stream.to(tl.int64) * n_frames
-    result = tl.zeros((FRAMES, CHANNELS), tl.float32)
-    x += of_stream * n_in
-    result = _sum_of_taps(
-        x, weight, result, frame, channel, n_frames, taps, dilation, n_in, n_out, PRECISION, DEPTH
-    )
     at = (of_stream + frame)[:, None] * n_out + channel[None, :]
     is_frame = (frame < n_frames)[:, None]
     result += tl.load(bias + channel)[None, :]
@@ -395,9 +330,8 @@ def _launch_convolve(
     n_streams, n_frames, n_in = x.shape
     n_out = layer.weight.shape[1]
     shape = (n_streams, n_frames, n_out)
-    nothing = (0,)
-    total = torch.empty(shape if wants_sum else nothing, dtype=torch.float32, device=x.device)
-    active = torch.empty(shape if activation else nothing, dtype=x.dtype, device=x.device)
+    total = torch.empty(shape if wants_sum else (0,), dtype=torch.float32, device=x.device)
+    active = torch.empty(shape if activation else (0,), dtype=x.dtype, device=x.device)
     frames, channels = _blocks(n_streams * n_frames, n_out)
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
@@ -449,12 +383,8 @@ def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
     if layer.packed is not None and runs_kernels(x):
         assert lengths is not None
         wide, _ = _launch_convolve(x, layer.packed, lengths, (), 1.0, None, True)
-        # The kernel pads its outputs to a whole block.
-        return (
-            wide[:, :, : layer.rate * layer.out_channels]
-            .unflatten(2, (layer.rate, -1))
-            .flatten(1, 2)
-        )
+        whole = wide[:, :, : layer.rate * layer.out_channels]  # the kernel pads to a whole block
+        return whole.unflatten(2, (layer.rate, -1)).flatten(1, 2)
     weight, bias = layer.weight.to(x.dtype), layer.bias
     assert bias is not None and not isinstance(layer.padding, str)
     y = F.conv_transpose1d(

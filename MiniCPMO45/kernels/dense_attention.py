@@ -85,19 +85,10 @@ def _absorb_keys(
 
 @triton.jit
 def _attend_dense(
-    qkv,
-    mask,
-    out,
-    n_rows,
-    factor,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-    FIRST: tl.constexpr,
-    REST: tl.constexpr,
-    HAS_MASK: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-):
+    qkv, mask, out, n_rows, factor,
+    HEADS: tl.constexpr, D: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr, HAS_MASK:
+    tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
     item = tl.program_id(2).to(tl.int64)
     head = tl.program_id(1)
     row = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)

@@ -113,19 +113,9 @@ def _to_byte(total, BITS: tl.constexpr):
     do_not_specialize_on_alignment=["pixels", "first", "weights"],
 )
 def _resize_rows(
-    pixels,
-    first,
-    weights,
-    out,
-    n_source,
-    left,
-    width,
-    stride,
-    taps,
-    CHANNELS: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    pixels, first, weights, out, n_source, left, width, stride, taps,
+    CHANNELS: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     value = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_value = value < width * CHANNELS
@@ -148,25 +138,10 @@ def _resize_rows(
     do_not_specialize_on_alignment=["first", "weights", "out"],
 )
 def _columns_to_patches(
-    rows,
-    first,
-    weights,
-    out,
-    n_rows,
-    top,
-    first_row,
-    columns,
-    n_values,
-    stride,
-    taps,
-    MAX: tl.constexpr,
-    MEAN: tl.constexpr,
-    STD: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    SIDE: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    rows, first, weights, out, n_rows, top, first_row, columns, n_values, stride, taps,
+    MAX: tl.constexpr, MEAN: tl.constexpr, STD: tl.constexpr, CHANNELS: tl.constexpr, SIDE:
+    tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     value = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_value = value < n_values
     patch, place = value // (CHANNELS * SIDE * SIDE), value % (CHANNELS * SIDE * SIDE)

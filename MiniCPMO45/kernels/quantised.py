@@ -143,7 +143,18 @@ def _pack(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
 def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
     """Return the dequantised matrix [outputs, inputs]."""
     if runs_kernels(weight.values):
-        return _launch_unpack(weight, dtype)
+        out = torch.empty(weight.shape, dtype=dtype, device=weight.values.device)
+        count = weight.values.numel()
+        _unpack[(triton.cdiv(count, UNPACKED_WORDS),)](
+            weight.values,
+            weight.scales,
+            out,
+            count,
+            GROUP_WORDS=weight.group_words,
+            IS_PACKED=weight.is_packed,
+            BLOCK=UNPACKED_WORDS,
+        )
+        return out
     if not weight.is_packed:
         return (weight.values.float() * weight.scales[:, None]).to(dtype)
     count, groups = weight.scales.shape
@@ -192,18 +203,3 @@ def _unpack(
             tl.store(to + place * GROUP_WORDS, (number * scale).to(kind), mask=exists)
     else:
         tl.store(out + at, (value.to(tl.float32) * scale).to(kind), mask=exists)
-
-
-def _launch_unpack(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
-    out = torch.empty(weight.shape, dtype=dtype, device=weight.values.device)
-    count = weight.values.numel()
-    _unpack[(triton.cdiv(count, UNPACKED_WORDS),)](
-        weight.values,
-        weight.scales,
-        out,
-        count,
-        GROUP_WORDS=weight.group_words,
-        IS_PACKED=weight.is_packed,
-        BLOCK=UNPACKED_WORDS,
-    )
-    return out

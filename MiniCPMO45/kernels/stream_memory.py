@@ -210,15 +210,9 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
 
 @triton.jit
 def _memory_of(
-    described,
-    layer,
-    member,
-    head,
-    element: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-):
+    described, layer, member, head,
+    element: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
     """Pointer to the first entry of a stream's head."""
     capacity = tl.load(described + CAPACITY)
     cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
@@ -326,7 +320,21 @@ def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     `new` holds the `qkv` of each layer's `attend`, [layers, S * group, T, 3 * heads * d].
     """
     if runs_kernels(new):
-        _launch_store_entries(new, cache, first_layer)
+        n_layers, n_rows, n_frames, width = new.shape
+        rows = cache.table.rows
+        _store_frames[(n_frames, n_rows, n_layers)](
+            new,
+            rows,
+            rows.stride(0),
+            cache.place("address"),
+            cache.place("targets"),
+            first_layer,
+            n_rows,
+            n_frames,
+            GROUP=n_rows // rows.shape[0],
+            HEADS=cache.heads,
+            D=width // (3 * cache.heads),
+        )
         return
     table, n_layers = cache.table, len(new)
     split = new.unflatten(3, (3, cache.heads, -1)).unflatten(1, (len(table.rows), -1))
@@ -343,18 +351,9 @@ def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     do_not_specialize=["plan_stride", "cache_at", "targets_at", "first_layer", "n_rows", "n_frames"]
 )
 def _store_frames(
-    new,
-    plan,
-    plan_stride,
-    cache_at,
-    targets_at,
-    first_layer,
-    n_rows,
-    n_frames,
-    GROUP: tl.constexpr,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-):
+    new, plan, plan_stride, cache_at, targets_at, first_layer, n_rows, n_frames,
+    GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
     layer = tl.program_id(2)
     row = tl.program_id(1)
     frame = tl.program_id(0)
@@ -373,21 +372,3 @@ def _store_frames(
         of_layer = of_layer * GROUP + (row % GROUP) * HEADS * capacity * (2 * D)
         place = (head[:, None] * capacity + target) * (2 * D) + channel[None, :]
         tl.store(cache + of_layer + place, values)
-
-
-def _launch_store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
-    n_layers, n_rows, n_frames, width = new.shape
-    rows = cache.table.rows
-    _store_frames[(n_frames, n_rows, n_layers)](
-        new,
-        rows,
-        rows.stride(0),
-        cache.place("address"),
-        cache.place("targets"),
-        first_layer,
-        n_rows,
-        n_frames,
-        GROUP=n_rows // rows.shape[0],
-        HEADS=cache.heads,
-        D=width // (3 * cache.heads),
-    )

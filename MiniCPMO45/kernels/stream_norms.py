@@ -114,28 +114,11 @@ def _spread(y, at, tail, frame, n_frames, inside, C: tl.constexpr):
     do_not_specialize_on_alignment=["lengths", "tail", "new_tail"],
 )
 def _norm_frames(
-    x,
-    change,
-    gate,
-    scale,
-    shift,
-    out,
-    tail,
-    new_tail,
-    lengths,
-    eps,
-    n_frames,
-    tail_stream,
-    tail_member,
-    length_stride,
-    GROUP: tl.constexpr,
-    C: tl.constexpr,
-    BLOCK: tl.constexpr,
-    HAS_CHANGE: tl.constexpr,
-    HAS_GATE: tl.constexpr,
-    HAS_MISH: tl.constexpr,
-    UNFOLDS: tl.constexpr,
-):
+    x, change, gate, scale, shift, out, tail, new_tail, lengths, eps, n_frames, tail_stream,
+    tail_member, length_stride,
+    GROUP: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, HAS_CHANGE: tl.constexpr, HAS_GATE:
+    tl.constexpr, HAS_MISH: tl.constexpr, UNFOLDS: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(1)
     frame = tl.program_id(0)
     flat = (row * n_frames + frame).to(tl.int64)

@@ -127,24 +127,11 @@ def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.conste
 
 @triton.jit
 def _scan(
-    logits,
-    words,
-    forbidden,
-    adjusted,
-    largest,
-    raw_largest,
-    raw_token,
-    raw_sum,
-    above_listen,
+    logits, words, forbidden, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen,
     vocabulary,
-    N_COLUMNS: tl.constexpr,
-    N_INTEGERS: tl.constexpr,
-    N_WORDS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,
-    RECENT: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr, RECENT: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
     let_next_start(OVERLAPS)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     blocks = tl.num_programs(0)
@@ -250,29 +237,12 @@ def _pick_among(
 
 @triton.jit
 def _choose(
-    logits,
-    words,
-    adjusted,
-    largest,
-    raw_largest,
-    raw_token,
-    raw_sum,
-    above_listen,
-    chosen_groups,
-    out,
-    vocabulary,
-    blocks,
-    N_COLUMNS: tl.constexpr,
-    N_INTEGERS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    GROUP: tl.constexpr,
-    GROUPS: tl.constexpr,
-    CANDIDATES: tl.constexpr,
-    FEW: tl.constexpr,
-    NO_TOKEN: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    logits, words, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen, chosen_groups,
+    out, vocabulary, blocks,
+    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    GROUP: tl.constexpr, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr, FEW: tl.constexpr,
+    NO_TOKEN: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)

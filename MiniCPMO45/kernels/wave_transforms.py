@@ -72,10 +72,7 @@ def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tens
         [B, L, harmonics + 1] with L = F * samples_per_frame.
     """
     per_frame = config.samples_per_frame
-    order = torch.arange(1, config.nb_harmonics + 2, device=f0.device, dtype=f0.dtype)
-    cycles = (f0[:, None] * order[:, None] / config.sampling_rate) % 1.0  # [B, 9, F]
-    phase = cycles.cumsum(2) * (2.0 * math.pi)
-    phase = F.interpolate(phase * per_frame, scale_factor=float(per_frame), mode="linear")
+    phase = F.interpolate(_frame_phases(f0, config), scale_factor=float(per_frame), mode="linear")
     waves = config.nsf_alpha * phase.sin().transpose(1, 2)  # [B, L, 9]
     voiced = (f0 > config.nsf_voiced_threshold).to(f0.dtype)
     voiced = voiced.repeat_interleave(per_frame, dim=1)[:, :, None]  # [B, L, 1]
@@ -86,6 +83,13 @@ def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tens
     return waves + noise * (voiced * config.nsf_sigma + (1.0 - voiced) * unvoiced)
 
 
+def _frame_phases(f0: Tensor, config: HiFTConfig) -> Tensor:
+    """Accumulated phases of the harmonics at each frame, [B, harmonics + 1, F]."""
+    order = torch.arange(1, config.nb_harmonics + 2, device=f0.device, dtype=f0.dtype)
+    cycles = (f0[:, None] * order[:, None] / config.sampling_rate) % 1.0
+    return cycles.cumsum(2) * (2.0 * math.pi) * config.samples_per_frame
+
+
 def excite(f0: Tensor, noise: Tensor | None, linear: nn.Linear, config: HiFTConfig) -> Tensor:
     """Merge the harmonics of a pitch in Hz, float32 [S, F], into one excitation [S, L].
 
@@ -93,7 +97,30 @@ def excite(f0: Tensor, noise: Tensor | None, linear: nn.Linear, config: HiFTConf
     """
     if runs_kernels(f0):
         assert noise is not None
-        return _launch_excite(f0, noise, linear, config)
+        n_streams, n_frames = f0.shape
+        hop, n_waves = config.samples_per_frame, config.nb_harmonics + 1
+        phases = _frame_phases(f0, config).contiguous()
+        out = torch.empty((n_streams, n_frames * hop), dtype=torch.float32, device=f0.device)
+        assert noise.is_contiguous() and f0.is_contiguous() and noise.shape[1] == n_frames * hop
+        block = BLOCK // 4
+        _excite_samples[(triton.cdiv(n_frames * hop, block), n_streams)](
+            phases,
+            f0,
+            noise,
+            linear.weight,
+            linear.bias,
+            out,
+            n_frames,
+            config.nsf_voiced_threshold,
+            config.nsf_alpha,
+            config.nsf_sigma,
+            config.nsf_alpha / UNVOICED_NOISE_SHARE,
+            H=n_waves,
+            PADDED=triton.next_power_of_2(n_waves),
+            HOP=hop,
+            BLOCK=block,
+        )
+        return out
     return torch.tanh(linear(harmonic_waves(f0, noise, config))).squeeze(2)
 
 
@@ -106,22 +133,10 @@ def _tanh(x):
 
 @triton.jit(do_not_specialize=["n_frames"])
 def _excite_samples(
-    phases,
-    f0,
-    noise,
-    weight,
-    bias,
-    out,
-    n_frames,
-    threshold,
-    amplitude,
-    voiced_noise,
+    phases, f0, noise, weight, bias, out, n_frames, threshold, amplitude, voiced_noise,
     unvoiced_noise,
-    H: tl.constexpr,
-    PADDED: tl.constexpr,
-    HOP: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    H: tl.constexpr, PADDED: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     sample = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = sample < n_frames * HOP
@@ -147,35 +162,6 @@ def _excite_samples(
     tl.store(out + stream * n_frames * HOP + sample, mixed, mask=inside)
 
 
-def _launch_excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTConfig) -> Tensor:
-    n_streams, n_frames = f0.shape
-    hop, n_waves = config.samples_per_frame, config.nb_harmonics + 1
-    order = torch.arange(1, n_waves + 1, device=f0.device, dtype=f0.dtype)
-    cycles = (f0[:, None] * order[:, None] / config.sampling_rate) % 1.0
-    phases = (cycles.cumsum(2) * (2.0 * math.pi) * hop).contiguous()  # [S, H, F]
-    out = torch.empty((n_streams, n_frames * hop), dtype=torch.float32, device=f0.device)
-    assert noise.is_contiguous() and f0.is_contiguous() and noise.shape[1] == n_frames * hop
-    block = BLOCK // 4
-    _excite_samples[(triton.cdiv(n_frames * hop, block), n_streams)](
-        phases,
-        f0,
-        noise,
-        linear.weight,
-        linear.bias,
-        out,
-        n_frames,
-        config.nsf_voiced_threshold,
-        config.nsf_alpha,
-        config.nsf_sigma,
-        config.nsf_alpha / UNVOICED_NOISE_SHARE,
-        H=n_waves,
-        PADDED=triton.next_power_of_2(n_waves),
-        HOP=hop,
-        BLOCK=block,
-    )
-    return out
-
-
 def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
     """Turn log magnitudes and phases into real and imaginary parts.
 
@@ -186,7 +172,22 @@ def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
     """
     if runs_kernels(x):
         assert n_columns is not None
-        return _launch_polar(x, n_columns, n_bins)
+        n_streams, length, width = x.shape
+        out = torch.empty((n_streams, length, 2 * n_bins), dtype=torch.float32, device=x.device)
+        columns = BLOCK // 16
+        _polar_columns[(triton.cdiv(length, columns), n_streams)](
+            x,
+            n_columns,
+            out,
+            n_columns.stride(0),
+            length,
+            width,
+            LARGEST_MAGNITUDE,
+            BINS=n_bins,
+            PADDED=triton.next_power_of_2(n_bins),
+            COLUMNS=columns,
+        )
+        return out
     magnitude = x[:, :, :n_bins].exp().clamp(max=LARGEST_MAGNITUDE)
     angle = x[:, :, n_bins : 2 * n_bins].sin()
     parts = torch.cat((magnitude * angle.cos(), magnitude * angle.sin()), dim=2)
@@ -197,17 +198,9 @@ def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
     do_not_specialize=["length_stride", "n_columns"], do_not_specialize_on_alignment=["lengths"]
 )
 def _polar_columns(
-    x,
-    lengths,
-    out,
-    length_stride,
-    n_columns,
-    width,
-    largest,
-    BINS: tl.constexpr,
-    PADDED: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
+    x, lengths, out, length_stride, n_columns, width, largest,
+    BINS: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     place = tl.arange(0, PADDED)
@@ -223,25 +216,6 @@ def _polar_columns(
     tl.store(to + BINS, size * tl.sin(angle), mask=inside)
 
 
-def _launch_polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
-    n_streams, length, width = x.shape
-    out = torch.empty((n_streams, length, 2 * n_bins), dtype=torch.float32, device=x.device)
-    columns = BLOCK // 16
-    _polar_columns[(triton.cdiv(length, columns), n_streams)](
-        x,
-        n_columns,
-        out,
-        n_columns.stride(0),
-        length,
-        width,
-        LARGEST_MAGNITUDE,
-        BINS=n_bins,
-        PADDED=triton.next_power_of_2(n_bins),
-        COLUMNS=columns,
-    )
-    return out
-
-
 def overlap_add(
     pieces: Tensor, n_columns: Tensor | None, squared_window: Tensor, hop: int
 ) -> Tensor:
@@ -255,7 +229,23 @@ def overlap_add(
     """
     if runs_kernels(pieces):
         assert n_columns is not None
-        return _launch_overlap_add(pieces, n_columns, squared_window, hop)
+        n_streams, length, n_fft = pieces.shape
+        n_samples = hop * (length - 1)
+        out = torch.empty((n_streams, n_samples), dtype=torch.float32, device=pieces.device)
+        _overlap_add_samples[(triton.cdiv(n_samples, BLOCK), n_streams)](
+            pieces,
+            n_columns,
+            squared_window,
+            out,
+            n_columns.stride(0),
+            length,
+            n_samples,
+            SMALLEST_ENVELOPE,
+            FFT=n_fft,
+            HOP=hop,
+            BLOCK=BLOCK,
+        )
+        return out
     half = pieces.shape[2] // 2
     windows = squared_window.expand(1, pieces.shape[1], -1)
     if n_columns is not None:
@@ -278,18 +268,9 @@ def _sum_shifted(pieces: Tensor, hop: int) -> Tensor:
     do_not_specialize_on_alignment=["lengths"],
 )
 def _overlap_add_samples(
-    pieces,
-    lengths,
-    window,
-    out,
-    length_stride,
-    n_columns,
-    n_samples,
-    smallest,
-    FFT: tl.constexpr,
-    HOP: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    pieces, lengths, window, out, length_stride, n_columns, n_samples, smallest,
+    FFT: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     sample = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = sample < n_samples
@@ -306,25 +287,3 @@ def _overlap_add_samples(
         envelope += tl.load(window + offset, mask=reaches, other=0.0)
     wave = tl.where(envelope > smallest, wave / envelope, wave)
     tl.store(out + stream * n_samples + sample, wave, mask=inside)
-
-
-def _launch_overlap_add(
-    pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: int
-) -> Tensor:
-    n_streams, length, n_fft = pieces.shape
-    n_samples = hop * (length - 1)
-    out = torch.empty((n_streams, n_samples), dtype=torch.float32, device=pieces.device)
-    _overlap_add_samples[(triton.cdiv(n_samples, BLOCK), n_streams)](
-        pieces,
-        n_columns,
-        squared_window,
-        out,
-        n_columns.stride(0),
-        length,
-        n_samples,
-        SMALLEST_ENVELOPE,
-        FFT=n_fft,
-        HOP=hop,
-        BLOCK=BLOCK,
-    )
-    return out

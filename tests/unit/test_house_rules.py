@@ -32,7 +32,6 @@ LONG_FILES: dict[str, str] = {
     "gateway_modules/queue/worker_pool.py": "a ticket from its draw to the slot it gives back",
     "gateway_modules/relay/relay.py": "a client's socket and its worker's, from queue to release",
     "minicpmo_live/events.py": "generated: a class for each message",
-    "MiniCPMO45/kernels/convolutions.py": "activations are computed inside the convolutions",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}

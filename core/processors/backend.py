@@ -27,7 +27,6 @@ from core.modes import Report, Threads
 from core.processors import (
     ChatView,
     DuplexView,
-    HalfDuplexView,
     StreamingView,
     UnifiedProcessor,
     ViewContext,
@@ -256,9 +255,6 @@ class RealBackend:
 
     def open_streaming(self, threads: Threads) -> StreamingView:
         return StreamingView(replace(self.context, threads=threads))
-
-    def open_half_duplex(self, threads: Threads) -> HalfDuplexView:
-        return HalfDuplexView(replace(self.context, threads=threads))
 
     def open_duplex(self, threads: Threads) -> DuplexView:
         return DuplexView(replace(self.context, threads=threads))

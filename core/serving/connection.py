@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -23,8 +23,9 @@ from core.errors import (
     describe_error,
 )
 from core.protocols import effects, events
+from core.protocols.gpt_live import GptLiveMachine
+from core.protocols.machine import SessionMachine
 from core.schemas.queue import ErrorMessage, WarningMessage
-from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
 from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_task, loop_time_s
@@ -36,18 +37,7 @@ STALL_LIMIT_S: Final = 60.0  # ours: longest time without an event of the engine
 CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
-class Machine(Protocol):
-    """A protocol's state machine."""
-
-    @property
-    def is_closed(self) -> bool:
-        """It will request no more effects."""
-
-    @property
-    def status(self) -> WorkerStatus: ...
-
-    def handle(self, event: events.Event) -> list[effects.Effect]:
-        """Return the effects of an event."""
+Machine = SessionMachine[Any] | GptLiveMachine
 
 
 class Timers:

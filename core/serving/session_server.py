@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -87,7 +87,6 @@ class SessionServer:
         self._builder = builder
         self._rules = builder.rules
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
-        self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
     # --- start and shutdown ---
@@ -241,10 +240,7 @@ class SessionServer:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
                     live.connection.post(ShuttingDown())
                     notified.add(live)
-            self._session_ended.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_POLL_S):
-                    await self._session_ended.wait()
+            await asyncio.sleep(DRAIN_POLL_S)
 
     def _check_open(self) -> None:
         if self.runtime.is_draining:
@@ -269,7 +265,6 @@ class SessionServer:
         finally:
             del self._live[key]
             live.gone.set()
-            self._session_ended.set()
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:

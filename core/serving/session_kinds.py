@@ -285,5 +285,5 @@ class SessionBuilder:
             case DuplexMachine():
                 return DuplexRecording(units)
             case StreamingMachine():
-                return StreamingRecording(turns, self.recordings, recording, owner)
+                return StreamingRecording(turns, self.recordings, recording)
         return TurnRecording(turns)

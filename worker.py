@@ -63,9 +63,7 @@ class BackendName(StrEnum):
 
 
 def create_app(
-    settings: Settings,
-    make_backend: MakeBackend,
-    identity: Identity | None = None,
+    settings: Settings, make_backend: MakeBackend, identity: Identity | None = None
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -237,8 +235,7 @@ def main(
     ] = BackendName.REAL,
     slots: Annotated[int | None, typer.Option(min=1, help="Concurrent sessions.")] = None,
     fake_ms: Annotated[
-        list[str] | None,
-        typer.Option(envvar="FAKE_MS", metavar="PART=MS", help=FAKE_HELP),
+        list[str] | None, typer.Option(envvar="FAKE_MS", metavar="PART=MS", help=FAKE_HELP)
     ] = None,
 ) -> None:
     """Run one worker until it is stopped."""

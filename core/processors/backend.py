@@ -24,13 +24,7 @@ from core.engine.passes import free_share, run_together
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
-from core.processors import (
-    ChatView,
-    DuplexView,
-    StreamingView,
-    UnifiedProcessor,
-    ViewContext,
-)
+from core.processors import ChatView, DuplexView, StreamingView, UnifiedProcessor, ViewContext
 from core.processors.view import model_errors
 from core.schemas.common import Message, Role, WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ

@@ -15,13 +15,7 @@ from typing import Any, Final
 import structlog
 
 from core.engine import WorkCancelledError
-from core.errors import (
-    CloseCode,
-    GenerationFailedError,
-    InternalError,
-    OmniError,
-    describe_error,
-)
+from core.errors import CloseCode, GenerationFailedError, InternalError, OmniError, describe_error
 from core.protocols import effects, events
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.machine import SessionMachine

@@ -105,10 +105,7 @@ class Recordings:
                 loop.call_soon_threadsafe(on_stopped, error)
 
         options = RecorderOptions(
-            self._threads,
-            report,
-            min_free_gb=self._min_free_gb,
-            owner_secret=owner.secret or None,
+            self._threads, report, min_free_gb=self._min_free_gb, owner_secret=owner.secret or None
         )
         return recorder(recording_id, owner.kind, self._worker_id, snapshot, self.data_dir, options)
 

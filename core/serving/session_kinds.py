@@ -31,11 +31,7 @@ from core.serving import wire
 from core.serving.capacity import MetricsObserver
 from core.serving.connection import SESSION_LOG, Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.observers import (
-    InnerObserver,
-    Observer,
-    TraceObserver,
-)
+from core.serving.observers import InnerObserver, Observer, TraceObserver
 from core.serving.openai_clients import GptLiveCodec, live_names
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.recording_observer import (
@@ -188,11 +184,7 @@ class SessionBuilder:
             observers.append(self._recording(machine, owner, recording, warn))
         log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
         connection = Connection(
-            Wire(socket, self.rules.endpoint(kind)),
-            machine,
-            handler,
-            observers,
-            log=log,
+            Wire(socket, self.rules.endpoint(kind)), machine, handler, observers, log=log
         )
         owner.machine_status = lambda: machine.status
         owner.kv_tokens = lambda: handler.kv_tokens
@@ -267,11 +259,7 @@ class SessionBuilder:
         return measuring
 
     def _recording(
-        self,
-        machine: Machine,
-        owner: Owner,
-        recording: OpenRecording,
-        on_stopped: OnStopped,
+        self, machine: Machine, owner: Owner, recording: OpenRecording, on_stopped: OnStopped
     ) -> Observer:
         assert self.recordings is not None
         place = (recording.recording_id, owner, on_stopped)

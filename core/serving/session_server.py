@@ -34,13 +34,7 @@ from core.serving.resumable import ResumableSocket
 from core.serving.session_kinds import SessionBuilder, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
-from core.serving.wire import (
-    Socket,
-    SocketClosedError,
-    StarletteSocket,
-    await_end,
-    end_task,
-)
+from core.serving.wire import Socket, SocketClosedError, StarletteSocket, await_end, end_task
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."

@@ -47,7 +47,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
-from core.serving.wire import AudioLimits, Endpoint, Socket, Wire
+from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
 from session_recorder import DuplexSessionRecorder, EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
@@ -96,11 +96,6 @@ class SessionRules:
     half_duplex: HalfDuplexSettings
 
     @property
-    def audio(self) -> AudioLimits:
-        limits = self.limits
-        return AudioLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
-
-    @property
     def frames(self) -> PictureLimits:
         max_bytes, max_side_px = self.limits.frame_max_bytes, self.limits.frame_max_side_px
         return replace(FRAME_LIMITS, max_bytes=max_bytes, max_side_px=max_side_px)
@@ -119,7 +114,7 @@ class SessionRules:
             case SocketKind.STREAMING | SocketKind.CHAT:
                 parse = (wire.CHAT if kind is SocketKind.CHAT else wire.STREAMING).parse
                 sizes = (self.limits.chat_message_bytes, self.limits.chat_message_bytes)
-        return Endpoint(parse, *sizes, self.audio)
+        return Endpoint(parse, *sizes, self.limits)
 
     def max_kv_tokens(self, context_tokens: int | None) -> int:
         """Return the longest conversation of a model with a context of so many tokens."""

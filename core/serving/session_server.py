@@ -34,7 +34,14 @@ from core.serving.resumable import ResumableSocket
 from core.serving.session_kinds import SessionBuilder, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
-from core.serving.wire import Socket, SocketClosedError, StarletteSocket, await_end, end_task
+from core.serving.wire import (
+    Socket,
+    SocketClosedError,
+    StarletteSocket,
+    await_end,
+    check_audio,
+    end_task,
+)
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -179,7 +186,7 @@ class SessionServer:
             OmniError: The request failed.
         """
         self._check_open()
-        self._rules.audio.check(request)
+        check_audio(request, self._rules.limits)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         async with self._claimed(SocketKind.CHAT, owner) as live:
             live.chat = handler = ChatHandler(self.runtime, owner)

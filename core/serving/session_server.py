@@ -31,7 +31,7 @@ from core.schemas.queue import (
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
 from core.serving.resumable import ResumableSocket
-from core.serving.session_kinds import SessionBuilder, SocketKind
+from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
@@ -86,7 +86,7 @@ class SessionServer:
         metrics.watch("capacity", lambda: runtime.slots.capacity)
         metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
         self._builder = builder
-        self._rules = builder.rules
+        self._settings = builder.settings
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._log = structlog.stdlib.get_logger("sessions")
 
@@ -166,11 +166,13 @@ class SessionServer:
                     if kind.is_live:  # the others take a slot for each turn
                         lease = await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
-                        live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
+                        live.resumable = ResumableSocket(
+                            socket, self._settings.limits.resume_grace_s
+                        )
                     await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                await refuse(socket, error, self._rules.endpoint(kind).write)
+                await refuse(socket, error, endpoint_of(kind, self._settings).write)
 
     async def chat(
         self,
@@ -186,7 +188,7 @@ class SessionServer:
             OmniError: The request failed.
         """
         self._check_open()
-        check_audio(request, self._rules.limits)
+        check_audio(request, self._settings.limits)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         async with self._claimed(SocketKind.CHAT, owner) as live:
             live.chat = handler = ChatHandler(self.runtime, owner)

@@ -32,7 +32,7 @@ from core.serving.names import worker_name
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime
 from core.serving.server import SecretGate, check_exposure, make_server
-from core.serving.session_kinds import SessionBuilder, SessionRules
+from core.serving.session_kinds import SessionBuilder
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
 from core.telemetry import open_tracing
@@ -63,9 +63,7 @@ class BackendName(StrEnum):
 
 
 def create_app(
-    settings: Settings,
-    make_backend: MakeBackend,
-    identity: Identity | None = None,
+    settings: Settings, make_backend: MakeBackend, identity: Identity | None = None
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -88,9 +86,8 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         slots = settings.service.worker_slots or 1
         runtime = WorkerRuntime(make_backend, slots, identity, make_transcriber)
-        rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
         recordings = make_recordings(settings, identity.worker_id, metrics)
-        sessions = SessionServer(SessionBuilder(runtime, rules, metrics, recordings, tracing))
+        sessions = SessionServer(SessionBuilder(runtime, settings, metrics, recordings, tracing))
         app.state.sessions = sessions
         starting = asyncio.gather(
             sessions.runtime.load(), sessions.recover(), return_exceptions=True
@@ -237,8 +234,7 @@ def main(
     ] = BackendName.REAL,
     slots: Annotated[int | None, typer.Option(min=1, help="Concurrent sessions.")] = None,
     fake_ms: Annotated[
-        list[str] | None,
-        typer.Option(envvar="FAKE_MS", metavar="PART=MS", help=FAKE_HELP),
+        list[str] | None, typer.Option(envvar="FAKE_MS", metavar="PART=MS", help=FAKE_HELP)
     ] = None,
 ) -> None:
     """Run one worker until it is stopped."""

@@ -139,8 +139,12 @@ class ChatMode(TurnMode, Protocol):
         """Answer what was fed, streamed or in one chunk."""
 
 
-class KeptMode(TurnMode, Protocol):
-    """A conversation whose last turn can be undone."""
+class StreamingMode(TurnMode, Protocol):
+    """Conversation by turns over a retained cache, whose last turn can be undone.
+
+    Streaming feeds messages with `feed_request` and gets a `reply`; half duplex begins with
+    `begin`, and feeds a segment of speech with `feed_segment` for each `answer`.
+    """
 
     async def mark(self) -> None:
         """Set the rollback point here, replacing an earlier one."""
@@ -151,10 +155,6 @@ class KeptMode(TurnMode, Protocol):
     def clear_rollback_point(self) -> None:
         """Drop the rollback point."""
 
-
-class StreamingMode(KeptMode, Protocol):
-    """Conversation by turns over a retained cache."""
-
     def use_threads(self, threads: Threads) -> None:
         """Use these threads from now on: another socket continues the conversation."""
 
@@ -163,10 +163,6 @@ class StreamingMode(KeptMode, Protocol):
 
     def reply(self, wanted: Generate) -> Chunks:
         """Answer what was fed."""
-
-
-class HalfDuplexMode(KeptMode, Protocol):
-    """A voice chat by turns: `begin`, then `feed_segment` and `answer` for each segment."""
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Any]:
         """Decode the parts of the system content for `begin`; blocks."""
@@ -213,9 +209,7 @@ class Backend(Protocol):
         """Load everything; blocks, on the engine's thread."""
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
-        """Return a fresh conversation; this and the next three are cheap, from any thread."""
-
-    def open_half_duplex(self, threads: Threads) -> HalfDuplexMode: ...
+        """Return a fresh conversation; this and the next two are cheap, from any thread."""
 
     def open_duplex(self, threads: Threads) -> DuplexMode: ...
 

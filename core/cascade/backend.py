@@ -18,12 +18,12 @@ from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.synthesis import HibariSynthesizer
-from core.cascade.turn_based import CascadeChatView, CascadeHalfDuplexView, CascadeStreamingView
+from core.cascade.turn_based import CascadeChatView, CascadeStreamingView
 from core.cascade.vision import describe
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
-from core.modes import ChatMode, DuplexMode, HalfDuplexMode, Report, StreamingMode, Threads
+from core.modes import ChatMode, DuplexMode, Report, StreamingMode, Threads
 from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.transcribers import WhisperTranscriber
@@ -114,12 +114,6 @@ class CascadeBackend:
         """Return a new turn-based chat; like the methods below, cheap and thread-safe."""
         parts = self._parts
         return CascadeStreamingView(parts, threads) if parts else self._base.open_streaming(threads)
-
-    def open_half_duplex(self, threads: Threads) -> HalfDuplexMode:
-        parts = self._parts
-        if parts is None:
-            return self._base.open_half_duplex(threads)
-        return CascadeHalfDuplexView(parts, threads)
 
     def open_duplex(self, threads: Threads) -> DuplexMode:
         parts = self._parts

@@ -229,7 +229,10 @@ class CascadeView(LinesMode[Line]):
 
 
 class CascadeStreamingView(CascadeView):
-    """A turn-based chat."""
+    """A chat by turns: of messages, or of segments of speech in half duplex."""
+
+    _config = half_duplex.HalfDuplexConfig()
+    _has_words = True
 
     async def feed_request(self, request: StreamingRequest) -> str:
         await self._check_voice_sent(request.streaming.ref_audio_data)
@@ -239,13 +242,6 @@ class CascadeStreamingView(CascadeView):
         start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
         speaks = wanted.generate_audio
         return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
-
-
-class CascadeHalfDuplexView(CascadeView):
-    """A half-duplex voice chat."""
-
-    _config = half_duplex.HalfDuplexConfig()
-    _has_words = True
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
         """Return the texts of the system content, without the voice sample."""

@@ -122,12 +122,6 @@ class Gauge:
     value: float = 1.0
     read_s: float = 0.0
 
-    def read_if_due(self, *, is_idle: bool) -> None:
-        now_s = time.monotonic()
-        if is_idle or now_s >= self.read_s + GAUGE_S:
-            self.read_s = now_s
-            self.value = self.read()
-
 
 class Engine(InlineEngine):
     """Runs calls in order of arrival, and tasks concurrently, on its own thread.
@@ -264,10 +258,14 @@ class Engine(InlineEngine):
             return []
 
     def _read_gauge(self) -> None:
-        try:
-            self.gauge.read_if_due(is_idle=not (self._calls or self._arriving or self._running))
-        except Exception:
-            self._log.exception("engine_gauge_failed")
+        is_idle = not (self._calls or self._arriving or self._running)
+        gauge, now_s = self.gauge, time.monotonic()
+        if is_idle or now_s >= gauge.read_s + GAUGE_S:
+            gauge.read_s = now_s
+            try:
+                gauge.value = gauge.read()
+            except Exception:
+                self._log.exception("engine_gauge_failed")
 
     def _refuse_rest(self) -> None:
         with self._changed:

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from core.engine import WorkCancelledError
-from core.engine.scheduler import (
-    KINDS,
-    Batch,
-    Waiting,
-    full_batch,
-    joined,
-    next_batch,
-    size_of,
-)
+from core.engine.scheduler import KINDS, Batch, Waiting, full_batch, joined, next_batch, size_of
 from core.errors import ShuttingDownError
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
@@ -204,10 +196,7 @@ def run_pass(
 
 
 def _answer_batch(
-    executor: Answers,
-    batch: Batch,
-    waiting: dict[Task[Any], Waiting],
-    now_s: Callable[[], float],
+    executor: Answers, batch: Batch, waiting: dict[Task[Any], Waiting], now_s: Callable[[], float]
 ) -> None:
     """Answer a batch and replace its requests in `waiting` by those that follow."""
     tasks = list(waiting)

@@ -24,14 +24,7 @@ from core.engine.passes import free_share, run_together
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
-from core.processors import (
-    ChatView,
-    DuplexView,
-    HalfDuplexView,
-    StreamingView,
-    UnifiedProcessor,
-    ViewContext,
-)
+from core.processors import ChatView, DuplexView, StreamingView, UnifiedProcessor, ViewContext
 from core.processors.view import model_errors
 from core.schemas.common import Message, Role, WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -256,9 +249,6 @@ class RealBackend:
 
     def open_streaming(self, threads: Threads) -> StreamingView:
         return StreamingView(replace(self.context, threads=threads))
-
-    def open_half_duplex(self, threads: Threads) -> HalfDuplexView:
-        return HalfDuplexView(replace(self.context, threads=threads))
 
     def open_duplex(self, threads: Threads) -> DuplexView:
         return DuplexView(replace(self.context, threads=threads))

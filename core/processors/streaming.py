@@ -21,13 +21,7 @@ from PIL import Image
 
 from core.audio import FloatArray, decode_voice
 from core.engine.engine import run_inline
-from core.processors.content import (
-    Item,
-    model_items,
-    model_messages,
-    override,
-    read_voice,
-)
+from core.processors.content import Item, model_items, model_messages, override, read_voice
 from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
 from core.schemas.common import ContentItem, Role

@@ -121,8 +121,7 @@ class TurnView(View):
         was fed into this session, or into any if `session_id` is None.
         """
         session, before = self._expect(session_id), self.kv_cache_length
-        if settings.generate_audio:
-            await self._open_voice(session, self._voice)
+        await self._open_voice(session, self._voice, settings)
         if enable_speculative_snapshot:
             session.take_snapshot()
         stream = self.context.begin(self.context.model.streaming.generate(session, settings))
@@ -168,9 +167,13 @@ class TurnView(View):
             raise OutOfOrderError("Nothing was prefilled for this session.")
         return self._session
 
-    async def _open_voice(self, session: Session, voice: FloatArray | None) -> None:
+    async def _open_voice(
+        self, session: Session, voice: FloatArray | None, settings: GenerationSettings
+    ) -> None:
+        """Open a voice for a reply that has sound, unless one is open."""
         voice = self.context.default_voice if voice is None else voice
-        if session.speech.vocoder is None and voice is not None and self.context.model.can_speak:
+        speaks = settings.generate_audio and self.context.model.can_speak
+        if speaks and session.speech.vocoder is None and voice is not None:
             await self.context.run(open_voice(session, voice))
 
 
@@ -204,8 +207,7 @@ class ChatView(TurnView):
         settings = question.settings
         session = await self._start()
         try:
-            if settings.generate_audio:
-                await self._open_voice(session, question.voice)
+            await self._open_voice(session, question.voice, settings)
             steps = self.context.model.streaming.reply(
                 session, question.messages, settings, question.options
             )
@@ -254,8 +256,7 @@ class ChatView(TurnView):
 
     async def _whole(self) -> AsyncGenerator[StreamingChunk, None]:
         session, settings = self._expect(None), self._drawing
-        if settings.generate_audio:
-            await self._open_voice(session, self._voice)
+        await self._open_voice(session, self._voice, settings)
         steps = self.context.model.streaming.reply_over_cache(session, settings)
         try:
             reply = await self.context.run(steps)

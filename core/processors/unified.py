@@ -35,11 +35,7 @@ DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # in the ch
 
 WeightsName = Literal["bf16", "fp8", "int4"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
-DTYPES: Final = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 VIEWS: Final[dict[ProcessorMode, type[View]]] = {
     ProcessorMode.CHAT: ChatView,

@@ -10,21 +10,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from core.engine import WorkCancelledError
-from core.errors import (
-    CloseCode,
-    GenerationFailedError,
-    InternalError,
-    OmniError,
-    describe_error,
-)
+from core.errors import CloseCode, GenerationFailedError, InternalError, OmniError, describe_error
 from core.protocols import effects, events
+from core.protocols.gpt_live import GptLiveMachine
+from core.protocols.machine import SessionMachine
 from core.schemas.queue import ErrorMessage, WarningMessage
-from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
 from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_task, loop_time_s
@@ -36,18 +31,7 @@ STALL_LIMIT_S: Final = 60.0  # ours: longest time without an event of the engine
 CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
-class Machine(Protocol):
-    """A protocol's state machine."""
-
-    @property
-    def is_closed(self) -> bool:
-        """It will request no more effects."""
-
-    @property
-    def status(self) -> WorkerStatus: ...
-
-    def handle(self, event: events.Event) -> list[effects.Effect]:
-        """Return the effects of an event."""
+Machine = SessionMachine[Any] | GptLiveMachine
 
 
 class Timers:
@@ -86,54 +70,6 @@ class Timers:
 SESSION_LOG: Final = "session"
 
 
-class LogObserver:
-    """Logs a session's beginning, problems and end."""
-
-    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
-        self._log = log
-        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
-        self._began_s = 0.0
-        self._events = 0
-
-    def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
-        self._events += 1
-        match event:
-            case events.Opened():
-                self._began_s = event.at_s
-                self._log.info("session_opened")
-            case events.Disconnected(reason=reason):
-                self._log.info("client_gone", reason=reason)
-            case events.EngineFailed(error=error):
-                self._log.error("engine_failed", code=error.code, message=error.message)
-            case events.Rejected(error=error):
-                self._log.warning("message_rejected", code=error.code, message=error.message)
-        for effect in made:
-            self._log_effect(event, effect)
-        if self._logs_events:
-            self._log.debug(
-                "event", kind=event.kind, effects=[effects.label(each) for each in made]
-            )
-
-    async def close(self) -> None:
-        self._log.info("session_released", events=self._events)
-
-    def _log_effect(self, event: events.Event, effect: effects.Effect) -> None:
-        match effect:
-            case effects.Send(WarningMessage(code=code, message=text)):
-                self._log.warning("client_warned", code=code.value, message=text)
-            case effects.Send(ErrorMessage(code=code, message=text)):
-                self._log.error("session_failed", code=code.value, message=text)
-            case effects.Close(code=close_code, reason=reason):
-                duration_s = round(event.at_s - self._began_s, 3)
-                self._log.info(
-                    "session_closed",
-                    close_code=int(close_code),
-                    reason=reason,
-                    cause=event.kind,
-                    duration_s=duration_s,
-                )
-
-
 @dataclass
 class Connection:
     """Serves one accepted socket with one machine and one handler.
@@ -151,13 +87,16 @@ class Connection:
         self._inbox = Inbox(INBOX_EVENTS, self.wire.endpoint.largest_bytes)
         self._timers = Timers(self._inbox.post)
         # Any: each queue has effects of its own type. None ends a queue, hence the extra place.
-        self._work, self._prefetching, self._detecting = self._queues = [
+        self._work, self._prefetching, self._detecting = (
             asyncio.Queue[Any](QUEUED_MAX + 1) for _ in range(3)
-        ]
+        )
         self._is_releasing = False
         self.released = asyncio.Event()
         self._is_stop_posted = False
         self._watching = list(self.observers)
+        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
+        self._events = 0
+        self._began_s = 0.0
 
     def post(self, event: events.Event) -> None:
         """Have the machine handle an event; a `StopRequested` is dropped while another waits."""
@@ -225,6 +164,7 @@ class Connection:
         made = self.machine.handle(event)
         if self.machine.is_closed:
             self._inbox.close()  # else the queues could wait for a loop that waits for them
+        self._log(event, made)
         for observer in tuple(self._watching):
             try:
                 observer.observe(event, made)
@@ -232,6 +172,36 @@ class Connection:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
                 self._watching.remove(observer)
         return made
+
+    def _log(self, event: events.Event, made: Sequence[effects.Effect]) -> None:
+        """Log the session's beginning, problems and end."""
+        self._events += 1
+        match event:
+            case events.Opened():
+                self._began_s = event.at_s
+                self.log.info("session_opened")
+            case events.Disconnected(reason=reason):
+                self.log.info("client_gone", reason=reason)
+            case events.EngineFailed(error=error):
+                self.log.error("engine_failed", code=error.code, message=error.message)
+            case events.Rejected(error=error):
+                self.log.warning("message_rejected", code=error.code, message=error.message)
+        for effect in made:
+            match effect:
+                case effects.Send(WarningMessage(code=code, message=text)):
+                    self.log.warning("client_warned", code=code.value, message=text)
+                case effects.Send(ErrorMessage(code=code, message=text)):
+                    self.log.error("session_failed", code=code.value, message=text)
+                case effects.Close(code=close_code, reason=reason):
+                    self.log.info(
+                        "session_closed",
+                        close_code=int(close_code),
+                        reason=reason,
+                        cause=event.kind,
+                        duration_s=round(event.at_s - self._began_s, 3),
+                    )
+        if self._logs_events:
+            self.log.debug("event", kind=event.kind, effects=[effects.label(each) for each in made])
 
     def _start(self, effect: effects.Effect) -> None:
         match effect:
@@ -332,7 +302,7 @@ class Connection:
         """Release once all requested effects are carried out."""
         if not self._is_releasing:
             self._is_releasing = True
-            for queue in self._queues:
+            for queue in (self._work, self._prefetching, self._detecting):
                 queue.put_nowait(None)
 
     # --- the end ---
@@ -370,6 +340,7 @@ class Connection:
                 await observer.close()
             except Exception:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
+        self.log.info("session_released", events=self._events)
 
 
 def _enqueue(queue: asyncio.Queue[Any], effect: effects.Effect) -> None:

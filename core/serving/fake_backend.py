@@ -120,9 +120,6 @@ class FakeBackend(Backend):
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
         return FakeStreamingView(self.times, threads)
 
-    def open_half_duplex(self, threads: Threads) -> FakeHalfDuplexView:
-        return FakeHalfDuplexView(self.times, threads)
-
     def open_duplex(self, threads: Threads) -> FakeDuplexView:
         return FakeDuplexView(self.times, threads)
 
@@ -184,6 +181,8 @@ class FakeView(LinesMode[str]):
 
 
 class FakeStreamingView(FakeView):
+    _max_words = 0  # of an answer
+
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._feed_lines(*map(line_of, request.messages))
 
@@ -192,10 +191,6 @@ class FakeStreamingView(FakeView):
         text = f"This is a fixed reply, number {self._digest()}, and nothing more."
         begun = f"{wanted.reply_start} " if isinstance(wanted, ReplyRequest) else ""
         return self._say(begun + text, wanted.max_new_tokens)
-
-
-class FakeHalfDuplexView(FakeView):
-    _max_words = 0
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
         return [item.text for item in items if isinstance(item, TextContent)]

@@ -61,11 +61,7 @@ class ClientSound:
         """
         written = self._format
         most_bytes = int(longest_s * written.rate_hz) * written.sample_bytes
-        try:
-            raw = b64decode(text[: most_bytes // 3 * GROUP_CHARS], validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise AudioCorruptError("The audio is not valid Base64.") from error
-        raw = self._half + raw
+        raw = self._half + _from_base64(text[: most_bytes // 3 * GROUP_CHARS])
         whole = len(raw) - len(raw) % written.sample_bytes
         self._half = raw[whole:]
         return self._resampler.feed(decoded(raw[:whole], written.type, written.rate_hz))
@@ -77,13 +73,17 @@ def decode_pcm(text: str) -> FloatArray:
     Raises:
         AudioCorruptError: it is not Base64, or not whole samples.
     """
-    try:
-        raw = b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise AudioCorruptError("The audio is not valid Base64.") from error
+    raw = _from_base64(text)
     if len(raw) % PCM_BYTES:
         raise AudioCorruptError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
-    return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
+    return decoded(raw, PCM, OUTPUT_SAMPLE_RATE_HZ)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AudioCorruptError("The audio is not valid Base64.") from error
 
 
 def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:

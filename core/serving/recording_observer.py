@@ -21,7 +21,6 @@ from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.serving.openai_clients import PCM, decoded
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
-from core.serving.slots import Owner
 from recording.folder import wav_header
 from session_recorder import (
     DuplexSessionRecorder,
@@ -197,17 +196,16 @@ class StreamingRecording(TurnRecording):
         open_recorder: OpenRecorder[TurnBasedSessionRecorder],
         recordings: Recordings,
         recording: OpenRecording,
-        owner: Owner,
     ) -> None:
         super().__init__(open_recorder)
-        self._recordings, self._recording, self._owner = recordings, recording, owner
+        self._recordings, self._recording = recordings, recording
         self._messages: Sequence[Message] = ()  # of the last prefill
         self._turn: int | None = None  # number of the one under way
         self._transcripts: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
         if self.recorder is not None:
-            self._recordings.suspend(self._owner, self._recording, self._end_reason)
+            self._recordings.suspend(self._recording, self._end_reason)
 
     def _begin(self, snapshot: Snapshot) -> TurnBasedSessionRecorder:
         self.recorder = self._recording.recorder = self._recording.recorder or self._open(snapshot)
@@ -222,7 +220,7 @@ class StreamingRecording(TurnRecording):
                     self._transcripts.clear()
             case effects.Generate(streaming.Generate()) if self._messages:
                 recorder = self._begin({"system_prompt": system_text(self._messages)})
-                self._turn = self._recording.next_turn()
+                self._turn = next(self._recording.turns)
                 recorder.start_message_turn(self._turn, self._messages[-1])
             case effects.Send(streaming.Done() as done) if self.recorder is not None:
                 for transcript in self._transcripts:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,31 +38,28 @@ PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
 # Any: a snapshot of settings as plain JSON values, whose names belong to the protocol.
 Snapshot = Mapping[str, Any]
 RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
-_Key = tuple[str, str]
-"""A session's id and the secret of its owner."""
 
 OnStopped = Callable[[RecordingStoppedError], None]
 """Called on the event loop when a recording had to stop."""
 
 
+@dataclass(eq=False)
 class OpenRecording:
     """A session's recording; that of a streaming conversation stays open between its sockets.
 
     Attributes:
+        key: the session's id and the secret of its owner.
         recorder: None until there is something to record.
         end: when and why its last socket closed; the wait for another turn is not recorded.
+        turns: the numbers of its next turns.
     """
 
-    def __init__(self, recording_id: str) -> None:
-        self.recording_id = recording_id
-        self.recorder: TurnBasedSessionRecorder | None = None
-        self.end: EndLine | EndReason = EndReason.STOPPED
-        self.expiry: asyncio.TimerHandle | None = None
-        self._turns = 0
-
-    def next_turn(self) -> int:
-        self._turns += 1
-        return self._turns - 1
+    recording_id: str
+    key: tuple[str, str]
+    recorder: TurnBasedSessionRecorder | None = None
+    end: EndLine | EndReason = EndReason.STOPPED
+    expiry: asyncio.TimerHandle | None = None
+    turns: Iterator[int] = field(default_factory=count)
 
 
 class Recordings:
@@ -84,7 +83,7 @@ class Recordings:
         self._worker_id = worker_id
         self._threads = threads
         self._min_free_gb = min_free_gb
-        self._open: OrderedDict[_Key, OpenRecording] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], OpenRecording] = OrderedDict()
 
     def new_id(self, kind: RequestType, session_id: str) -> str:
         if kind in PREFIXES:
@@ -106,10 +105,7 @@ class Recordings:
                 loop.call_soon_threadsafe(on_stopped, error)
 
         options = RecorderOptions(
-            self._threads,
-            report,
-            min_free_gb=self._min_free_gb,
-            owner_secret=owner.secret or None,
+            self._threads, report, min_free_gb=self._min_free_gb, owner_secret=owner.secret or None
         )
         return recorder(recording_id, owner.kind, self._worker_id, snapshot, self.data_dir, options)
 
@@ -118,15 +114,15 @@ class Recordings:
 
         A session with the same id and another secret belongs to another client, and begins one.
         """
-        is_streaming = owner.kind is RequestType.STREAMING
-        found = self._open.pop(_key(owner), None) if is_streaming else None
+        key = (owner.session_id, owner.secret)
+        found = self._open.pop(key, None) if owner.kind is RequestType.STREAMING else None
         if found is None:
-            return OpenRecording(self.new_id(owner.kind, owner.session_id))
+            return OpenRecording(self.new_id(owner.kind, owner.session_id), key)
         if found.expiry is not None:
             found.expiry.cancel()
         return found
 
-    def suspend(self, owner: Owner, recording: OpenRecording, end_reason: EndReason) -> None:
+    def suspend(self, recording: OpenRecording, end_reason: EndReason) -> None:
         """Keep a streaming recording open for a while after its socket has closed."""
         if recording.recorder is None:
             return
@@ -136,9 +132,8 @@ class Recordings:
         recording.end = recording.recorder.note_end(end_reason)
         recording.recorder.checkpoint()
         loop = asyncio.get_running_loop()
-        key = _key(owner)
-        recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, key)
-        self._open[key] = recording
+        recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, recording.key)
+        self._open[recording.key] = recording
         if len(self._open) > OPEN_MAX:
             self._end(next(iter(self._open)))
 
@@ -170,7 +165,7 @@ class Recordings:
         if self._uploader is not None:
             self._uploader.close()
 
-    def _end(self, key: _Key) -> None:
+    def _end(self, key: tuple[str, str]) -> None:
         recording = self._open.pop(key, None)
         if recording is None:
             return
@@ -178,7 +173,3 @@ class Recordings:
             recording.expiry.cancel()
         if recording.recorder is not None:
             recording.recorder.finalize(recording.end)
-
-
-def _key(owner: Owner) -> _Key:
-    return owner.session_id, owner.secret

@@ -16,7 +16,7 @@ from core.errors import LOST_CODES, CloseCode, SessionExpiredError
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import MIB
 from core.schemas.queue import SessionResumed
-from core.serving.wire import Socket, SocketClosedError
+from core.serving.wire import Socket, SocketClosedError, loop_time_s
 
 KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
 SEND_LIMIT_S: Final = 10.0  # ours: a socket that accepts no message for so long is lost
@@ -146,7 +146,7 @@ class ResumableSocket:
         if self._is_over:
             raise SessionExpiredError()
         before, attached = self._attached, _Attached(socket)
-        away_s = _now_s() - self._lost_s if before.is_lost else 0.0
+        away_s = loop_time_s() - self._lost_s if before.is_lost else 0.0
         first_seq = max(last_seq + 1, self._sent.first_seq)
         self._attached, self._next_seq = attached, first_seq
         self._interrupt_reading()
@@ -204,7 +204,7 @@ class ResumableSocket:
         attached.is_lost = True
         if self._note_away is not None:
             self._note_away(True)
-        self._lost_s = _now_s()
+        self._lost_s = loop_time_s()
         self._returned.clear()
         attached.gone.set()
         self._interrupt_reading()
@@ -221,8 +221,4 @@ class ResumableSocket:
 
     def _interrupt_reading(self) -> None:
         if self._reading is not None and not self._reading.expired():
-            self._reading.reschedule(_now_s())
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+            self._reading.reschedule(loop_time_s())

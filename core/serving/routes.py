@@ -48,7 +48,7 @@ from core.transcription import Passage, TranscriptionOptions
 from recording.folder import is_live
 from recording.listing import RecordingPage, delete_recording, page_of
 from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
-from recording.store import FilesListed, StoredFile, file_answer, file_in, files_in
+from recording.store import FilesListed, file_answer, file_in, files_in
 
 BYTES: Final = "application/octet-stream"
 AUDIO_MAX_BYTES: Final = round(CHAT_AUDIO_MAX_S * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
@@ -225,6 +225,16 @@ def _recordings_of(sessions: Sessions) -> Recordings:
 LocalRecordings = Annotated[Recordings, Depends(_recordings_of)]
 
 
+def _folder_of(recording_id: str, here: LocalRecordings) -> Path:
+    folder = recording_folder(here.data_dir, recording_id)
+    if not folder.is_dir() or folder.is_symlink():
+        raise NotFoundError("There is no such recording.")
+    return folder
+
+
+Folder = Annotated[Path, Depends(_folder_of)]
+
+
 @router.get("/recordings")
 async def recordings(here: LocalRecordings) -> RecordingPage:
     found = await asyncio.to_thread(here.unsealed)
@@ -232,42 +242,26 @@ async def recordings(here: LocalRecordings) -> RecordingPage:
 
 
 @router.get("/recordings/{recording_id}")
-async def recording_files(recording_id: str, here: LocalRecordings) -> FilesListed:
-    found = await asyncio.to_thread(files_in, _folder(here, recording_id))
+async def recording_files(folder: Folder) -> FilesListed:
+    found = await asyncio.to_thread(files_in, folder)
     return FilesListed(sizes={one.name: one.size_bytes for one in found})
 
 
 @router.get("/recordings/{recording_id}/files/{name:path}")
-async def recording_file(
-    recording_id: str, name: str, request: Request, here: LocalRecordings
-) -> Response:
-    folder = _folder(here, recording_id)
-    found = await asyncio.to_thread(_file, folder, name)
+async def recording_file(folder: Folder, name: str, request: Request) -> Response:
+    found = await asyncio.to_thread(file_in, folder, name, hidden=(OWNER_FILE,))
+    if found is None:
+        raise NotFoundError("There is no such file.")
     return file_answer(found, request.headers, BYTES)
 
 
 @router.post("/recordings/{recording_id}/diagnostics", status_code=HTTPStatus.NO_CONTENT)
-async def diagnostic(recording_id: str, request: Request, here: LocalRecordings) -> None:
+async def diagnostic(folder: Folder, request: Request) -> None:
     line = await _read(request, MIB)
-    folder = _folder(here, recording_id)
     if await asyncio.to_thread(is_live, folder):
         await asyncio.to_thread(append, folder / DIAGNOSTICS_FILE, line)
 
 
 @router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)
-async def delete(recording_id: str, here: LocalRecordings) -> None:
-    await asyncio.to_thread(delete_recording, _folder(here, recording_id))
-
-
-def _folder(recordings: Recordings, recording_id: str) -> Path:
-    folder = recording_folder(recordings.data_dir, recording_id)
-    if not folder.is_dir() or folder.is_symlink():
-        raise NotFoundError("There is no such recording.")
-    return folder
-
-
-def _file(folder: Path, name: str) -> StoredFile:
-    found = file_in(folder, name, hidden=(OWNER_FILE,))
-    if found is None:
-        raise NotFoundError("There is no such file.")
-    return found
+async def delete(folder: Folder) -> None:
+    await asyncio.to_thread(delete_recording, folder)

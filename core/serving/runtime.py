@@ -19,12 +19,7 @@ from core.engine.engine import Engine
 from core.errors import ModelError, OmniError, ShuttingDownError
 from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
-from core.schemas.worker import (
-    ActionResult,
-    CacheStatus,
-    WorkerHealth,
-    WorkerStatus,
-)
+from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
 from core.serving.slots import Conversation, Lease, SessionStore, Slots
 from core.transcription import Transcriber
 from core.vad import SileroVad

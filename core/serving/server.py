@@ -24,10 +24,7 @@ from config import Settings
 from core.addresses import is_loopback
 from core.errors import CloseCode, ShuttingDownError, UnauthorizedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
-from core.schemas.worker import (
-    RESTART_EXIT_CODE,
-    WORKER_SECRET_HEADER,
-)
+from core.schemas.worker import RESTART_EXIT_CODE, WORKER_SECRET_HEADER
 from core.serving.session_server import SessionServer
 from core.stop_signals import StopSignals
 from core.worker_tls import server_context

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import structlog
 
+from config import Settings
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
@@ -29,13 +30,9 @@ from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
 from core.serving.capacity import MetricsObserver
-from core.serving.connection import SESSION_LOG, Connection, LogObserver, Machine
+from core.serving.connection import SESSION_LOG, Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.observers import (
-    InnerObserver,
-    Observer,
-    TraceObserver,
-)
+from core.serving.observers import InnerObserver, Observer, TraceObserver
 from core.serving.openai_clients import GptLiveCodec, live_names
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.recording_observer import (
@@ -51,7 +48,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
-from core.serving.wire import AudioLimits, Endpoint, Socket, Wire
+from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
 from session_recorder import DuplexSessionRecorder, EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
@@ -91,55 +88,40 @@ REQUEST_TYPES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class SessionRules:
-    """The configured limits of sessions."""
+def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
+    """Return the messages that a path takes, and their configured limits."""
+    limits = settings.limits
+    sizes = (limits.prepare_bytes, limits.live_message_bytes)
+    match kind:
+        case SocketKind.LIVE:
+            return GptLiveCodec().endpoint()
+        case SocketKind.REALTIME:
+            return wire.REALTIME
+        case SocketKind.DUPLEX:
+            parse = wire.DUPLEX.parse
+        case SocketKind.HALF_DUPLEX:
+            parse = partial(_parse_half_duplex, settings.half_duplex)
+        case SocketKind.STREAMING | SocketKind.CHAT:
+            parse = (wire.CHAT if kind is SocketKind.CHAT else wire.STREAMING).parse
+            sizes = (limits.chat_message_bytes, limits.chat_message_bytes)
+    return Endpoint(parse, *sizes, limits)
 
-    limits: LimitSettings
-    duplex: DuplexSettings
-    half_duplex: HalfDuplexSettings
 
-    @property
-    def audio(self) -> AudioLimits:
-        limits = self.limits
-        return AudioLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
+def frame_limits(limits: LimitSettings) -> PictureLimits:
+    max_bytes, max_side_px = limits.frame_max_bytes, limits.frame_max_side_px
+    return replace(FRAME_LIMITS, max_bytes=max_bytes, max_side_px=max_side_px)
 
-    @property
-    def frames(self) -> PictureLimits:
-        max_bytes, max_side_px = self.limits.frame_max_bytes, self.limits.frame_max_side_px
-        return replace(FRAME_LIMITS, max_bytes=max_bytes, max_side_px=max_side_px)
 
-    def endpoint(self, kind: SocketKind) -> Endpoint:
-        sizes = (self.limits.prepare_bytes, self.limits.live_message_bytes)
-        match kind:
-            case SocketKind.LIVE:
-                return GptLiveCodec().endpoint()
-            case SocketKind.REALTIME:
-                return wire.REALTIME
-            case SocketKind.DUPLEX:
-                parse = wire.DUPLEX.parse
-            case SocketKind.HALF_DUPLEX:
-                parse = partial(_parse_half_duplex, self.half_duplex)
-            case SocketKind.STREAMING | SocketKind.CHAT:
-                parse = (wire.CHAT if kind is SocketKind.CHAT else wire.STREAMING).parse
-                sizes = (self.limits.chat_message_bytes, self.limits.chat_message_bytes)
-        return Endpoint(parse, *sizes, self.audio)
-
-    def max_kv_tokens(self, context_tokens: int | None) -> int:
-        """Return the longest conversation of a model with a context of so many tokens."""
-        most = self.duplex.max_kv_tokens
-        return most if context_tokens is None else min(most, context_tokens)
-
-    def duplex_limits(self, max_kv_tokens: int) -> DuplexLimits:
-        duplex = self.duplex
-        return DuplexLimits(
-            pause_timeout_s=duplex.pause_timeout,
-            max_session_s=duplex.max_session_s,
-            max_kv_tokens=max_kv_tokens,
-            max_backlog_chunks=duplex.max_backlog_chunks,
-            max_frames_per_chunk=duplex.max_frames_per_chunk,
-            frame_grace_s=duplex.frame_grace_ms / MS_PER_S,
-        )
+def duplex_limits(duplex: DuplexSettings, context_tokens: int | None) -> DuplexLimits:
+    """Return the limits of duplex sessions with a model of such a context."""
+    return DuplexLimits(
+        pause_timeout_s=duplex.pause_timeout,
+        max_session_s=duplex.max_session_s,
+        max_kv_tokens=min(duplex.max_kv_tokens, context_tokens or duplex.max_kv_tokens),
+        max_backlog_chunks=duplex.max_backlog_chunks,
+        max_frames_per_chunk=duplex.max_frames_per_chunk,
+        frame_grace_s=duplex.frame_grace_ms / MS_PER_S,
+    )
 
 
 def _parse_half_duplex(defaults: HalfDuplexSettings, text: str) -> events.ClientMessage:
@@ -161,7 +143,7 @@ class SessionBuilder:
     """Assembles the connections of sessions; `recordings` and `tracing` are optional."""
 
     runtime: WorkerRuntime
-    rules: SessionRules
+    settings: Settings
     metrics: WorkerMetrics
     recordings: Recordings | None
     tracing: Tracing | None
@@ -188,11 +170,7 @@ class SessionBuilder:
             observers.append(self._recording(machine, owner, recording, warn))
         log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
         connection = Connection(
-            Wire(socket, self.rules.endpoint(kind)),
-            machine,
-            handler,
-            [LogObserver(log), *observers],
-            log=log,
+            Wire(socket, endpoint_of(kind, self.settings)), machine, handler, observers, log=log
         )
         owner.machine_status = lambda: machine.status
         owner.kv_tokens = lambda: handler.kv_tokens
@@ -218,10 +196,11 @@ class SessionBuilder:
     def _machine_and_handler(
         self, kind: SocketKind, names: SessionIds, owner: Owner, lease: Lease | None
     ) -> tuple[Machine, SessionHandler[Any]]:
-        runtime, rules = self.runtime, self.rules
+        runtime, settings = self.runtime, self.settings
         count, transcribes = runtime.backend.count_tokens, runtime.transcriber is not None
-        kv_tokens = rules.max_kv_tokens(runtime.backend.context_tokens)
-        max_session_s = rules.half_duplex.max_session_s
+        by_units = duplex_limits(settings.duplex, runtime.backend.context_tokens)
+        kv_tokens, max_session_s = by_units.max_kv_tokens, settings.half_duplex.max_session_s
+        frames = frame_limits(settings.limits)
         machine: Machine
         match kind:
             case SocketKind.STREAMING:
@@ -238,13 +217,13 @@ class SessionBuilder:
                 )
                 realtime = RealtimeLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
                 machine = RealtimeMachine(names, start, realtime, count)
-                return machine, RealtimeHandler(runtime, owner, lease, rules.frames)
+                return machine, RealtimeHandler(runtime, owner, lease, frames)
             case SocketKind.LIVE:
                 live = live_names(owner.session_id, owner.model, transcribes=transcribes)
-                machine = GptLiveMachine(names, rules.duplex_limits(kv_tokens), live, count)
+                machine = GptLiveMachine(names, by_units, live, count)
             case SocketKind.DUPLEX:
-                machine = DuplexMachine(names, rules.duplex_limits(kv_tokens), count)
-        return machine, DuplexHandler(runtime, owner, lease, rules.frames)
+                machine = DuplexMachine(names, by_units, count)
+        return machine, DuplexHandler(runtime, owner, lease, frames)
 
     # --- observers ---
 
@@ -254,7 +233,10 @@ class SessionBuilder:
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            metrics = InnerObserver(machine, metrics, _is_of_unit, shows_outer=True)
+            of_unit = (events.Received, events.AudioReady, events.StepDone)
+            metrics = InnerObserver(
+                machine, metrics, lambda event: isinstance(event, of_unit), shows_outer=True
+            )
         measuring = [metrics]
         if self.tracing is not None:
             trace = self.tracing.call(owner.session_id, owner.secret)
@@ -264,11 +246,7 @@ class SessionBuilder:
         return measuring
 
     def _recording(
-        self,
-        machine: Machine,
-        owner: Owner,
-        recording: OpenRecording,
-        on_stopped: OnStopped,
+        self, machine: Machine, owner: Owner, recording: OpenRecording, on_stopped: OnStopped
     ) -> Observer:
         assert self.recordings is not None
         place = (recording.recording_id, owner, on_stopped)
@@ -282,9 +260,5 @@ class SessionBuilder:
             case DuplexMachine():
                 return DuplexRecording(units)
             case StreamingMachine():
-                return StreamingRecording(turns, self.recordings, recording, owner)
+                return StreamingRecording(turns, self.recordings, recording)
         return TurnRecording(turns)
-
-
-def _is_of_unit(event: events.Event) -> bool:
-    return isinstance(event, events.Received | events.AudioReady | events.StepDone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from core.schemas.queue import (
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
 from core.serving.resumable import ResumableSocket
-from core.serving.session_kinds import SessionBuilder, SocketKind
+from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
@@ -39,6 +39,7 @@ from core.serving.wire import (
     SocketClosedError,
     StarletteSocket,
     await_end,
+    check_audio,
     end_task,
 )
 from recording.names import generate_session_id
@@ -85,9 +86,8 @@ class SessionServer:
         metrics.watch("capacity", lambda: runtime.slots.capacity)
         metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
         self._builder = builder
-        self._rules = builder.rules
+        self._settings = builder.settings
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
-        self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
     # --- start and shutdown ---
@@ -166,11 +166,13 @@ class SessionServer:
                     if kind.is_live:  # the others take a slot for each turn
                         lease = await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
-                        live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
+                        live.resumable = ResumableSocket(
+                            socket, self._settings.limits.resume_grace_s
+                        )
                     await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                await refuse(socket, error, self._rules.endpoint(kind).write)
+                await refuse(socket, error, endpoint_of(kind, self._settings).write)
 
     async def chat(
         self,
@@ -186,7 +188,7 @@ class SessionServer:
             OmniError: The request failed.
         """
         self._check_open()
-        self._rules.audio.check(request)
+        check_audio(request, self._settings.limits)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         async with self._claimed(SocketKind.CHAT, owner) as live:
             live.chat = handler = ChatHandler(self.runtime, owner)
@@ -241,10 +243,7 @@ class SessionServer:
                 if live.connection is not None and not live.connection.machine.status.is_busy:
                     live.connection.post(ShuttingDown())
                     notified.add(live)
-            self._session_ended.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_POLL_S):
-                    await self._session_ended.wait()
+            await asyncio.sleep(DRAIN_POLL_S)
 
     def _check_open(self) -> None:
         if self.runtime.is_draining:
@@ -269,7 +268,6 @@ class SessionServer:
         finally:
             del self._live[key]
             live.gone.set()
-            self._session_ended.set()
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:

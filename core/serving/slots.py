@@ -90,10 +90,7 @@ class Slots:
     """
 
     def __init__(
-        self,
-        count: int,
-        now_s: Callable[[], float],
-        has_memory: Callable[[], bool] = lambda: True,
+        self, count: int, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
     ) -> None:
         self.count = count
         self.measured = Capacity(now_s, has_memory)

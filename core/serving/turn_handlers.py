@@ -8,7 +8,7 @@ from typing import Any, Final
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
 from core.errors import NoWorkerError, ShuttingDownError
-from core.modes import SESSION, ChatMode, HalfDuplexMode, StreamingMode
+from core.modes import SESSION, ChatMode, StreamingMode
 from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
@@ -230,7 +230,7 @@ def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
     )
 
 
-class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
+class HalfDuplexHandler(SessionHandler[StreamingMode]):
     """Carries out the effects of `/ws/half_duplex`."""
 
     turn_effects = (effects.Generate,)
@@ -270,12 +270,12 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         if self._is_interrupted:
             raise WorkCancelledError
         await self._runtime.evict_surplus()
-        self._view = view = self._runtime.backend.open_half_duplex(self._threads)
+        self._view = view = self._runtime.backend.open_streaming(self._threads)
         self._transcribes = message.transcribe
         self._detector = TurnDetector(message.config.vad, self._runtime.detector)
         await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
-    async def _begin(self, view: HalfDuplexMode, message: half_duplex.Prepare) -> str:
+    async def _begin(self, view: StreamingMode, message: half_duplex.Prepare) -> str:
         items = message.system_items(VOICE_INSTRUCTION, DEFAULT_PROMPT)
 
         def decode() -> tuple[Any, Any]:  # Any: parts of messages, of the view's own types

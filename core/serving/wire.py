@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from core.schemas.common import AudioContent, WireModel, parse_message
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.realtime import parse_event
+from settings.sections import LimitSettings
 
 NO_STATUS: Final = 1005  # of a close frame without a code. Source: RFC 6455, section 7.4.1
 
@@ -96,42 +97,33 @@ class StarletteSocket:
 VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
 
 
-@dataclass(frozen=True)
-class AudioLimits:
-    """The longest audio of each kind, in seconds."""
+def check_audio(message: object, given: LimitSettings) -> None:
+    """Raise `AudioTooLongError`, naming field and limit, if any audio is longer than configured."""
+    longest_s = (given.chunk_max_s, given.reference_max_s, given.chat_audio_max_s)
+    if longest_s != (limits.CHUNK_MAX_S, limits.REFERENCE_MAX_S, limits.CHAT_AUDIO_MAX_S):
+        _check_parts(message, *longest_s)  # the message models check the default limits
 
-    chunk_s: float = limits.CHUNK_MAX_S  # of a live call
-    voice_s: float = limits.REFERENCE_MAX_S
-    item_s: float = limits.CHAT_AUDIO_MAX_S  # of a message
 
-    def check(self, message: object) -> None:
-        """Raise `AudioTooLongError`, naming field and limit, if any audio is too long."""
-        if self == AudioLimits():
-            return  # the message models check the default limits
-        for name, audio, limit_s in self._audio_of(message):
-            most = (
-                limits.audio_bytes(limit_s)
-                if isinstance(audio, bytes)
-                else limits.audio_chars(limit_s)
-            )
-            if len(audio) > most:
-                raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
+def _check_parts(part: object, chunk_s: float, voice_s: float, item_s: float) -> None:
+    if isinstance(part, AudioContent):
+        _check_length("data", part.data, item_s)
+    elif isinstance(part, list):
+        for each in part:
+            _check_parts(each, chunk_s, voice_s, item_s)
+    elif isinstance(part, WireModel):
+        for name, value in part:
+            if isinstance(value, bytes):
+                _check_length(name, value, chunk_s)
+            elif not isinstance(value, str):
+                _check_parts(value, chunk_s, voice_s, item_s)
+            elif name in VOICES:
+                _check_length(name, value, voice_s)
 
-    def _audio_of(self, part: object) -> Iterator[tuple[str, str | bytes, float]]:
-        """Yield the field, samples or Base64, and limit of all audio in a part of a message."""
-        if isinstance(part, AudioContent):
-            yield "data", part.data, self.item_s
-        elif isinstance(part, list):
-            for each in part:
-                yield from self._audio_of(each)
-        elif isinstance(part, WireModel):
-            for name, value in part:
-                if isinstance(value, bytes):
-                    yield name, value, self.chunk_s
-                elif not isinstance(value, str):
-                    yield from self._audio_of(value)
-                elif name in VOICES:
-                    yield name, value, self.voice_s
+
+def _check_length(name: str, audio: str | bytes, limit_s: float) -> None:
+    length = limits.audio_bytes if isinstance(audio, bytes) else limits.audio_chars
+    if len(audio) > length(limit_s):
+        raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
 
 
 SEND_LIMIT_S: Final = 20.0  # ours: a client that accepts no message for so long is lost
@@ -147,14 +139,14 @@ class Endpoint:
         parse: text to message; raises an `OmniError`.
         prepare_bytes: longest `prepare`.
         message_bytes: longest message of any other type.
-        audio: longest audio.
+        limits: holds the longest audio.
         write: message to text.
     """
 
     parse: Callable[[str], ClientMessage]
     prepare_bytes: int
     message_bytes: int
-    audio: AudioLimits = AudioLimits()
+    limits: LimitSettings = LimitSettings()
     write: Callable[[ServerMessage], str] = methodcaller("to_json")
 
     @property
@@ -164,7 +156,7 @@ class Endpoint:
     def read(self, text: str) -> ClientMessage:
         """Parse a text and check the length of its audio; raises an `OmniError`."""
         message = self.parse(text)
-        self.audio.check(message)
+        check_audio(message, self.limits)
         return message
 
     def event_of(

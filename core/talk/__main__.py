@@ -16,13 +16,7 @@ from rich.markup import escape
 
 from core.errors import OmniError
 from core.processors.unified import UnifiedProcessor
-from core.talk.conversation import (
-    Conversation,
-    Row,
-    make_table,
-    read_inputs,
-    summarise,
-)
+from core.talk.conversation import Conversation, Row, make_table, read_inputs, summarise
 
 UNUSABLE_INPUT = 2  # exit code
 

@@ -25,7 +25,6 @@ from core.cascade.turn_based import (
     NOT_HEARD,
     SPOKEN_TOKENS_MAX,
     CascadeChatView,
-    CascadeHalfDuplexView,
     CascadeStreamingView,
 )
 from core.errors import ContextFullError, OneVoiceError
@@ -63,8 +62,8 @@ def language_of(parts: Parts) -> ScriptedLanguageModel:
     return parts.language_model
 
 
-async def voice_chat(parts: Parts) -> CascadeHalfDuplexView:
-    view = CascadeHalfDuplexView(parts, LoopThreads())
+async def voice_chat(parts: Parts) -> CascadeStreamingView:
+    view = CascadeStreamingView(parts, LoopThreads())
     await view.begin("Be kind.", voice=None, config=HalfDuplexConfig())
     return view
 
@@ -253,7 +252,7 @@ def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:
     own = np.linspace(-1, 1, 16_000, dtype=np.float32)
 
     async def scenario() -> None:
-        view = CascadeHalfDuplexView(scripted(default_voice=own), LoopThreads())
+        view = CascadeStreamingView(scripted(default_voice=own), LoopThreads())
         for voice, notices in ((own, 0), (-own, 1)):
             await view.begin("", voice=voice, config=HalfDuplexConfig())
             assert [type(each) for each in view.take_notices()] == [OneVoiceError] * notices

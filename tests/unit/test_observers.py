@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from core.errors import BadPayloadError, GenerationFailedError
+from core.errors import GenerationFailedError
 from core.metrics import WorkerMetrics
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.events import (
     ChunkReady,
-    Disconnected,
     EngineFailed,
     Event,
     FinalizeDone,
@@ -21,7 +21,6 @@ from core.protocols.events import (
     Opened,
     PrefillDone,
     Received,
-    Rejected,
     StepDone,
 )
 from core.protocols.machine import SessionIds
@@ -32,9 +31,9 @@ from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from core.serving.capacity import Capacity, MetricsObserver
-from core.serving.connection import LogObserver
 from core.serving.observers import Observer
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
+from tests.fakes.stages import SOUND, Stage, run
 
 NAMES = SessionIds("id_1")
 CHUNK = AudioChunk(audio=audio(1_000))
@@ -49,46 +48,60 @@ def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> Non
     asyncio.run(observer.close())
 
 
-def test_the_course_of_a_session_is_logged() -> None:
+def logged(stage: Stage) -> LogCapture:
+    """Capture the log of a connection that has not begun."""
     capture = LogCapture()
-    log = structlog.wrap_logger(
+    stage.connection.log = structlog.wrap_logger(
         None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
     ).bind(session_id="id_1")
-    scene = Scene(DuplexMachine(NAMES), TABLE, DUPLEX)
-    watch(
-        scene,
-        LogObserver(log),
-        (Opened(), 1.0),
-        (Received(CHUNK), 0.0),
-        (Received(Prepare()), 0.0),
-        (Rejected(BadPayloadError()), 2.0),
-    )
-    lines = [line for line in capture.entries if line["log_level"] != "debug"]
-    assert [line["event"] for line in lines] == [
-        "session_opened",
-        "client_warned",
-        "message_rejected",
-        "session_failed",
-        "session_closed",
-        "session_released",
-    ]
-    assert {line["session_id"] for line in lines} == {"id_1"}
-    closed = lines[4]
-    assert (closed["close_code"], closed["cause"], closed["duration_s"]) == (1007, "rejected", 2.0)
+    return capture
 
 
-def test_disconnects_and_failures_are_logged() -> None:
-    for event, told in (
-        (Disconnected("reset"), "client_gone"),
-        (EngineFailed(GenerationFailedError()), "engine_failed"),
-    ):
-        capture = LogCapture()
-        log = structlog.wrap_logger(
-            None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
-        )
-        scene = Scene(DuplexMachine(NAMES), TABLE, DUPLEX)
-        watch(scene, LogObserver(log), (Opened(), 0.0), (event, 0.0))
+def test_the_course_of_a_session_is_logged() -> None:
+    async def test() -> None:
+        stage = Stage()
+        capture = logged(stage)
+        stage.start()
+        await stage.say("audio_chunk", audio=SOUND)
+        await stage.say("prepare")
+        await asyncio.sleep(2.0)
+        stage.socket.say_raw("{")
+        await stage.end()
+        lines = [line for line in capture.entries if line["log_level"] != "debug"]
+        assert [line["event"] for line in lines] == [
+            "session_opened",
+            "client_warned",
+            "message_rejected",
+            "session_failed",
+            "session_closed",
+            "session_released",
+        ]
+        assert {line["session_id"] for line in lines} == {"id_1"}
+        closed = lines[4]
+        told = (closed["close_code"], closed["cause"], closed["duration_s"])
+        assert told == (1007, "rejected", 2.0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("told", ["client_gone", "engine_failed"])
+def test_disconnects_and_failures_are_logged(told: str) -> None:
+    def fail(effect: object) -> list[Event]:
+        raise GenerationFailedError
+
+    async def test() -> None:
+        stage = Stage()
+        capture = logged(stage)
+        await stage.prepare()
+        if told == "client_gone":
+            stage.socket.drop()
+        else:
+            stage.handler.answers = fail
+            await stage.say("audio_chunk", audio=audio(1_000))
+        await stage.end()
         assert told in [line["event"] for line in capture.entries]
+
+    run(test)
 
 
 class Metrics(WorkerMetrics):

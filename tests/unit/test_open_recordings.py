@@ -31,7 +31,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def say(bench: Bench, recording: OpenRecording, lasts_s: float) -> None:
     if recording.recorder is None:
         recording.recorder = bench.turns(recording.recording_id)
-    recording.recorder.start_turn(recording.next_turn(), 0, TextInput(text="Hello"))
+    recording.recorder.start_turn(next(recording.turns), 0, TextInput(text="Hello"))
     bench.time.seconds += lasts_s
     recording.recorder.end_turn(text="Hi")
 
@@ -41,11 +41,11 @@ async def test_a_chat_recording_ends_with_its_last_socket(bench: Bench) -> None:
     recordings = Recordings(bench.data_dir, "0", bench.threads)
     recording = recordings.resume(OWNER)
     say(bench, recording, 2)
-    recordings.suspend(OWNER, recording, EndReason.STOPPED)
+    recordings.suspend(recording, EndReason.STOPPED)
     bench.time.seconds += 20
     assert recordings.resume(OWNER) is recording
     say(bench, recording, 3)
-    recordings.suspend(OWNER, recording, EndReason.DISCONNECT)
+    recordings.suspend(recording, EndReason.DISCONNECT)
     bench.time.seconds += OPEN_LIMIT_S
     await asyncio.sleep(OPEN_LIMIT_S + 1)
     assert recording.recorder is not None
@@ -63,7 +63,7 @@ async def test_a_worker_killed_between_turns_loses_no_recording(
     recordings = Recordings(bench.data_dir, "0", bench.threads)
     recording = recordings.resume(OWNER)
     say(bench, recording, 2)
-    recordings.suspend(OWNER, recording, EndReason.DISCONNECT)
+    recordings.suspend(recording, EndReason.DISCONNECT)
     folder = bench.folder(recording.recording_id)
     if goes_on:
         say(bench, recordings.resume(OWNER), 1)

@@ -26,7 +26,7 @@ from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler, PicturePrefetch
 from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeEncodedPicture, FakeTimes
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_kinds import SessionRules
+from core.serving.session_kinds import frame_limits
 from core.serving.slots import Owner
 from tests.fakes.duplex_scenes import CHUNK
 
@@ -206,10 +206,9 @@ def test_a_unit_uses_prefetched_pictures() -> None:
 )
 def test_configured_picture_limits_apply(limit: dict[str, int], told: str) -> None:
     settings = Settings.model_validate({"limits": limit})
-    rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
 
     async def scenario() -> None:
-        async with bench(rules.frames) as made:
+        async with bench(frame_limits(settings.limits)) as made:
             await made.encode_ahead(B)
             assert made.talk.prefetched == []
             assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"

@@ -11,16 +11,15 @@ from config import Settings
 from core.errors import AudioTooLongError
 from core.schemas import half_duplex
 from core.schemas.queue import RequestType
-from core.serving.session_kinds import SessionRules, SocketKind
+from core.serving.session_kinds import SocketKind, duplex_limits, endpoint_of
 
 SECOND = base64.b64encode(bytes(4 * 16_000)).decode()
 HELLO = [{"role": "user", "content": "Hello"}]
 SPOKEN = [{"role": "user", "content": [{"type": "audio", "data": SECOND}]}]
 
 
-def rules(**sections: object) -> SessionRules:
-    settings = Settings.model_validate(sections)
-    return SessionRules(settings.limits, settings.duplex, settings.half_duplex)
+def configured(**sections: object) -> Settings:
+    return Settings.model_validate(sections)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +48,14 @@ def test_other_kinds_have_one_request_type() -> None:
 
 
 def test_limits_come_from_the_configuration() -> None:
-    made = rules(
+    made = configured(
         limits={"prepare_bytes": 5_000, "live_message_bytes": 4_000},
         duplex={"pause_timeout": 7, "max_session_s": 9, "frame_grace_ms": 50},
         half_duplex={"max_session_s": 11},
     )
-    endpoint = made.endpoint(SocketKind.DUPLEX)
+    endpoint = endpoint_of(SocketKind.DUPLEX, made)
     assert (endpoint.prepare_bytes, endpoint.message_bytes) == (5_000, 4_000)
-    limits = made.duplex_limits(made.max_kv_tokens(None))
+    limits = duplex_limits(made.duplex, None)
     assert (limits.pause_timeout_s, limits.max_session_s) == (7, 9)
     assert limits.frame_grace_s == 0.05 and made.half_duplex.max_session_s == 11
 
@@ -85,27 +84,27 @@ def test_configured_audio_limits_apply(
 ) -> None:
     limits = {"chunk_max_s": 0.5, "reference_max_s": 0.5, "chat_audio_max_s": 0.5}
     text = json.dumps(message)
-    assert rules().endpoint(kind).read(text)
+    assert endpoint_of(kind, configured()).read(text)
     with pytest.raises(AudioTooLongError, match=rf"^{field}: .* 0\.5 s"):
-        rules(limits=limits).endpoint(kind).read(text)
+        endpoint_of(kind, configured(limits=limits)).read(text)
 
 
 def test_a_short_model_context_shortens_conversations() -> None:
-    made = rules()
-    configured = made.duplex.max_kv_tokens
-    assert made.max_kv_tokens(None) == made.max_kv_tokens(1_000_000) == configured
-    assert made.max_kv_tokens(1_000) == made.duplex_limits(1_000).max_kv_tokens == 1_000
+    duplex = configured().duplex
+    for context_tokens in (None, 1_000_000):
+        assert duplex_limits(duplex, context_tokens).max_kv_tokens == duplex.max_kv_tokens
+    assert duplex_limits(duplex, 1_000).max_kv_tokens == 1_000
 
 
-def prepared(made: SessionRules, config: object) -> half_duplex.HalfDuplexConfig:
+def prepared(made: Settings, config: object) -> half_duplex.HalfDuplexConfig:
     text = json.dumps({"type": "prepare", "config": config})
-    message = made.endpoint(SocketKind.HALF_DUPLEX).read(text)
+    message = endpoint_of(SocketKind.HALF_DUPLEX, made).read(text)
     assert isinstance(message, half_duplex.Prepare)
     return message.config
 
 
 def test_a_prepare_overrides_the_configured_defaults_one_by_one() -> None:
-    made = rules(half_duplex={"vad_threshold": 0.5, "vad_speech_pad_ms": 99, "timeout_s": 44})
+    made = configured(half_duplex={"vad_threshold": 0.5, "vad_speech_pad_ms": 99, "timeout_s": 44})
     plain = prepared(made, {})
     assert (plain.vad.threshold, plain.vad.speech_pad_ms, plain.session.timeout_s) == (0.5, 99, 44)
     told = prepared(made, {"vad": {"threshold": 0.9}, "session": {"timeout_s": 55}})

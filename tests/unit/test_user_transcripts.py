@@ -100,7 +100,7 @@ def test_a_half_duplex_turn_does_not_wait_for_its_transcript() -> None:
         lease: Any = None
         handler = HalfDuplexHandler(bench.runtime, owner, lease)
         handler._transcribes = True
-        handler._view = bench.runtime.backend.open_half_duplex(handler._threads)  # type: ignore[assignment]
+        handler._view = bench.runtime.backend.open_streaming(handler._threads)  # type: ignore[assignment]
         handler.expect()
         await handler.perform(Generate(SAID, turn_index=3), bench.emit)
         assert bench.transcripts() == [], "the turn is over"

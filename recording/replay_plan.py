@@ -225,6 +225,9 @@ class Cue:
     end_ms: int
     text: str
 
+    def times(self, point: str) -> str:
+        return f"{_clock(self.start_ms, point)} --> {_clock(self.end_ms, point)}"
+
 
 def cues_of(plan: ReplayPlan) -> list[Cue]:
     """Return the subtitles: text accumulates over a turn, then disappears.
@@ -262,10 +265,7 @@ def _side_by_side(above: list[Cue], below: list[Cue]) -> list[Cue]:
 
 def webvtt(cues: list[Cue]) -> str:
     """Return the text of a WebVTT file. Source: W3C, WebVTT, section 4."""
-    blocks = [
-        f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}\n{html.escape(cue.text, quote=False)}\n"
-        for cue in cues
-    ]
+    blocks = [f"{cue.times('.')}\n{html.escape(cue.text, quote=False)}\n" for cue in cues]
     return "\n".join(["WEBVTT\n", *blocks])
 
 
@@ -280,8 +280,8 @@ def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
             yield Cue(start_ms, end_ms, text)
 
 
-def _clock(at_ms: int) -> str:
+def _clock(at_ms: int, point: str) -> str:
     seconds, ms = divmod(at_ms, MS_PER_S)
     minutes, seconds = divmod(seconds, S_PER_MINUTE)
     hours, minutes = divmod(minutes, S_PER_MINUTE)
-    return f"{hours:02d}:{minutes:02d}:{seconds:02d}.{ms:03d}"
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{point}{ms:03d}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from launcher.posts import Cluster, PostStatus
+from launcher.posts import FRONT, Cluster, PostStatus
 from launcher.run_folder import Phase
 from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
 
@@ -20,7 +20,6 @@ PERIOD_S: Final = 0.5
 ANSWER_S: Final = 0.3  # a later response is used in the next iteration
 FIRST_ANSWERS_S: Final = 5.0  # for all posts to respond to a new conductor before it lists any
 END_MARGIN_S: Final = 15.0  # for a post to exit after its sessions have ended
-FRONT: Final = "front_0"
 NO_MACHINE: Final = "waiting for a machine"
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Engine(Protocol):
         """Return a post's status, once it has been placed on a machine."""
 
     async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
-        """See `Front.list_workers`."""
+        """See `Post.list_workers`."""
 
     async def stop(self, name: str) -> None:
         """Stop a post's program after its sessions have ended."""

@@ -13,11 +13,11 @@ from rich.table import Table
 from config import CONFIG_FILE, HOME, SecuritySettings, Settings
 from core.worker_tls import worker_ca
 from gateway_modules.web.security import ensure_admin_token
-from launcher.conductor import FRONT, ClusterError, ClusterStatus
+from launcher.conductor import ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING, STYLES
 from launcher.display import Display
 from launcher.plan import COMMAND, SECRET_BYTES, Options
-from launcher.posts import Cluster, code_version
+from launcher.posts import FRONT, Cluster, code_version
 from launcher.ray_engine import (
     CONDUCTOR,
     RayEngine,

@@ -16,8 +16,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from launcher.conductor import FRONT, ClusterError, Conductor, Engine
-from launcher.posts import Cluster, Front, Post, PostStatus, Seat, code_version
+from launcher.conductor import ClusterError, Conductor, Engine
+from launcher.posts import FRONT, Cluster, Post, PostStatus, code_version
 from launcher.scaling import SEAT, Bounds
 
 NAMESPACE: Final = "minicpmo-live"
@@ -37,14 +37,11 @@ DETACHED: Final = {
 }
 
 
-class RaySeat(Seat):
+class RayPost(Post):
     def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(cluster, name, *_here())
-
-
-class RayFront(Front):
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(cluster, name, *_here())
+        super().__init__(
+            cluster, name, get_node_ip_address(), ray.get_runtime_context().get_node_id()
+        )
 
 
 class RayEngine(Engine):
@@ -61,11 +58,10 @@ class RayEngine(Engine):
 
     def create(self, name: str, cluster: Cluster) -> None:
         """Create an actor with a GPU, or for the front on a machine that may run it."""
-        kind: type[Post] = RaySeat
         needs: dict[str, Any] = {"num_gpus": 1}  # Any: Ray's type
         if name == FRONT:
-            kind, needs = RayFront, {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
-        ray.remote(kind).options(name=name, **needs, **DETACHED).remote(cluster, name)
+            needs = {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
+        ray.remote(RayPost).options(name=name, **needs, **DETACHED).remote(cluster, name)
 
     def kill(self, name: str) -> None:
         """Kill an actor's process, and its program with it."""
@@ -160,10 +156,6 @@ def end_all(names: Sequence[str], limit_s: float) -> None:
 
 def _actor(name: str) -> Any:
     return ray.get_actor(name, namespace=NAMESPACE)
-
-
-def _here() -> tuple[str, str]:
-    return get_node_ip_address(), ray.get_runtime_context().get_node_id()
 
 
 def _versions() -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from config import Settings
-from launcher.conductor import FRONT, NO_MACHINE, Conductor, Engine
-from launcher.posts import Cluster, PostStatus
+from launcher.conductor import NO_MACHINE, Conductor, Engine
+from launcher.posts import FRONT, Cluster, PostStatus
 from launcher.run_folder import Phase
 from launcher.scaling import DOWN_AFTER_S, SETTLE_S, Bounds
 

@@ -87,6 +87,9 @@ class RecordingPage(Record):
     recordings: tuple[ListedRecording, ...] = Field(description="The requested page, in order.")
 
 
+LISTED_FIELDS: Final = {"app_type", "title", "created_at", "duration_s", "status", "problem"}
+"""Of `Meta`."""
+
 KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, str]]](
     {
         Order.NEWEST: lambda one: (-one.created_at.timestamp(), one.id),
@@ -110,22 +113,20 @@ def page_of(
 
 def list_folder(folder: Path) -> ListedRecording:
     is_running, meta = is_live(folder), read_meta(folder)
-    began = meta.created_at if meta else datetime.fromtimestamp(newest_change_s(folder), UTC)
-    lasted_s = meta.duration_s if meta else None
+    if meta is not None:
+        known = meta.model_dump(include=LISTED_FIELDS)
+    else:
+        known = {"created_at": datetime.fromtimestamp(newest_change_s(folder), UTC)}
     if is_running:
-        lasted_s = round(max(0.0, (datetime.now(UTC) - began).total_seconds()), 1)
+        lasted_s = (datetime.now(UTC) - known["created_at"]).total_seconds()
+        known["duration_s"] = round(max(0.0, lasted_s), 1)
     return ListedRecording(
         id=folder.name,
-        app_type=meta.app_type if meta else None,
-        title=meta.title if meta else "",
-        created_at=began,
-        duration_s=lasted_s,
         bytes=total_size_bytes(folder, None if is_running else meta),
         has_comment=(folder / COMMENT_FILE).is_file(),
         has_upload=any(folder.glob(f"{UPLOAD_STEM}.*")),
         is_running=is_running,
-        status=meta.status if meta else None,
-        problem=meta.problem if meta else None,
+        **known,
     )
 
 

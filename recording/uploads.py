@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from core.files import locked, replacing
+from core.sums import file_sha256
 from recording.bucket import (
     BLOCK_BYTES,
     SEAL_FILE,
@@ -29,7 +30,6 @@ from recording.bucket import (
     SealedFile,
     SealError,
     delete_sealed,
-    hash_file,
     is_whole,
     names_in,
     object_name,
@@ -189,7 +189,7 @@ class Uploader:
                 return
             path = folder / name
             size_bytes = path.stat().st_size
-            files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=hash_file(path)))
+            files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=file_sha256(path)))
             self._bucket.put(object_name(recording_id, name), path)
         for name in added:  # by a gateway without a store; newer objects are retained
             if self._bucket.read(object_name(recording_id, name)) is None:

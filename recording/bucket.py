@@ -185,10 +185,9 @@ def object_name(recording_id: str, name: str = "") -> str:
 
 def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
     content = bucket.read(object_name(recording_id, SEAL_FILE))
-    try:
-        return None if content is None else Seal.model_validate_json(content)
-    except ValidationError:  # of a later version
-        return None
+    with contextlib.suppress(ValidationError):  # of a later version
+        return Seal.model_validate_json(content or b"")
+    return None
 
 
 def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:

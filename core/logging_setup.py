@@ -81,8 +81,6 @@ class LogWriter(logging.Handler):
 
 
 class QuietPaths(logging.Filter):
-    """Excludes polled paths from the access log."""
-
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args
         if not isinstance(arguments, tuple) or len(arguments) <= ACCESS_PATH:

@@ -107,7 +107,6 @@ class Conductor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Run one iteration of the loop."""
         names = await asyncio.to_thread(self._engine.names)
         await self._ask(names)
         if FRONT not in names:

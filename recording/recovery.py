@@ -174,8 +174,6 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 class MediaFiles:
-    """A recording's media files, as far as they are complete."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

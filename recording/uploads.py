@@ -62,8 +62,6 @@ class Unsealed:
 
 
 class Uploader:
-    """Uploads and seals the complete recordings of a data folder."""
-
     def __init__(
         self,
         bucket: Bucket,

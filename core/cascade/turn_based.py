@@ -67,8 +67,6 @@ ENGLISH: Final = TranscriptionOptions(language="en")
 
 
 class CascadeView(LinesMode[Line]):
-    """Base of the conversations of all modes."""
-
     def __init__(self, parts: Parts, threads: Threads) -> None:
         super().__init__(threads)
         self._parts = parts
@@ -229,8 +227,6 @@ class CascadeView(LinesMode[Line]):
 
 
 class CascadeStreamingView(CascadeView):
-    """A turn-based chat."""
-
     async def feed_request(self, request: StreamingRequest) -> str:
         await self._check_voice_sent(request.streaming.ref_audio_data)
         return await self._feed(*[await self._line(message) for message in request.messages])
@@ -244,8 +240,6 @@ class CascadeStreamingView(CascadeView):
 
 
 class CascadeHalfDuplexView(CascadeView):
-    """A half-duplex voice chat."""
-
     _config = half_duplex.HalfDuplexConfig()
     _has_words = True
 
@@ -270,7 +264,6 @@ class CascadeHalfDuplexView(CascadeView):
         return prompt
 
     async def feed_segment(self, segment: FloatArray) -> None:
-        """Feed one segment of speech as the user's turn."""
         words = await self._transcribe(segment)
         self._has_words = bool(words)
         await self._feed(Line("user", words))

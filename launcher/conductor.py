@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from launcher.posts import FRONT, Cluster, PostStatus
+from launcher.posts import Cluster
 from launcher.run_folder import Phase
-from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
+from launcher.scaling import FRONT, SEAT, Bounds, Decision, PostStatus, Scaling
 
 PERIOD_S: Final = 0.5
 ANSWER_S: Final = 0.3  # a later response is used in the next iteration
@@ -111,13 +111,9 @@ class Conductor:
         await self._ask(names)
         if FRONT not in names:
             await asyncio.to_thread(self._engine.create, FRONT, self._cluster)
-        draining_nodes = await asyncio.to_thread(self._engine.draining_nodes)
-        seats = [
-            SeatLoad(name, post.sessions, post.slots, post.node in draining_nodes)
-            for name, post in self._known.items()
-            if name.startswith(SEAT)
-        ]
-        self._decision = self._scaling.decide(seats, self._waiting, self._clock())
+        leaving = await asyncio.to_thread(self._engine.draining_nodes)
+        seats = [post for name, post in self._known.items() if name.startswith(SEAT)]
+        self._decision = self._scaling.decide(seats, self._waiting, self._clock(), leaving)
         if self._requested != self._decision.want:
             self._requested = self._decision.want
             await asyncio.to_thread(self._engine.request, self._requested)

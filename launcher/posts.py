@@ -27,6 +27,7 @@ from launcher.machine import find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
+from launcher.scaling import FRONT, PostStatus
 from launcher.supervisor import Supervisor
 from settings.sources import ENVIRONMENT_PREFIX
 from settings.workers import WorkerPlace
@@ -36,7 +37,6 @@ ANSWER_LIMIT_S: Final = 5.0  # for the gateway on the same machine
 PROGRAMS: Final = ("config.py", "gateway.py", "session_recorder.py", "worker.py")
 PACKAGES: Final = "MiniCPMO45 core gateway_modules launcher recording settings webrtc".split()
 VERSION_CHARS: Final = 12
-FRONT: Final = "front_0"
 
 log = logging.getLogger(__name__)
 
@@ -97,28 +97,6 @@ class Cluster:
         options = Options(config, backend=self.backend)
         environment = inherited | variables
         return Planner(settings, options, self.programs, environment, os.cpu_count() or 1)
-
-
-@dataclass(frozen=True)
-class PostStatus:
-    """The state of a post.
-
-    Attributes:
-        node: Machine id in the engine.
-        address: "host:port" that its program listens on.
-        sessions, slots: Load of a worker, see `Health`.
-    """
-
-    name: str
-    phase: Phase
-    node: str = ""
-    address: str = ""
-    url: str = ""
-    runs_on: str = ""
-    note: str = ""
-    restarts: int = 0
-    sessions: int = 0
-    slots: int | None = None
 
 
 class Post:

@@ -17,7 +17,7 @@ from launcher.conductor import ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING, STYLES
 from launcher.display import Display
 from launcher.plan import COMMAND, SECRET_BYTES, Options
-from launcher.posts import FRONT, Cluster, code_version
+from launcher.posts import Cluster, code_version
 from launcher.ray_engine import (
     CONDUCTOR,
     RayEngine,
@@ -28,7 +28,7 @@ from launcher.ray_engine import (
     end_all,
     find_conductor,
 )
-from launcher.scaling import Bounds
+from launcher.scaling import FRONT, Bounds
 from launcher.system import announce_admin
 from settings.sources import ENVIRONMENT_PREFIX, environment_name
 

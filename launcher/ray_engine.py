@@ -17,8 +17,8 @@ from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from launcher.conductor import ClusterError, Conductor, Engine
-from launcher.posts import FRONT, Cluster, Post, PostStatus, code_version
-from launcher.scaling import SEAT, Bounds
+from launcher.posts import Cluster, Post, code_version
+from launcher.scaling import FRONT, SEAT, Bounds, PostStatus
 
 NAMESPACE: Final = "minicpmo-live"
 CONDUCTOR: Final = "conductor"

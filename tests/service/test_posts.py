@@ -19,8 +19,9 @@ import pytest
 
 from config import Settings
 from launcher.plan import Backend
-from launcher.posts import FRONT, Cluster, Post, PostStatus, code_version
+from launcher.posts import Cluster, Post, code_version
 from launcher.run_folder import Phase
+from launcher.scaling import FRONT, PostStatus
 from tests.fakes.launching import SETUP
 from tests.fakes.stand_in import Deeds
 from tests.service.launched import LIMIT_S, eventually, free_ports

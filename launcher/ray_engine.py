@@ -37,11 +37,15 @@ DETACHED: Final = {
 }
 
 
-class RayPost(Post):
+class RaySeat(Post):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(
             cluster, name, get_node_ip_address(), ray.get_runtime_context().get_node_id()
         )
+
+
+class RayFront(RaySeat):
+    """The same; its process's title tells what it runs."""
 
 
 class RayEngine(Engine):
@@ -58,10 +62,10 @@ class RayEngine(Engine):
 
     def create(self, name: str, cluster: Cluster) -> None:
         """Create an actor with a GPU, or for the front on a machine that may run it."""
-        needs: dict[str, Any] = {"num_gpus": 1}  # Any: Ray's type
+        kind, needs = RaySeat, dict[str, Any](num_gpus=1)  # Any: Ray's type
         if name == FRONT:
-            needs = {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
-        ray.remote(RayPost).options(name=name, **needs, **DETACHED).remote(cluster, name)
+            kind, needs = RayFront, {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
+        ray.remote(kind).options(name=name, **needs, **DETACHED).remote(cluster, name)
 
     def kill(self, name: str) -> None:
         """Kill an actor's process, and its program with it."""

@@ -20,7 +20,6 @@ from typing import Final
 import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
-from config import ServiceSettings
 from core.errors import AppDisabledError
 from core.metrics import GatewayMetrics
 from core.schemas.common import WireModel
@@ -29,6 +28,7 @@ from core.schemas.worker import WorkerStatus
 from core.store import Store
 from gateway_modules.queue.models import EtaConfig
 from gateway_modules.queue.worker_pool import WorkerPool
+from settings.sections import ServiceSettings
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"

@@ -16,7 +16,7 @@ from fastapi.security import APIKeyHeader
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
-from config import PROJECT_ROOT, LimitSettings, Settings
+from config import PROJECT_ROOT, Settings
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
 from core.protocols.queueing import QueueingLimits
@@ -62,6 +62,7 @@ from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
 from recording.store import CleanupSchedule, FolderStore
+from settings.sections import LimitSettings
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"

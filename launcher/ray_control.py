@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from config import CONFIG_FILE, HOME, SecuritySettings, Settings
+from config import CONFIG_FILE, HOME, Settings
 from core.worker_tls import worker_ca
 from gateway_modules.web.security import ensure_admin_token
 from launcher.conductor import ClusterError, ClusterStatus
@@ -30,6 +30,7 @@ from launcher.ray_engine import (
 )
 from launcher.scaling import FRONT, Bounds
 from launcher.system import announce_admin
+from settings.sections import SecuritySettings
 from settings.sources import ENVIRONMENT_PREFIX, environment_name
 
 LOOK_S: Final = 1.0

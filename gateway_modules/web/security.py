@@ -22,7 +22,6 @@ from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from config import SecuritySettings
 from core.errors import (
     BadRequestError,
     OriginRefusedError,
@@ -33,6 +32,7 @@ from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES
 from core.schemas.realtime_session import SessionPatch
 from gateway_modules.web.limits import AddressBuckets, network_of
+from settings.sections import SecuritySettings
 
 ADMIN_HEADER: Final = "X-Admin-Token"
 ADMIN_COOKIE: Final = "admin_session"

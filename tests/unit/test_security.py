@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
-from config import SecuritySettings
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
 from gateway_modules.web.security import (
     ADMIN_COOKIE,
@@ -21,6 +20,7 @@ from gateway_modules.web.security import (
     ensure_admin_token,
     is_loopback,
 )
+from settings.sections import SecuritySettings
 
 TOKEN = "correct horse battery"
 

@@ -303,7 +303,6 @@ class Timeline:
     """All readable lines of a session, by kind."""
 
     session: SessionLine | None = None
-    config: Settings = field(default_factory=dict)
     chunks: dict[int, Chunk] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
     starts: dict[int, TurnStartLine] = field(default_factory=dict)
@@ -316,7 +315,6 @@ class Timeline:
         match line:
             case SessionLine():
                 self.session = line
-                self.config = line.config
             case ChunkLine():
                 self.chunks[line.chunk.index] = line.chunk
             case EventLine():

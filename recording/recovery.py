@@ -212,21 +212,18 @@ def identify(
 
     Sources in order: the timeline, `meta.json`, `recording.json`, the names of the files.
     """
-    config, worker_id = timeline.config, ""
-    if timeline.session is not None:
-        line = timeline.session
-        app_type, worker_id, created_at = line.app_type, line.worker_id, line.start_ts
+    if (line := timeline.session) is not None:
+        known = line.app_type, line.worker_id, line.start_ts, line.config
     elif meta is not None:
-        app_type, worker_id, created_at = meta.app_type, meta.worker_id, meta.created_at
-        config = meta.config | config
+        known = meta.app_type, meta.worker_id, meta.created_at, meta.config
     elif recording is not None:
         is_duplex = isinstance(recording, DuplexRecording)
-        app_type = _guess_type(folder, timeline) if is_duplex else RequestType(recording.mode)
-        worker_id, created_at = recording.worker_id, recording.start_ts
-        config = recording.config
+        kind = _guess_type(folder, timeline) if is_duplex else RequestType(recording.mode)
+        known = kind, recording.worker_id, recording.start_ts, recording.config
     else:
-        app_type = _guess_type(folder, timeline)
-        created_at = datetime.fromtimestamp(newest_change_s(folder), UTC)
+        changed_at = datetime.fromtimestamp(newest_change_s(folder), UTC)
+        known = _guess_type(folder, timeline), "", changed_at, {}
+    app_type, worker_id, created_at, config = known
     return Meta(
         session_id=folder.name,
         app_type=app_type,

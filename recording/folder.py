@@ -175,16 +175,6 @@ def append_sound(path: Path, header: bytes, samples: bytes) -> None:
         os.close(descriptor)
 
 
-def repair_head(path: Path, head: bytes, size_bytes: int) -> None:
-    """Replace a file's first bytes and truncate it; idempotent."""
-    descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
-    try:
-        os.ftruncate(descriptor, size_bytes)
-        write_all(descriptor, head)
-    finally:
-        os.close(descriptor)
-
-
 def folder_size_bytes(folder: Path) -> int:
     total = 0
     for root, _, files in os.walk(folder):
@@ -287,8 +277,12 @@ def readable_wav(path: Path) -> WavShape | None:
         return None
     data_bytes = samples * channels * SAMPLE_BYTES
     if claimed_bytes != data_bytes or size_bytes != WAV_HEADER_BYTES + data_bytes:
-        fixed = wav_header(rate_hz, channels, data_bytes)
-        repair_head(path, fixed, WAV_HEADER_BYTES + data_bytes)
+        descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
+        try:
+            os.ftruncate(descriptor, WAV_HEADER_BYTES + data_bytes)
+            write_all(descriptor, wav_header(rate_hz, channels, data_bytes))
+        finally:
+            os.close(descriptor)
     return WavShape(rate_hz, channels, samples)
 
 

@@ -220,20 +220,12 @@ class DuplexRecording(_Recording):
     mode: Literal["duplex"] = "duplex"
     chunks: tuple[Chunk, ...] = ()
 
-    @property
-    def length(self) -> int:
-        return len(self.chunks)
-
 
 class TurnRecording(_Recording):
     """`recording.json` of a turn-based or half-duplex session; `mode` is its app_type."""
 
     mode: TurnMode
     turns: tuple[Turn, ...] = ()
-
-    @property
-    def length(self) -> int:
-        return len(self.turns)
 
 
 # Content of `recording.json`.

@@ -98,9 +98,11 @@ def mark_ready(folder: Path) -> Meta | None:
     _remove_unfinished(folder)
     meta = read_meta(folder)
     if meta is not None:
-        recording = read_recording(folder)
-        is_empty = recording is None or not recording.length
-        is_lost = meta.problem is not None and is_empty
+        match read_recording(folder):
+            case DuplexRecording(chunks=entries) | TurnRecording(turns=entries) if entries:
+                is_lost = False
+            case _:
+                is_lost = meta.problem is not None
         known = {
             "status": Status.FAILED if is_lost else Status.READY,
             "size_bytes": content_size_bytes(folder),

@@ -227,7 +227,7 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
 
 def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
-    waits = iter([True])
+    waits = iter([False, True])
     second = Uploader(bucket, tmp_path, RecordingSettings(), wait=lambda _: next(waits))
     with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
         second.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import ray
@@ -68,11 +69,8 @@ class RayEngine(Engine):
         ray.remote(kind).options(name=name, **needs, **DETACHED).remote(cluster, name)
 
     def kill(self, name: str) -> None:
-        """Kill an actor's process, and its program with it."""
-        try:
+        with suppress(ValueError):  # it does not exist any more
             ray.kill(_actor(name), no_restart=True)
-        except ValueError:
-            return  # it does not exist any more
 
     def draining_nodes(self) -> list[str]:
         """Return the ids of machines that `ray drain-node` or the autoscaler will remove."""
@@ -128,10 +126,8 @@ def check_versions() -> None:
 
 
 def find_conductor() -> Any:  # Any: Ray's handles are untyped
-    try:
+    with suppress(ValueError):
         return _actor(CONDUCTOR)
-    except ValueError:
-        return None
 
 
 def create_conductor(cluster: Cluster, bounds: Bounds) -> Any:

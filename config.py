@@ -17,22 +17,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from settings import sections
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.recording import RecordingSettings
-from settings.sections import (
-    AudioSettings,
-    CascadeSettings,
-    DuplexSettings,
-    HalfDuplexSettings,
-    LimitSettings,
-    LoggingSettings,
-    ModelSettings,
-    OpenAiSettings,
-    SecuritySettings,
-    ServiceSettings,
-    TelemetrySettings,
-    TranscriptionSettings,
-)
 from settings.sources import (
     COMMAND_LINE,
     ENVIRONMENT_PREFIX,
@@ -53,23 +40,9 @@ __all__ = [
     "IS_INSTALLED",
     "PRIVATE_UMASK",
     "PROJECT_ROOT",
-    "AudioSettings",
-    "CascadeSettings",
-    "DuplexSettings",
     "FrontendDefaults",
-    "HalfDuplexSettings",
-    "LimitSettings",
-    "LoggingSettings",
-    "ModelSettings",
-    "OpenAiSettings",
-    "RecordingSettings",
-    "SecuritySettings",
-    "ServiceSettings",
     "Settings",
     "SettingsError",
-    "TelemetrySettings",
-    "TranscriptionSettings",
-    "WebRtcSettings",
     "load_settings",
 ]
 
@@ -92,9 +65,9 @@ class FrontendDefaults(Section):
     """Context length, tokens."""
     recording: RecordingSettings
     recording_enabled: bool
-    half_duplex: HalfDuplexSettings
-    duplex: DuplexSettings
-    limits: LimitSettings
+    half_duplex: sections.HalfDuplexSettings
+    duplex: sections.DuplexSettings
+    limits: sections.LimitSettings
 
 
 class Settings(BaseSettings):
@@ -114,20 +87,22 @@ class Settings(BaseSettings):
         enable_decoding=False,  # list fields parse their own values
     )
 
-    model: ModelSettings = Field(default_factory=ModelSettings)
-    audio: AudioSettings = Field(default_factory=AudioSettings)
-    cascade: CascadeSettings = Field(default_factory=CascadeSettings)
-    transcription: TranscriptionSettings = Field(default_factory=TranscriptionSettings)
-    service: ServiceSettings = Field(default_factory=ServiceSettings)
+    model: sections.ModelSettings = Field(default_factory=sections.ModelSettings)
+    audio: sections.AudioSettings = Field(default_factory=sections.AudioSettings)
+    cascade: sections.CascadeSettings = Field(default_factory=sections.CascadeSettings)
+    transcription: sections.TranscriptionSettings = Field(
+        default_factory=sections.TranscriptionSettings
+    )
+    service: sections.ServiceSettings = Field(default_factory=sections.ServiceSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
-    duplex: DuplexSettings = Field(default_factory=DuplexSettings)
-    half_duplex: HalfDuplexSettings = Field(default_factory=HalfDuplexSettings)
-    security: SecuritySettings = Field(default_factory=SecuritySettings)
-    limits: LimitSettings = Field(default_factory=LimitSettings)
-    openai: OpenAiSettings = Field(default_factory=OpenAiSettings)
+    duplex: sections.DuplexSettings = Field(default_factory=sections.DuplexSettings)
+    half_duplex: sections.HalfDuplexSettings = Field(default_factory=sections.HalfDuplexSettings)
+    security: sections.SecuritySettings = Field(default_factory=sections.SecuritySettings)
+    limits: sections.LimitSettings = Field(default_factory=sections.LimitSettings)
+    openai: sections.OpenAiSettings = Field(default_factory=sections.OpenAiSettings)
     webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
-    logging: LoggingSettings = Field(default_factory=LoggingSettings)
-    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    logging: sections.LoggingSettings = Field(default_factory=sections.LoggingSettings)
+    telemetry: sections.TelemetrySettings = Field(default_factory=sections.TelemetrySettings)
 
     @classmethod
     def settings_customise_sources(

@@ -5,18 +5,16 @@ Observers: their methods return at once; threads do the writing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import Final
 
 from core.files import atomic_write
 from core.protocols.events import MS_PER_S
 from core.schemas.common import AudioContent, ImageContent, Message, TextContent, VideoContent
 from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.queue import RequestType
 from recording import media, names
 from recording.folder import append_sound, wav_header
 from recording.jobs import Clock, RecorderOptions, RecorderThreads
@@ -60,21 +58,15 @@ MAX_OPEN_INPUTS: Final = 64
 class DuplexSessionRecorder(SessionRecorder):
     """Records a duplex session, one entry per chunk: `record_input`, later `record_result`."""
 
-    def __init__(
-        self,
-        session_id: str,
-        app_type: RequestType | str,
-        worker_id: str,
-        config_snapshot: Mapping[str, Any] | None,
-        data_dir: Path | str,
-        options: RecorderOptions | None = None,
-    ) -> None:
-        """Begin; see `SessionRecorder`."""
-        super().__init__(session_id, app_type, worker_id, config_snapshot, data_dir, options)
-        self._inputs: dict[int, Chunk] = {}  # at most MAX_OPEN_INPUTS; the oldest goes first
-        self._is_speaking = False
-        self.turn_index = 0
-        """Number of the speaking turn; incremented when a turn ends or is interrupted."""
+    turn_index = 0
+    """Number of the speaking turn; incremented when a turn ends or is interrupted."""
+
+    _is_speaking = False
+
+    @cached_property
+    def _inputs(self) -> dict[int, Chunk]:
+        """Open inputs, at most MAX_OPEN_INPUTS; the oldest goes first."""
+        return {}
 
     def record_input(
         self,

@@ -36,8 +36,6 @@ KEPT_PIXELS: Final = 4 * limits.MAX_SLICES * TILE_SIDE_PX**2
 
 @dataclass(frozen=True)
 class PictureLimits:
-    """Limits of one picture."""
-
     max_bytes: int
     max_side_px: int
     max_pixels: int

@@ -80,14 +80,12 @@ class LogWriter(logging.Handler):
                     self._stream.flush()
 
 
-class QuietPaths(logging.Filter):
-    """Excludes polled paths from the access log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        arguments = record.args
-        if not isinstance(arguments, tuple) or len(arguments) <= ACCESS_PATH:
-            return True
-        return str(arguments[ACCESS_PATH]).partition("?")[0] not in QUIET_PATHS
+def _is_not_polled(record: logging.LogRecord) -> bool:
+    """Whether a line of the access log is about another path than the polled ones."""
+    arguments = record.args
+    if not isinstance(arguments, tuple) or len(arguments) <= ACCESS_PATH:
+        return True
+    return str(arguments[ACCESS_PATH]).partition("?")[0] not in QUIET_PATHS
 
 
 class FewRepeats(logging.Filter):
@@ -153,10 +151,7 @@ def setup_logging(
         logger.setLevel(logging.NOTSET)
     for name in CHATTY_LOGGERS:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    access = logging.getLogger("uvicorn.access")
-    for old in access.filters[:]:
-        access.removeFilter(old)
-    access.addFilter(QuietPaths())
+    logging.getLogger("uvicorn.access").filters[:] = [_is_not_polled]
     logging.captureWarnings(True)
     structlog.configure(
         processors=[

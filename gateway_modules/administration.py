@@ -20,13 +20,13 @@ from typing import Final
 import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
-from config import ServiceSettings
 from core.addresses import address_of
 from core.errors import AppDisabledError, BadRequestError, NotFoundError
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.store import Store
 from gateway_modules.queue.models import EtaConfig
+from settings.sections import ServiceSettings
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"

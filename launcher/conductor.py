@@ -12,15 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from launcher.posts import Cluster, PostStatus
+from launcher.posts import Cluster
 from launcher.run_folder import Phase
-from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
+from launcher.scaling import FRONT, SEAT, Bounds, Decision, PostStatus, Scaling
 
 PERIOD_S: Final = 0.5
 ANSWER_S: Final = 0.3  # a later response is used in the next iteration
 FIRST_ANSWERS_S: Final = 5.0  # for all posts to respond to a new conductor before it lists any
 END_MARGIN_S: Final = 15.0  # for a post to exit after its sessions have ended
-FRONT: Final = "front_0"
 NO_MACHINE: Final = "waiting for a machine"
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Engine(Protocol):
         """Return a post's status, once it has been placed on a machine."""
 
     async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
-        """See `Front.list_workers`."""
+        """See `Post.list_workers`."""
 
     async def stop(self, name: str) -> None:
         """Stop a post's program after its sessions have ended."""
@@ -108,18 +107,13 @@ class Conductor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Run one iteration of the loop."""
         names = await asyncio.to_thread(self._engine.names)
         await self._ask(names)
         if FRONT not in names:
             await asyncio.to_thread(self._engine.create, FRONT, self._cluster)
-        draining_nodes = await asyncio.to_thread(self._engine.draining_nodes)
-        seats = [
-            SeatLoad(name, post.sessions, post.slots, post.node in draining_nodes)
-            for name, post in self._known.items()
-            if name.startswith(SEAT)
-        ]
-        self._decision = self._scaling.decide(seats, self._waiting, self._clock())
+        leaving = await asyncio.to_thread(self._engine.draining_nodes)
+        seats = [post for name, post in self._known.items() if name.startswith(SEAT)]
+        self._decision = self._scaling.decide(seats, self._waiting, self._clock(), leaving)
         if self._requested != self._decision.want:
             self._requested = self._decision.want
             await asyncio.to_thread(self._engine.request, self._requested)

@@ -191,7 +191,6 @@ def _tls(settings: Settings) -> Finding:
 
 
 def show(findings: Sequence[Finding], console: Console | None = None) -> None:
-    """Print the findings, each problem followed by its fix."""
     console = console or Console()
     console.print(f"user files: {escape(str(HOME))}", soft_wrap=True)
     for finding in findings:

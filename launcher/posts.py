@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import ssl
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from launcher.machine import find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
+from launcher.scaling import FRONT, PostStatus
 from launcher.supervisor import Supervisor
 from settings.sources import ENVIRONMENT_PREFIX
 from settings.workers import WorkerPlace
@@ -99,30 +99,8 @@ class Cluster:
         return Planner(settings, options, self.programs, environment, os.cpu_count() or 1)
 
 
-@dataclass(frozen=True)
-class PostStatus:
-    """The state of a post.
-
-    Attributes:
-        node: Machine id in the engine.
-        address: "host:port" that its program listens on.
-        sessions, slots: Load of a worker, see `Health`.
-    """
-
-    name: str
-    phase: Phase
-    node: str = ""
-    address: str = ""
-    url: str = ""
-    runs_on: str = ""
-    note: str = ""
-    restarts: int = 0
-    sessions: int = 0
-    slots: int | None = None
-
-
-class Post(ABC):
-    """Runs one program on this machine and restarts it when it fails.
+class Post:
+    """Runs the gateway (the front) or one worker (a seat), and restarts it when it fails.
 
     Created inside a running event loop. If the program fails too often, this process exits, so
     that the engine tries another machine.
@@ -142,7 +120,7 @@ class Post(ABC):
 
         Args:
             cluster: Configuration of the cluster.
-            name: Name of this post.
+            name: Name of this post, which also tells its kind.
             host: Address at which other machines reach this one.
             node: Id of this machine in the engine.
             pace: Intervals and limits.
@@ -154,18 +132,8 @@ class Post(ABC):
         self._status = PostStatus(name, Phase.STARTING, node)
         self.planner = cluster.planner(folder, host, free_port(host))
         self.supervisor = Supervisor(RunFolder(folder), Display(), pace, self.planner.settings)
+        self._http: httpx.AsyncClient | None = None  # to the gateway, in a front
         self._run = asyncio.get_running_loop().create_task(self._keep())
-
-    @abstractmethod
-    def launch(self) -> None:
-        """Start the program."""
-
-    def bound(self, plan: ProgramPlan) -> ProgramPlan:
-        """Return a plan whose program is killed with this process.
-
-        Its replacement may be given the same GPU and port at once.
-        """
-        return replace(plan, orphaned=signal.SIGKILL, pid_file=self._folder / "program.pid")
 
     async def status(self) -> PostStatus:
         if not self.supervisor.programs:
@@ -188,62 +156,6 @@ class Post(ABC):
             slots=program.health.slots if program.is_ready else None,
         )
 
-    async def stop(self) -> None:
-        """Stop the program; its sessions may finish first."""
-        self._run.cancel()
-        await asyncio.gather(self._run, return_exceptions=True)
-        await self.supervisor.stop()
-
-    async def _keep(self) -> None:
-        version = await asyncio.to_thread(code_version)
-        if version != self._cluster.version:
-            note = f"this machine has version {version}, the cluster {self._cluster.version}"
-            self._status = replace(self._status, phase=Phase.FAILED, note=note)
-            return
-        try:
-            self.launch()
-            await self.supervisor.watch([])
-        except Exception:  # process boundary: the engine tries another machine
-            log.exception("%s cannot run here", self.name)
-            self._end(1)
-
-
-class Seat(Post):
-    """Runs one worker."""
-
-    def launch(self) -> None:
-        gpus = find_gpus(os.environ)
-        plan = self.planner.seat(self.name, gpus[0] if gpus else None)
-        self.supervisor.launch([self.bound(plan)])
-
-
-class Front(Post):
-    """Runs the gateway, and sends it the list of workers."""
-
-    _http: httpx.AsyncClient | None = None
-
-    def launch(self) -> None:
-        service = self.planner.settings.service
-        certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
-        if service.https and certfile is None:
-            made = ensure_certificate(service.data_dir / "certs")
-            certfile, keyfile = made.certfile, made.keyfile
-        if not service.https:
-            certfile = keyfile = None
-        trusted: ssl.SSLContext | None = None
-        if certfile is not None:
-            trusted = trust(certfile, is_self_made=service.ssl_certfile is None)
-        plan = self.bound(self.planner.gateway(0, certfile, keyfile))
-        self.supervisor.launch([plan], trusted)
-        token = self.planner.settings.security.admin_token
-        self._http = httpx.AsyncClient(
-            base_url=plan.url,
-            headers={"X-Admin-Token": token.get_secret_value()} if token else {},
-            timeout=ANSWER_LIMIT_S,
-            trust_env=False,
-            verify=trusted or False,  # plain HTTP has no certificate
-        )
-
     async def list_workers(self, addresses: Sequence[str]) -> int | None:
         """Send the gateway the list of workers if it changed; return the length of its queue.
 
@@ -261,6 +173,54 @@ class Front(Post):
         except httpx.HTTPError as error:
             log.info("the gateway does not respond: %s", error)
             return None
+
+    async def stop(self) -> None:
+        """Stop the program; its sessions may finish first."""
+        self._run.cancel()
+        await asyncio.gather(self._run, return_exceptions=True)
+        await self.supervisor.stop()
+
+    async def _keep(self) -> None:
+        version = await asyncio.to_thread(code_version)
+        if version != self._cluster.version:
+            note = f"this machine has version {version}, the cluster {self._cluster.version}"
+            self._status = replace(self._status, phase=Phase.FAILED, note=note)
+            return
+        try:
+            plan, trusted = self._gateway() if self.name == FRONT else self._worker()
+            pid_file = self._folder / "program.pid"
+            # Its replacement may be given the same GPU and port at once.
+            bound = replace(plan, orphaned=signal.SIGKILL, pid_file=pid_file)
+            self.supervisor.launch([bound], trusted)
+            await self.supervisor.watch([])
+        except Exception:  # process boundary: the engine tries another machine
+            log.exception("%s cannot run here", self.name)
+            self._end(1)
+
+    def _worker(self) -> tuple[ProgramPlan, None]:
+        gpus = find_gpus(os.environ)
+        return self.planner.seat(self.name, gpus[0] if gpus else None), None
+
+    def _gateway(self) -> tuple[ProgramPlan, ssl.SSLContext | None]:
+        """Return the gateway, and the context that verifies it; None for plain HTTP."""
+        service = self.planner.settings.service
+        certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
+        if service.https and certfile is None:
+            made = ensure_certificate(service.data_dir / "certs")
+            certfile, keyfile = made.certfile, made.keyfile
+        if not service.https:
+            certfile = keyfile = None
+        trusted = trust(certfile, is_self_made=service.ssl_certfile is None) if certfile else None
+        plan = self.planner.gateway(0, certfile, keyfile)
+        token = self.planner.settings.security.admin_token
+        self._http = httpx.AsyncClient(
+            base_url=plan.url,
+            headers={"X-Admin-Token": token.get_secret_value()} if token else {},
+            timeout=ANSWER_LIMIT_S,
+            trust_env=False,
+            verify=trusted or False,  # plain HTTP has no certificate
+        )
+        return plan, trusted
 
 
 def free_port(host: str) -> int:

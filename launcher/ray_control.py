@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from config import CONFIG_FILE, HOME, SecuritySettings, Settings
+from config import CONFIG_FILE, HOME, Settings
 from core.worker_tls import worker_ca
 from gateway_modules.web.security import ensure_admin_token
-from launcher.conductor import FRONT, ClusterError, ClusterStatus
+from launcher.conductor import ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING, STYLES
 from launcher.display import Display
 from launcher.plan import COMMAND, SECRET_BYTES, Options
@@ -28,8 +28,9 @@ from launcher.ray_engine import (
     end_all,
     find_conductor,
 )
-from launcher.scaling import Bounds
+from launcher.scaling import FRONT, Bounds
 from launcher.system import announce_admin
+from settings.sections import SecuritySettings
 from settings.sources import ENVIRONMENT_PREFIX, environment_name
 
 LOOK_S: Final = 1.0

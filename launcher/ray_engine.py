@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import ray
@@ -16,9 +17,9 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from launcher.conductor import FRONT, ClusterError, Conductor, Engine
-from launcher.posts import Cluster, Front, Post, PostStatus, Seat, code_version
-from launcher.scaling import SEAT, Bounds
+from launcher.conductor import ClusterError, Conductor, Engine
+from launcher.posts import Cluster, Post, code_version
+from launcher.scaling import FRONT, SEAT, Bounds, PostStatus
 
 NAMESPACE: Final = "minicpmo-live"
 CONDUCTOR: Final = "conductor"
@@ -37,14 +38,15 @@ DETACHED: Final = {
 }
 
 
-class RaySeat(Seat):
+class RaySeat(Post):
     def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(cluster, name, *_here())
+        super().__init__(
+            cluster, name, get_node_ip_address(), ray.get_runtime_context().get_node_id()
+        )
 
 
-class RayFront(Front):
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(cluster, name, *_here())
+class RayFront(RaySeat):
+    """The same; its process's title tells what it runs."""
 
 
 class RayEngine(Engine):
@@ -61,18 +63,14 @@ class RayEngine(Engine):
 
     def create(self, name: str, cluster: Cluster) -> None:
         """Create an actor with a GPU, or for the front on a machine that may run it."""
-        kind: type[Post] = RaySeat
-        needs: dict[str, Any] = {"num_gpus": 1}  # Any: Ray's type
+        kind, needs = RaySeat, dict[str, Any](num_gpus=1)  # Any: Ray's type
         if name == FRONT:
             kind, needs = RayFront, {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
         ray.remote(kind).options(name=name, **needs, **DETACHED).remote(cluster, name)
 
     def kill(self, name: str) -> None:
-        """Kill an actor's process, and its program with it."""
-        try:
+        with suppress(ValueError):  # it does not exist any more
             ray.kill(_actor(name), no_restart=True)
-        except ValueError:
-            return  # it does not exist any more
 
     def draining_nodes(self) -> list[str]:
         """Return the ids of machines that `ray drain-node` or the autoscaler will remove."""
@@ -128,10 +126,8 @@ def check_versions() -> None:
 
 
 def find_conductor() -> Any:  # Any: Ray's handles are untyped
-    try:
+    with suppress(ValueError):
         return _actor(CONDUCTOR)
-    except ValueError:
-        return None
 
 
 def create_conductor(cluster: Cluster, bounds: Bounds) -> Any:
@@ -160,10 +156,6 @@ def end_all(names: Sequence[str], limit_s: float) -> None:
 
 def _actor(name: str) -> Any:
     return ray.get_actor(name, namespace=NAMESPACE)
-
-
-def _here() -> tuple[str, str]:
-    return get_node_ip_address(), ray.get_runtime_context().get_node_id()
 
 
 def _versions() -> str:

@@ -20,8 +20,6 @@ LOCK_FILE = "lock"
 
 
 class Phase(StrEnum):
-    """State of the system, or of one program."""
-
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
 from core.schemas.limits import WORKERS_MAX
+from launcher.run_folder import Phase
 
 SPARE: Final = 1  # spare seats, since loading a model takes longer than users wait
 DOWN_AFTER_S: Final = 600.0  # ours: demand often returns within minutes
 SETTLE_S: Final = 5.0  # by then, sessions assigned earlier have reached their seat
 SEAT: Final = "seat_"
+FRONT: Final = "front_0"
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,26 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class SeatLoad:
+class PostStatus:
+    """The state of a post.
+
+    Attributes:
+        node: Machine id in the engine.
+        address: "host:port" that its program listens on.
+        sessions: Sessions on a worker.
+        slots: Sessions that a worker can serve in time; None until it is ready.
+    """
+
     name: str
+    phase: Phase
+    node: str = ""
+    address: str = ""
+    url: str = ""
+    runs_on: str = ""
+    note: str = ""
+    restarts: int = 0
     sessions: int = 0
-    slots: int | None = None  # measured capacity; None until it is ready
-    node_drains: bool = False  # its machine will be removed
+    slots: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class Scaling:
     draining: dict[str, float] = field(default_factory=dict)  # seat names, and since when
     _too_many_since_s: float | None = None
 
-    def wanted(self, seats: Sequence[SeatLoad], waiting: int) -> int:
+    def wanted(self, seats: Sequence[PostStatus], waiting: int) -> int:
         slots = [seat.slots for seat in seats if seat.slots]
         need = SPARE  # no seat has reported yet
         if slots:
@@ -75,16 +92,26 @@ class Scaling:
             need = math.ceil(demand / median(slots)) + SPARE
         return min(max(self.bounds.least, need), self.bounds.most)
 
-    def decide(self, seats: Sequence[SeatLoad], waiting: int, now_s: float) -> Decision:
-        """Return the actions for now; seats not yet placed count too."""
+    def decide(
+        self,
+        seats: Sequence[PostStatus],
+        waiting: int,
+        now_s: float,
+        leaving: Collection[str] = (),
+    ) -> Decision:
+        """Return the actions for now; seats not yet placed count too.
+
+        `leaving` are machines that will be removed.
+        """
         want = self.wanted(seats, waiting)
         self.draining = {
             seat.name: self.draining.get(seat.name, now_s)
             for seat in seats
-            if seat.node_drains or seat.name in self.draining
+            if seat.node in leaving or seat.name in self.draining
         }
         staying = [seat for seat in seats if seat.name not in self.draining]
-        returning = [seat for seat in seats if seat.name in self.draining and not seat.node_drains]
+        draining = [seat for seat in seats if seat.name in self.draining]
+        returning = [seat for seat in draining if seat.node not in leaving]
         for seat in sorted(returning, key=lambda one: -one.sessions)[: max(0, want - len(staying))]:
             del self.draining[seat.name]
             staying.append(seat)
@@ -96,7 +123,7 @@ class Scaling:
         end = tuple(n for n in empty if now_s - self.draining.get(n, now_s) >= SETTLE_S)
         return Decision(want, create, frozenset(self.draining), end)
 
-    def _drain_surplus(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
+    def _drain_surplus(self, staying: Sequence[PostStatus], want: int, now_s: float) -> None:
         """Select surplus seats: after a delay, or at once above the maximum."""
         surplus = len(staying) - want
         if surplus <= 0:

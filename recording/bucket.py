@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import AwareDatetime, Field, ValidationError
 
 from core.schemas.limits import MIB
-from recording.listing import ListedRecording
+from recording.listing import LISTED_FIELDS, ListedRecording
 from recording.names import COMMENT_FILE, OWNER_FILE, SESSIONS_FOLDER, UPLOAD_STEM, media_type
 from recording.records import Meta, Record
 
@@ -165,23 +164,14 @@ class Seal(Record):
     files: tuple[SealedFile, ...]
     meta: Meta
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.files)
-
     def listed(self, recording_id: str, names: set[str]) -> ListedRecording:
         """Return the list's entry; `names` are the objects in the recording's folder."""
         return ListedRecording(
             id=recording_id,
-            app_type=self.meta.app_type,
-            title=self.meta.title,
-            created_at=self.meta.created_at,
-            duration_s=self.meta.duration_s,
-            bytes=self.size_bytes,
+            bytes=sum(one.size_bytes for one in self.files),
             has_comment=COMMENT_FILE in names,
             has_upload=any(name.startswith(f"{UPLOAD_STEM}.") for name in names),
-            status=self.meta.status,
-            problem=self.meta.problem,
+            **self.meta.model_dump(include=LISTED_FIELDS),
         )
 
 
@@ -195,10 +185,9 @@ def object_name(recording_id: str, name: str = "") -> str:
 
 def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
     content = bucket.read(object_name(recording_id, SEAL_FILE))
-    try:
-        return None if content is None else Seal.model_validate_json(content)
-    except ValidationError:  # of a later version
-        return None
+    with contextlib.suppress(ValidationError):  # of a later version
+        return Seal.model_validate_json(content or b"")
+    return None
 
 
 def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:
@@ -235,8 +224,3 @@ def names_in(folder: Path) -> tuple[list[str], list[str]]:
     names = [name for name in names if name == OWNER_FILE or not is_hidden(name)]
     added = [name for name in names if is_added(name)]
     return [name for name in names if name not in added], added
-
-
-def hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,55 +23,45 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, atomic_write, write_all
 from core.protocols.events import MS_PER_S
-from recording.names import (
-    COMMENT_FILE,
-    LOCK_FILE,
-    META_FILE,
-    OWNER_FILE,
-    RECORDING_FILE,
-    SEALED_FILE,
-    UPLOAD_PART_FILE,
-    UPLOAD_STEM,
-)
+from recording import names
 from recording.records import Meta, Recording
 
 GIGABYTE: Final = 10**9
 JSON_INDENT: Final = 2  # source: docs/specification/service.md#5.1
 ADDED_FILES: Final = (
-    *(META_FILE, OWNER_FILE, COMMENT_FILE),
-    *(UPLOAD_STEM, UPLOAD_PART_FILE, SEALED_FILE),
+    *(names.META_FILE, names.OWNER_FILE, names.COMMENT_FILE),
+    *(names.UPLOAD_STEM, names.UPLOAD_PART_FILE, names.SEALED_FILE),
 )
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 
 
 def read_meta(folder: Path) -> Meta | None:
-    try:
-        return parse_meta((folder / META_FILE).read_bytes())
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        return parse_meta((folder / names.META_FILE).read_bytes())
+    return None
 
 
 def parse_meta(content: bytes | None) -> Meta | None:
-    try:
-        return None if content is None else Meta.model_validate_json(content)
-    except ValidationError:
-        return None
+    with contextlib.suppress(ValidationError):
+        return Meta.model_validate_json(content or b"")
+    return None
 
 
 def write_meta(folder: Path, meta: Meta) -> None:
-    atomic_write(folder / META_FILE, meta.to_json(JSON_INDENT).encode(), is_durable=True)
+    atomic_write(folder / names.META_FILE, meta.to_json(JSON_INDENT).encode(), is_durable=True)
 
 
 def read_recording(folder: Path) -> Recording | None:
-    try:
-        return _RECORDING.validate_json((folder / RECORDING_FILE).read_bytes())
-    except (OSError, ValidationError):
-        return None
+    with contextlib.suppress(OSError, ValidationError):
+        return _RECORDING.validate_json((folder / names.RECORDING_FILE).read_bytes())
+    return None
 
 
 def write_recording(folder: Path, recording: Recording) -> None:
-    atomic_write(folder / RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True)
+    atomic_write(
+        folder / names.RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True
+    )
 
 
 def content_size_bytes(folder: Path) -> int:
@@ -97,7 +87,7 @@ def _added_size_bytes(folder: Path) -> int:
 
 
 def write_owner(folder: Path, secret: str) -> None:
-    atomic_write(folder / OWNER_FILE, _hash(secret))
+    atomic_write(folder / names.OWNER_FILE, _hash(secret))
 
 
 def is_owner(kept: bytes | None, secret: str) -> bool:
@@ -111,8 +101,10 @@ def _hash(secret: str) -> bytes:
 
 class RecordingLock:
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK_FILE
-        self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
+        self._path = folder / names.LOCK_FILE
+        self._descriptor, unfinished = tempfile.mkstemp(
+            UNFINISHED_SUFFIX, f".{names.LOCK_FILE}.", folder
+        )
         try:
             # Renamed only when held, so it is never visible unlocked.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -131,7 +123,7 @@ class RecordingLock:
 
 def remove_lock(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        (folder / LOCK_FILE).unlink()
+        (folder / names.LOCK_FILE).unlink()
 
 
 def is_live(folder: Path) -> bool:
@@ -140,7 +132,7 @@ def is_live(folder: Path) -> bool:
     A lock that cannot be checked, for example for lack of permission, counts as held.
     """
     try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
+        descriptor = os.open(folder / names.LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
     except FileNotFoundError:
         return False
     except OSError:
@@ -183,20 +175,10 @@ def append_sound(path: Path, header: bytes, samples: bytes) -> None:
         os.close(descriptor)
 
 
-def repair_head(path: Path, head: bytes, size_bytes: int) -> None:
-    """Replace a file's first bytes and truncate it; idempotent."""
-    descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
-    try:
-        os.ftruncate(descriptor, size_bytes)
-        write_all(descriptor, head)
-    finally:
-        os.close(descriptor)
-
-
 def folder_size_bytes(folder: Path) -> int:
     total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
+    for root, _, files in os.walk(folder):
+        for name in files:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(root, name)).st_size
     return total
@@ -295,8 +277,12 @@ def readable_wav(path: Path) -> WavShape | None:
         return None
     data_bytes = samples * channels * SAMPLE_BYTES
     if claimed_bytes != data_bytes or size_bytes != WAV_HEADER_BYTES + data_bytes:
-        fixed = wav_header(rate_hz, channels, data_bytes)
-        repair_head(path, fixed, WAV_HEADER_BYTES + data_bytes)
+        descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
+        try:
+            os.ftruncate(descriptor, WAV_HEADER_BYTES + data_bytes)
+            write_all(descriptor, wav_header(rate_hz, channels, data_bytes))
+        finally:
+            os.close(descriptor)
     return WavShape(rate_hz, channels, samples)
 
 

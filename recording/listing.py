@@ -25,19 +25,13 @@ from core.errors import OmniError, SessionInUseError
 from core.files import locked
 from core.schemas.queue import RequestType
 from core.store import Store
+from recording import names
 from recording.folder import (
     GIGABYTE,
     is_live,
     newest_change_s,
     read_meta,
     total_size_bytes,
-)
-from recording.names import (
-    COMMENT_FILE,
-    DELETING_PREFIX,
-    SESSIONS_FOLDER,
-    UPLOAD_STEM,
-    recording_folders,
 )
 from recording.records import Record, Status
 from recording.recovery import needs_recovery, recover_all, recover_session
@@ -87,6 +81,9 @@ class RecordingPage(Record):
     recordings: tuple[ListedRecording, ...] = Field(description="The requested page, in order.")
 
 
+LISTED_FIELDS: Final = {"app_type", "title", "created_at", "duration_s", "status", "problem"}
+"""Of `Meta`."""
+
 KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, str]]](
     {
         Order.NEWEST: lambda one: (-one.created_at.timestamp(), one.id),
@@ -110,22 +107,20 @@ def page_of(
 
 def list_folder(folder: Path) -> ListedRecording:
     is_running, meta = is_live(folder), read_meta(folder)
-    began = meta.created_at if meta else datetime.fromtimestamp(newest_change_s(folder), UTC)
-    lasted_s = meta.duration_s if meta else None
+    if meta is not None:
+        known = meta.model_dump(include=LISTED_FIELDS)
+    else:
+        known = {"created_at": datetime.fromtimestamp(newest_change_s(folder), UTC)}
     if is_running:
-        lasted_s = round(max(0.0, (datetime.now(UTC) - began).total_seconds()), 1)
+        lasted_s = (datetime.now(UTC) - known["created_at"]).total_seconds()
+        known["duration_s"] = round(max(0.0, lasted_s), 1)
     return ListedRecording(
         id=folder.name,
-        app_type=meta.app_type if meta else None,
-        title=meta.title if meta else "",
-        created_at=began,
-        duration_s=lasted_s,
         bytes=total_size_bytes(folder, None if is_running else meta),
-        has_comment=(folder / COMMENT_FILE).is_file(),
-        has_upload=any(folder.glob(f"{UPLOAD_STEM}.*")),
+        has_comment=(folder / names.COMMENT_FILE).is_file(),
+        has_upload=any(folder.glob(f"{names.UPLOAD_STEM}.*")),
         is_running=is_running,
-        status=meta.status if meta else None,
-        problem=meta.problem if meta else None,
+        **known,
     )
 
 
@@ -272,7 +267,7 @@ def delete_recording(folder: Path) -> None:
     """Delete a recording atomically for readers; SessionInUseError while it is written."""
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
-    deleting = folder.with_name(DELETING_PREFIX + folder.name)
+    deleting = folder.with_name(names.DELETING_PREFIX + folder.name)
     os.rename(folder, deleting)
     shutil.rmtree(deleting)
 
@@ -294,16 +289,16 @@ def cleanup_sessions(
     if max(retention_days, max_storage_gb) <= 0:
         recovered = [] if dry_run else recover_all(data_dir)
         return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
-    root = Path(data_dir) / SESSIONS_FOLDER
+    root = Path(data_dir) / names.SESSIONS_FOLDER
     run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
     with (
         locked(root) if root.is_dir() else nullcontext(),
         closing(Store(Path(data_dir))) as state,
     ):
         if not dry_run:  # deletions that were interrupted
-            for deleting in root.glob(f"{DELETING_PREFIX}*"):
+            for deleting in root.glob(f"{names.DELETING_PREFIX}*"):
                 shutil.rmtree(deleting, ignore_errors=True)
-        for folder in recording_folders(data_dir):
+        for folder in names.recording_folders(data_dir):
             run.examine(folder)
         return run.finish(retention_days, max_storage_gb, state)
 

@@ -94,10 +94,10 @@ class SessionRecorder:
         """Write a camera picture of a chunk unchanged; None also if it is not a picture."""
         return self._save_picture(names.user_frame(index, extra), picture)
 
-    def record_event(self, kind: str, ts_ms: float | None = None) -> None:
-        """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
-        at_ms = self.elapsed_ms() if ts_ms is None else ts_ms
-        self._add_line(records.EventLine(event=records.TimelineEvent(ts_ms=at_ms, type=kind)))
+    def record_event(self, kind: str) -> None:
+        """Record a pause, resume, interrupt, force_listen or warning."""
+        event = records.TimelineEvent(ts_ms=self.elapsed_ms(), type=kind)
+        self._add_line(records.EventLine(event=event))
 
     def record_words(
         self, kind: str, text: str, ts_ms: float, duration_ms: int = 0, turn: int | None = None

@@ -220,20 +220,12 @@ class DuplexRecording(_Recording):
     mode: Literal["duplex"] = "duplex"
     chunks: tuple[Chunk, ...] = ()
 
-    @property
-    def length(self) -> int:
-        return len(self.chunks)
-
 
 class TurnRecording(_Recording):
     """`recording.json` of a turn-based or half-duplex session; `mode` is its app_type."""
 
     mode: TurnMode
     turns: tuple[Turn, ...] = ()
-
-    @property
-    def length(self) -> int:
-        return len(self.turns)
 
 
 # Content of `recording.json`.
@@ -303,7 +295,6 @@ class Timeline:
     """All readable lines of a session, by kind."""
 
     session: SessionLine | None = None
-    config: Settings = field(default_factory=dict)
     chunks: dict[int, Chunk] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
     starts: dict[int, TurnStartLine] = field(default_factory=dict)
@@ -316,7 +307,6 @@ class Timeline:
         match line:
             case SessionLine():
                 self.session = line
-                self.config = line.config
             case ChunkLine():
                 self.chunks[line.chunk.index] = line.chunk
             case EventLine():

@@ -98,9 +98,11 @@ def mark_ready(folder: Path) -> Meta | None:
     _remove_unfinished(folder)
     meta = read_meta(folder)
     if meta is not None:
-        recording = read_recording(folder)
-        is_empty = recording is None or not recording.length
-        is_lost = meta.problem is not None and is_empty
+        match read_recording(folder):
+            case DuplexRecording(chunks=entries) | TurnRecording(turns=entries) if entries:
+                is_lost = False
+            case _:
+                is_lost = meta.problem is not None
         known = {
             "status": Status.FAILED if is_lost else Status.READY,
             "size_bytes": content_size_bytes(folder),
@@ -174,8 +176,6 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 class MediaFiles:
-    """A recording's media files, as far as they are complete."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -214,21 +214,18 @@ def identify(
 
     Sources in order: the timeline, `meta.json`, `recording.json`, the names of the files.
     """
-    config, worker_id = timeline.config, ""
-    if timeline.session is not None:
-        line = timeline.session
-        app_type, worker_id, created_at = line.app_type, line.worker_id, line.start_ts
+    if (line := timeline.session) is not None:
+        known = line.app_type, line.worker_id, line.start_ts, line.config
     elif meta is not None:
-        app_type, worker_id, created_at = meta.app_type, meta.worker_id, meta.created_at
-        config = meta.config | config
+        known = meta.app_type, meta.worker_id, meta.created_at, meta.config
     elif recording is not None:
         is_duplex = isinstance(recording, DuplexRecording)
-        app_type = _guess_type(folder, timeline) if is_duplex else RequestType(recording.mode)
-        worker_id, created_at = recording.worker_id, recording.start_ts
-        config = recording.config
+        kind = _guess_type(folder, timeline) if is_duplex else RequestType(recording.mode)
+        known = kind, recording.worker_id, recording.start_ts, recording.config
     else:
-        app_type = _guess_type(folder, timeline)
-        created_at = datetime.fromtimestamp(newest_change_s(folder), UTC)
+        changed_at = datetime.fromtimestamp(newest_change_s(folder), UTC)
+        known = _guess_type(folder, timeline), "", changed_at, {}
+    app_type, worker_id, created_at, config = known
     return Meta(
         session_id=folder.name,
         app_type=app_type,

@@ -11,8 +11,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fractions import Fraction
 from operator import itemgetter
 from pathlib import Path
@@ -124,47 +123,27 @@ def _read(span: Span) -> Iterator[Pcm]:
                 yield np.frombuffer(block[:whole], "<i2").astype(np.int16)
 
 
-class ReplayTooSlowError(Exception):
-    pass
-
-
-@dataclass(frozen=True)
-class VideoOptions:
-    """`codec` is FFmpeg's name, by default the best available; tests set the others."""
-
-    codec: str | None = None
-    limit_s: float = TIME_LIMIT_S
-    monotonic_s: Callable[[], float] = time.monotonic
-
-
 def best_codec() -> str:
     return H264 if H264 in av.codec.codecs_available else PLAIN_CODEC
 
 
-def write_replay_video(
-    path: Path,
-    plan: ReplayPlan,
-    sound: Path,
-    cues: list[Cue],
-    options: VideoOptions | None = None,
-) -> None:
+def write_replay_video(path: Path, plan: ReplayPlan, sound: Path, cues: list[Cue]) -> None:
     """Write the video; `sound` is the replay's WAV file.
 
-    After ReplayTooSlowError or an encoder's error the file is incomplete.
+    After a TimeoutError or an encoder's error the file is incomplete.
     """
-    chosen = options or VideoOptions()
-    deadline_s = chosen.monotonic_s() + chosen.limit_s
+    deadline_s = time.monotonic() + TIME_LIMIT_S
     samples = np.memmap(sound, "<i2", "r", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file:
-        video = _video_stream(file, chosen.codec or best_codec())
+        video = _video_stream(file, best_codec())
         voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
         voice.bit_rate = SOUND_BIT_RATE
         for packet in add_track(file, cues) if cues else ():
             file.mux(packet)
         written = 0
         for at_ms, picture in _pictures(plan):
-            if chosen.monotonic_s() > deadline_s:
-                raise ReplayTooSlowError
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"it takes more than {TIME_LIMIT_S:g} s")
             written = _write_sound(file, voice, samples, written, at_ms * SAMPLES_PER_MS)
             frame = av.VideoFrame.from_ndarray(np.asarray(picture), format="rgb24")
             frame.pts, frame.time_base = at_ms, MS
@@ -243,24 +222,18 @@ MAX_REPLAY_S: Final = 4 * 3_600.0  # ours; four hours of WAV are 0.9 GB
 LOW_PRIORITY: Final = 10  # added to a process's niceness
 
 
-def build_replay(
-    folder: Path,
-    *,
-    timing: ReplayTiming = "session",
-    max_duration_s: float = MAX_REPLAY_S,
-    video: VideoOptions | None = None,
-) -> None:
+def build_replay(folder: Path, *, timing: ReplayTiming = "session") -> None:
     """Make `merged_replay.wav`, and if there are pictures `merged_replay.mp4` with subtitles.
 
     Memory is independent of the session's length. Files appear when complete and are then named in
-    `recording.json`. A replay beyond `max_duration_s` is not made; a video that takes too long or
+    `recording.json`. A replay beyond `MAX_REPLAY_S` is not made; a video that takes too long or
     cannot be encoded is left out.
     """
     recording = read_recording(folder)
     if recording is None:
         return
     plan = plan_replay(folder, recording, timing)
-    if not 0 < plan.samples <= max_duration_s * REPLAY_RATE_HZ:
+    if not 0 < plan.samples <= MAX_REPLAY_S * REPLAY_RATE_HZ:
         return
     sound = folder / REPLAY_SOUND_FILE
     with replacing(sound) as unfinished:
@@ -270,12 +243,12 @@ def build_replay(
         film, cues = folder / REPLAY_VIDEO_FILE, cues_of(plan)
         try:
             with replacing(film) as unfinished:
-                write_replay_video(unfinished, plan, sound, cues, video)
+                write_replay_video(unfinished, plan, sound, cues)
             known["merged_replay_video"] = film.name
             if cues:
                 atomic_write(folder / REPLAY_SUBTITLES_FILE, webvtt(cues).encode())
                 known["merged_replay_subtitles"] = REPLAY_SUBTITLES_FILE
-        except (ReplayTooSlowError, av.FFmpegError, UnknownCodecError) as error:
+        except (TimeoutError, av.FFmpegError, UnknownCodecError) as error:
             logger.warning("no video of %s: %r", folder.name, error)
     write_recording(folder, recording.model_copy(update=known))
 

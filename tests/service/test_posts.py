@@ -19,8 +19,9 @@ import pytest
 
 from config import Settings
 from launcher.plan import Backend
-from launcher.posts import Cluster, Front, Post, PostStatus, Seat, code_version
+from launcher.posts import Cluster, Post, code_version
 from launcher.run_folder import Phase
+from launcher.scaling import FRONT, PostStatus
 from tests.fakes.launching import SETUP
 from tests.fakes.stand_in import Deeds
 from tests.service.launched import LIMIT_S, eventually, free_ports
@@ -88,7 +89,7 @@ def test_a_seat_runs_its_worker_again_when_it_dies_and_ends_it(tmp_path: Path) -
         await seat.stop()
         assert (await seat.status()).phase is Phase.STOPPED and worker.has_ended
 
-    play(lambda: Seat(cluster(tmp_path), "seat_7", "127.0.0.1", pace=SETUP.pace), act)
+    play(lambda: Post(cluster(tmp_path), "seat_7", "127.0.0.1", pace=SETUP.pace), act)
 
 
 def test_a_worker_that_dies_too_often_ends_the_seat(
@@ -102,7 +103,7 @@ def test_a_worker_that_dies_too_often_ends_the_seat(
         assert ends[0] == 1
 
     told, pace = cluster(tmp_path), SETUP.pace
-    play(lambda: Seat(told, "seat_0", "127.0.0.1", pace=pace, end=ends.append), act)
+    play(lambda: Post(told, "seat_0", "127.0.0.1", pace=pace, end=ends.append), act)
 
 
 def test_other_code_runs_nothing(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_other_code_runs_nothing(tmp_path: Path) -> None:
         assert "the cluster another" in status.note and not seat.supervisor.programs
 
     other = replace(cluster(tmp_path), version="another")
-    play(lambda: Seat(other, "seat_0", "127.0.0.1", pace=SETUP.pace), act)
+    play(lambda: Post(other, "seat_0", "127.0.0.1", pace=SETUP.pace), act)
 
 
 def test_the_configuration_reaches_the_programs_in_files_of_their_own(
@@ -138,7 +139,6 @@ def test_the_configuration_reaches_the_programs_in_files_of_their_own(
 @pytest.mark.timeout(LIMIT_S)
 def test_a_front_lists_workers_at_a_real_gateway(tmp_path: Path) -> None:
     async def act(front: Post) -> None:
-        assert isinstance(front, Front)
         await until(front, lambda one: bool(one.address))
         while True:
             if await front.list_workers(["127.0.0.1:9", "127.0.0.1:10"]) is not None:
@@ -165,7 +165,7 @@ def test_a_front_lists_workers_at_a_real_gateway(tmp_path: Path) -> None:
         config=json.dumps({"service": {"data_dir": str(tmp_path)}}),
         programs=type(told.programs)(),
     )
-    play(lambda: Front(real, "front_0", "127.0.0.1"), act)
+    play(lambda: Post(real, FRONT, "127.0.0.1"), act)
 
 
 def test_a_killed_parent_takes_a_program_along_that_ignores_sigterm() -> None:

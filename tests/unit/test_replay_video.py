@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pytest
 
 from core.audio import to_pcm
-from recording import names
+from recording import names, replay
 from recording.folder import read_recording
 from recording.records import ReplayTiming
-from recording.replay import VideoOptions, best_codec, build_replay
+from recording.replay import best_codec, build_replay
 from recording.replay_plan import CaptionTurn, ReplayPlan, cues_of, plan_replay
 from tests.unit.recordings import (
     Bench,
@@ -178,9 +178,12 @@ def test_the_video_has_both_channels_of_the_replay(film: Path) -> None:
     assert model == [None, pytest.approx(3_000, abs=10), None, None]
 
 
-def test_without_h264_the_video_is_mpeg4_and_bad_pictures_are_skipped(bench: Bench) -> None:
+def test_without_h264_the_video_is_mpeg4_and_bad_pictures_are_skipped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "best_codec", lambda: "mpeg4")
     folder = record(bench, "plain", damaged=True)
-    build_replay(folder, video=VideoOptions(codec="mpeg4"))
+    build_replay(folder)
     film = folder / names.REPLAY_VIDEO_FILE
     shown = pictures(film)
     with av.open(str(film)) as file:
@@ -190,12 +193,16 @@ def test_without_h264_the_video_is_mpeg4_and_bad_pictures_are_skipped(bench: Ben
     assert np.abs(colour_of(seen_at(shown, 3.5)) - COLOURS[3]).max() < 12
 
 
-def test_a_video_that_is_too_slow_or_fails_is_left_out(bench: Bench) -> None:
-    folder = record(bench, "slow")
-    clock = itertools.count(0.0, 50.0)
-    for options in (VideoOptions(monotonic_s=lambda: next(clock)), VideoOptions(codec="libnone")):
-        build_replay(folder, video=options)
-        assert not list(folder.glob("*.mp4*"))
-        recording = read_recording(folder)
-        assert recording is not None and recording.merged_replay_video is None
-        assert recording.merged_replay is not None
+@pytest.mark.parametrize(
+    ("part", "changed"), [("TIME_LIMIT_S", 0.0), ("best_codec", lambda: "libnone")]
+)
+def test_a_video_that_is_too_slow_or_fails_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str, changed: object
+) -> None:
+    folder = record(bench, part)
+    monkeypatch.setattr(replay, part, changed)
+    build_replay(folder)
+    assert not list(folder.glob("*.mp4*"))
+    recording = read_recording(folder)
+    assert recording is not None and recording.merged_replay_video is None
+    assert recording.merged_replay is not None

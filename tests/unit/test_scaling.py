@@ -6,11 +6,16 @@ import random
 
 import pytest
 
-from launcher.scaling import DOWN_AFTER_S, SETTLE_S, Bounds, Decision, Scaling, SeatLoad
+from launcher.run_folder import Phase
+from launcher.scaling import DOWN_AFTER_S, SETTLE_S, Bounds, Decision, PostStatus, Scaling
 
 
-def seats(*sessions: int, slots: int | None = 10) -> list[SeatLoad]:
-    return [SeatLoad(f"seat_{number}", each, slots) for number, each in enumerate(sessions)]
+def seat(name: str, sessions: int = 0, slots: int | None = None, node: str = "") -> PostStatus:
+    return PostStatus(name, Phase.READY, node, sessions=sessions, slots=slots)
+
+
+def seats(*sessions: int, slots: int | None = 10) -> list[PostStatus]:
+    return [seat(f"seat_{number}", each, slots) for number, each in enumerate(sessions)]
 
 
 @pytest.mark.parametrize(
@@ -39,24 +44,24 @@ def test_other_bounds_are_refused_by_name(text: str) -> None:
         ("1:4", seats(10, 10), 25, 4),  # never more than the most
         ("5", seats(10, 10), 99, 5),
         ("3:9", seats(0, 0, 0, 0), 0, 3),  # never fewer than the least
-        ("1:9", [*seats(10, 10), SeatLoad("seat_2")], 0, 3),  # one that loads counts for nothing
+        ("1:9", [*seats(10, 10), seat("seat_2")], 0, 3),  # one that loads counts for nothing
     ],
 )
 def test_as_many_as_people_need_and_one_more(
-    bounds: str, loads: list[SeatLoad], waiting: int, want: int
+    bounds: str, loads: list[PostStatus], waiting: int, want: int
 ) -> None:
     assert Scaling(Bounds.parse(bounds)).wanted(loads, waiting) == want
 
 
 def test_places_are_the_median_so_that_one_slow_seat_decides_nothing() -> None:
-    loads = [SeatLoad("seat_0", 20, 20), SeatLoad("seat_1", 20, 20), SeatLoad("seat_2", 1, 1)]
+    loads = [seat("seat_0", 20, 20), seat("seat_1", 20, 20), seat("seat_2", 1, 1)]
     assert Scaling(Bounds(1, 99)).wanted(loads, 0) == 4  # ceil(41 / 20) + 1
 
 
 def test_missing_seats_are_made_at_once_under_free_names() -> None:
     scaling = Scaling(Bounds(3, 9))
     assert scaling.decide([], 0, 0.0).create == ("seat_0", "seat_1", "seat_2")
-    there = [SeatLoad("seat_0"), SeatLoad("seat_2")]
+    there = [seat("seat_0"), seat("seat_2")]
     assert scaling.decide(there, 0, 1.0).create == ("seat_1",)
 
 
@@ -105,10 +110,10 @@ def test_a_leaving_seat_stays_when_the_need_returns() -> None:
 
 def test_seats_of_a_machine_that_goes_are_replaced_and_do_not_return() -> None:
     scaling = Scaling(Bounds(2, 9))
-    there = [SeatLoad("seat_0", 1, 10), SeatLoad("seat_1", 1, 10, node_drains=True)]
-    now = scaling.decide(there, 0, 0.0)
+    there = [seat("seat_0", 1, 10), seat("seat_1", 1, 10, "going")]
+    now = scaling.decide(there, 0, 0.0, ["going"])
     assert now.draining == {"seat_1"} and now.create == ("seat_2",) and not now.end
-    more = scaling.decide([*there, SeatLoad("seat_2", 0, 10)], 40, 1.0)
+    more = scaling.decide([*there, seat("seat_2", 0, 10)], 40, 1.0, ["going"])
     assert more.draining == {"seat_1"}
 
 
@@ -116,11 +121,13 @@ def test_seats_of_a_machine_that_goes_are_replaced_and_do_not_return() -> None:
 def test_whatever_happens_no_seat_that_talks_is_ended(seed: int) -> None:
     chance = random.Random(seed)
     scaling = Scaling(Bounds(2, 12))
-    there: dict[str, SeatLoad] = {}
+    there: dict[str, PostStatus] = {}
     now_s = 0.0
     for _ in range(300):
         now_s += chance.choice([0.5, 30.0, 700.0])
-        decision: Decision = scaling.decide(list(there.values()), chance.choice([0, 0, 5]), now_s)
+        decision: Decision = scaling.decide(
+            list(there.values()), chance.choice([0, 0, 5]), now_s, ["going"]
+        )
         staying = there.keys() - decision.draining
         assert 2 <= decision.want <= 12
         assert len(staying) + len(decision.create) >= decision.want
@@ -128,9 +135,8 @@ def test_whatever_happens_no_seat_that_talks_is_ended(seed: int) -> None:
         assert set(decision.end) <= decision.draining
         assert not there.keys() & set(decision.create)
         there = {name: seat for name, seat in there.items() if name not in decision.end}
-        there |= {name: SeatLoad(name) for name in decision.create}
+        there |= {name: seat(name) for name in decision.create}
         for name in there:
             sessions = chance.choice([0, 0, 1, 4])
-            there[name] = SeatLoad(
-                name, sessions, chance.choice([None, 4, 4]), chance.random() < 0.02
-            )
+            node = "going" if chance.random() < 0.02 else ""
+            there[name] = seat(name, sessions, chance.choice([None, 4, 4]), node)

@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
-from config import SecuritySettings
 from core.addresses import is_loopback
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
 from gateway_modules.web.security import (
@@ -21,6 +20,7 @@ from gateway_modules.web.security import (
     AccessPolicy,
     ensure_admin_token,
 )
+from settings.sections import SecuritySettings
 
 TOKEN = "correct horse battery"
 

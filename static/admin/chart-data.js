@@ -47,8 +47,7 @@ const TONES = ["listen", "speak", "wait", "interrupt", "good"];
   "unit.p99_ms": ["speak", true],
 };
 
-/** @param {Http.History} history @returns {Chart[]} */
-export function chartsOf(history) {
+export function chartsOf(/** @type {Http.History} */ history) {
   const names = Object.keys(history.series);
   const sessions = names.filter(
     (name) => name.startsWith(SESSIONS) && (name !== OLDER_KIND || history.series[name].some(Boolean)),
@@ -68,8 +67,7 @@ export function chartsOf(history) {
 /** @param {string} name of a series of memory @returns {string} its worker */
 export const workerOf = (name) => name.slice(MEMORY.length);
 
-/** @param {ChartId} id @param {Http.History} history @param {string[]} names @returns {Chart} */
-function chart(id, history, names) {
+function chart(/** @type {ChartId} */ id, /** @type {Http.History} */ history, /** @type {string[]} */ names) {
   const { times, columns } = withGaps(
     history.t,
     names.map((name) => history.series[name] ?? []),
@@ -138,20 +136,17 @@ export function spansOf(history, spanS) {
 /** @param {Column} values @returns {number[]} */
 const known = (values) => values.filter((value) => value !== null);
 
-/** @param {Column} values */
-function sum(values) {
+function sum(/** @type {Column} */ values) {
   const numbers = known(values);
   return numbers.length > 0 ? numbers.reduce((all, value) => all + value, 0) : null;
 }
 
-/** @param {Column} values */
-function most(values) {
+function most(/** @type {Column} */ values) {
   const numbers = known(values);
   return numbers.length > 0 ? Math.max(...numbers) : null;
 }
 
-/** @param {number[]} values */
-function middle(values) {
+function middle(/** @type {number[]} */ values) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted.length > 0 ? sorted[Math.floor((sorted.length - 1) / 2)] : null;
 }
@@ -183,15 +178,13 @@ const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few 
   { labelKey: "admin.col_memory", cell: ({ memoryMb }) => memory(memoryMb) },
 ];
 
-/** @param {Line} line */
-export function lineName({ name }) {
+export function lineName(/** @type {Line} */ { name }) {
   if (name.startsWith("sessions.")) return kindName(/** @type {Http.RequestType} */ (name.slice("sessions.".length)));
   if (name.startsWith("vram_used_mb.")) return workerOf(name);
   return t(`admin.line_${name.replace(".", "_")}`);
 }
 
-/** @param {Line} line @param {number | null} value */
-export function figure({ name }, value) {
+export function figure(/** @type {Line} */ { name }, /** @type {number | null} */ value) {
   if (value === null) return UNKNOWN;
   if (name.startsWith("vram_used_mb.")) return memory(value);
   if (name.startsWith("unit.")) return milliseconds(value);

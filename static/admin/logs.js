@@ -18,8 +18,7 @@ const NOT_FOUND = 404;
 const PADDING = /(?<=\S) {3,}/g; // alignment padding of the log lines
 const LEVELS = ["debug", "info", "warning", "error"];
 
-/** @param {Context} context @returns {Section} */
-export function makeLogs({ api, draw: drawSection, el }) {
+export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
   const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
   /** @type {LogFilter} */ const filter = { text: "", least: "info" };
@@ -173,8 +172,7 @@ const lineView = (/** @type {KeptLine} */ { time, severity, level, text }) =>
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @param {Context} context @returns {Section} */
-export function makeAudit({ api }) {
+export function makeAudit(/** @type {Context} */ { api }) {
   /** @type {AuditRow[] | null} */ let rows = null;
   return {
     async refresh() {
@@ -196,8 +194,7 @@ export function makeAudit({ api }) {
   };
 }
 
-/** @param {AuditRow} row */
-function outcome({ status }) {
+function outcome(/** @type {AuditRow} */ { status }) {
   const isGood = status < FIRST_FAILURE;
   return html`<span class="badge" data-kind=${isGood ? "good" : "bad"}
     ><span class="dot"></span><span>${isGood ? t("admin.went_well") : t("admin.refused", { status })}</span></span

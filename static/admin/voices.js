@@ -15,8 +15,7 @@ const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // the server's limit
 const MS_PER_S = 1_000;
 
-/** @param {Context} context @returns {Section} */
-export function makeVoices({ api, draw, page, after }) {
+export function makeVoices(/** @type {Context} */ { api, draw, page, after }) {
   const player = makeSamplePlayer(draw);
   /** @type {Http.RefAudio[] | null} */ let voices = null;
   const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
@@ -122,8 +121,7 @@ function makeUploadForm({ api, draw, limits, after }) {
 
 const PAUSE_MS = 30_000;
 
-/** @param {Context} context @returns {Section} */
-export function makePresets({ api, draw }) {
+export function makePresets(/** @type {Context} */ { api, draw }) {
   const player = makeSamplePlayer(draw);
   /** @type {[string, Http.Preset[]][]} */ let modes = [];
 
@@ -197,8 +195,7 @@ export function makePresets({ api, draw }) {
   };
 }
 
-/** @param {{data: string} | null} sound */
-function soundUrl(sound) {
+function soundUrl(/** @type {{data: string} | null} */ sound) {
   if (!sound) throw Object.assign(new Error("The preset has no such sound."), { code: "not_found" });
   const file = encodeWav(base64ToFloats(sound.data), VOICE_RATE_HZ);
   return URL.createObjectURL(new Blob([file], { type: "audio/wav" }));
@@ -206,8 +203,7 @@ function soundUrl(sound) {
 
 // Play buttons, one sound at a time.
 
-/** @param {() => void} draw */
-function makeSamplePlayer(draw) {
+function makeSamplePlayer(/** @type {() => void} */ draw) {
   const audio = new Audio();
   /** @type {string | null} */ let playing = null;
   const set = (/** @type {string | null} */ key) => {

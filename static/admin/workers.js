@@ -12,8 +12,7 @@ import { html, nothing, repeat } from "../shared/lit.js";
 const SHOWN_SESSIONS = 12;
 const ALMOST_FULL = 0.92; // share of the memory from which the bar changes colour
 
-/** @param {Context} context @returns {Section} */
-export function makeWorkers({ api, after }) {
+export function makeWorkers(/** @type {Context} */ { api, after }) {
   /** @type {Http.WorkerInfo[] | null} */ let workers = null;
   const buttons = (/** @type {Http.WorkerInfo} */ worker) => {
     const { worker_id: name, is_draining: isDraining, sessions } = worker;
@@ -52,8 +51,7 @@ export function makeWorkers({ api, after }) {
   };
 }
 
-/** @param {Http.WorkerInfo} worker @param {unknown} buttons */
-function card(worker, buttons) {
+function card(/** @type {Http.WorkerInfo} */ worker, /** @type {unknown} */ buttons) {
   const { worker_id: id, error, last_error: last, last_error_at: at } = worker;
   const is = workerState(worker);
   const trouble = error ? t("admin.error_now", { text: error }) : last ? t("admin.error_last", { text: last, ago: ago(at) }) : "";
@@ -91,8 +89,7 @@ function progress(worker) {
   </div>`;
 }
 
-/** @param {Http.WorkerInfo} worker */
-function memoryBar({ vram_used_mb: used, vram_total_mb: total }) {
+function memoryBar(/** @type {Http.WorkerInfo} */ { vram_used_mb: used, vram_total_mb: total }) {
   if (used === null || !total) return nothing;
   const words = t("admin.memory_of", { used: memory(used), total: memory(total) });
   return html`<div class="admin-memory">
@@ -112,8 +109,7 @@ const factList = (/** @type {Http.WorkerInfo} */ worker) =>
     )}
   </dl>`;
 
-/** @param {Http.WorkerInfo} worker */
-function sessionList({ sessions }) {
+function sessionList(/** @type {Http.WorkerInfo} */ { sessions }) {
   if (sessions.length === 0) return nothing;
   const left = sessions.length - SHOWN_SESSIONS;
   const lines = sessions
@@ -135,8 +131,7 @@ function sessionList({ sessions }) {
 
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
-/** @param {Context} context @returns {Section} */
-export function makeQueue({ api, after }) {
+export function makeQueue(/** @type {Context} */ { api, after }) {
   /** @type {Http.QueueStatus | null} */ let queue = null;
   const cancelButton = (/** @type {Http.QueueItem} */ { ticket_id: id, request_type: kind, position }) => {
     const name = t("admin.place_name", { n: position, kind: kindName(kind) });
@@ -167,8 +162,7 @@ export function makeQueue({ api, after }) {
   };
 }
 
-/** @param {Context} context @returns {Section} */
-export function makeConversations({ api, after }) {
+export function makeConversations(/** @type {Context} */ { api, after }) {
   /** @type {Http.SessionInfo[]} */ let live = [];
   /** @type {SessionRow[] | null} */ let rows = null;
   const stopButton = (/** @type {SessionRow} */ row) => {

@@ -34,12 +34,15 @@ function mountLevelMeter(el, words) {
     setText(words, t(`check.level_${word}`));
     el.setAttribute("aria-valuetext", t(`check.level_${word}`));
   };
+  const place = (/** @type {{bar: number, hold: number}} */ view) => {
+    bar.style.setProperty("scale", `${view.bar} 1`);
+    hold.style.setProperty("left", `${view.hold * PERCENT}%`);
+  };
   onLangChange(draw);
   draw();
   return {
     update(view) {
-      bar.style.setProperty("scale", `${view.bar} 1`);
-      hold.style.setProperty("left", `${view.hold * PERCENT}%`);
+      place(view);
       const nowMs = performance.now();
       if (nowMs - announcedAtMs >= READER_INTERVAL_MS) {
         announcedAtMs = nowMs;
@@ -51,16 +54,14 @@ function mountLevelMeter(el, words) {
     },
     clear() {
       word = "off";
-      bar.style.setProperty("scale", "0 1");
-      hold.style.setProperty("left", "0%");
+      place({ bar: 0, hold: 0 });
       el.setAttribute("aria-valuenow", "0");
       draw();
     },
   };
 }
 
-/** @param {Results} results @returns {{start: () => Promise<void>, stop: () => Promise<void>, deviceId: () => string}} */
-export function mountMicrophoneCheck(results) {
+export function mountMicrophoneCheck(/** @type {Results} */ results) {
   const start = byId("mic-start", HTMLButtonElement);
   const stop = byId("mic-stop", HTMLButtonElement);
   const meter = mountLevelMeter(byId("meter", HTMLElement), byId("meter-word", HTMLElement));
@@ -150,21 +151,6 @@ function mountClipRecorder(session) {
 const SLOW_FPS = 8; // our own limit, below which the picture looks broken
 const SETTLE_PICTURES = 20; // frames until the rate has settled
 
-/**
- * @param {Camera} camera
- * @param {(shown: {width: number, height: number, fps: number}, count: number) => boolean} onPicture
- *   false ends it
- */
-function watchPictures(camera, onPicture) {
-  const counter = createRateCounter();
-  const look = (/** @type {number} */ nowMs) => {
-    const { rate, count } = counter.count(nowMs);
-    const { widthPx: width, heightPx: height } = camera.size;
-    if (onPicture({ width, height, fps: Math.round(rate) }, count)) camera.video.requestVideoFrameCallback(look);
-  };
-  camera.video.requestVideoFrameCallback(look);
-}
-
 /** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {Result} */
 function cameraResult(device, shown) {
   const facts = { device, ...shown };
@@ -173,8 +159,7 @@ function cameraResult(device, shown) {
   return { state: "caution", text: { key: "check.camera_slow", params: shown }, next, facts };
 }
 
-/** @param {Results} results */
-export function mountCameraCheck(results) {
+export function mountCameraCheck(/** @type {Results} */ results) {
   const start = byId("camera-start", HTMLButtonElement);
   const stop = byId("camera-stop", HTMLButtonElement);
   const video = byId("camera-video", HTMLVideoElement);
@@ -221,15 +206,18 @@ export function mountCameraCheck(results) {
     await devices.refresh();
   };
   const follow = (/** @type {Camera} */ opened, /** @type {number} */ mine) => {
-    on(opened, "ended", (/** @type {CustomEvent<Error>} */ { detail }) => fail(detail));
-    watchPictures(opened, (now, count) => {
-      if (mine !== opening) return false;
-      shown = now;
+    const counter = createRateCounter();
+    const look = (/** @type {number} */ nowMs) => {
+      const { rate, count } = counter.count(nowMs);
+      if (mine !== opening) return;
+      shown = { width: opened.size.widthPx, height: opened.size.heightPx, fps: Math.round(rate) };
       draw();
       const isOver = count >= SETTLE_PICTURES && results.get("camera").state === "running";
-      if (isOver) results.set("camera", cameraResult(opened.label, now));
-      return true;
-    });
+      if (isOver) results.set("camera", cameraResult(opened.label, shown));
+      opened.video.requestVideoFrameCallback(look);
+    };
+    on(opened, "ended", (/** @type {CustomEvent<Error>} */ { detail }) => fail(detail));
+    opened.video.requestVideoFrameCallback(look);
   };
   on(start, "click", () => void open());
   on(stop, "click", close);
@@ -238,21 +226,16 @@ export function mountCameraCheck(results) {
   draw();
 }
 
-/** `setSinkId` is not supported by every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
-
 const START_LIMIT_MS = 3_000; // expires without an audio device, or if the browser waits for a gesture
 
-/** @param {string} speakerId */
-async function openContext(speakerId) {
-  const context = /** @type {SinkContext} */ (new AudioContext());
-  if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
-  await context.resume();
-  await untilRunning(context, AbortSignal.timeout(START_LIMIT_MS));
-  return context;
+/** Plays where the visitor chose, once it runs. @param {AudioContext} context @param {string} speakerId @param {number} limitMs */
+async function startOn(context, speakerId, limitMs) {
+  const { setSinkId } = /** @type {{setSinkId?: (id: string) => Promise<void>}} */ (context); // not in every browser
+  if (speakerId) await setSinkId?.call(context, speakerId);
+  await Promise.all([context.resume(), untilRunning(context, AbortSignal.timeout(limitMs))]);
 }
 
-/** @param {Results} results @returns {{start: () => Promise<void>, speakerId: () => string}} */
-export function mountSpeakerCheck(results) {
+export function mountSpeakerCheck(/** @type {Results} */ results) {
   const play = byId("speaker-play", HTMLButtonElement);
   const question = byId("speaker-question", HTMLElement);
   const sides = find(byId("speaker", HTMLElement), ".sides", HTMLElement);
@@ -264,7 +247,8 @@ export function mountSpeakerCheck(results) {
     results.set("speaker", { state: "running", text: { key: "check.speaker_playing" } });
     /** @type {AudioContext | null} */ let context = null;
     try {
-      context = await openContext(devices.speakerId);
+      context = new AudioContext();
+      await startOn(context, devices.speakerId, START_LIMIT_MS);
       facts = {
         output_hz: context.sampleRate,
         output_latency_ms: Math.round((context.outputLatency || context.baseLatency || 0) * 1_000),
@@ -312,9 +296,7 @@ async function measure({ micId, speakerId, echoCancellation }) {
     autoGainControl: false,
   });
   try {
-    const context = /** @type {SinkContext} */ (microphone.context);
-    if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
-    await untilRunning(context, AbortSignal.timeout(LIMIT_MS));
+    await startOn(microphone.context, speakerId, LIMIT_MS);
     /** @type {Promise<never>} */ const expired = new Promise((_, reject) => {
       setTimeout(() => reject(new CodedError("no_sound_output")), LIMIT_MS);
     });
@@ -351,8 +333,7 @@ export function mountEchoCheck(results, { micId, speakerId, beforeStart }) {
 
 // Cards that need no permission: network and browser.
 
-/** @param {Results} results @param {() => StatusReport | null} latestReport @returns {{run: () => Promise<void>}} */
-export function mountServerCheck(results, latestReport) {
+export function mountServerCheck(/** @type {Results} */ results, /** @type {() => StatusReport | null} */ latestReport) {
   const again = byId("server-again", HTMLButtonElement);
   const progress = byId("server-progress", HTMLProgressElement);
   const run = async () => {
@@ -372,8 +353,7 @@ export function mountServerCheck(results, latestReport) {
   return { run };
 }
 
-/** @param {Results} results */
-export function mountBrowserCheck(results) {
+export function mountBrowserCheck(/** @type {Results} */ results) {
   const found = browserAbilities(globalThis);
   const entries = [
     { id: "secure", isThere: found.isSecure, isNeeded: true },

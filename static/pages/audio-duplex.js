@@ -41,7 +41,6 @@ const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
-/** @returns {Promise<LiveSource>} */
 async function openSource() {
   const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
   const sound = source.sound();
@@ -92,8 +91,7 @@ const suggestions = mountSuggestions(call, {
   onSpoken: view.addCaption,
 });
 
-/** @param {string} sentence */
-function say(sentence) {
+function say(/** @type {string} */ sentence) {
   if (!call.isActive) store.set("source", "mic");
   suggestions.say(sentence);
 }

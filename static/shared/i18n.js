@@ -56,15 +56,13 @@ export async function setLang(lang) {
   show(lang, await loadTexts(lang));
 }
 
-/** @param {string} lang @returns {Promise<Record<string, string>>} */
-async function loadTexts(lang) {
+async function loadTexts(/** @type {string} */ lang) {
   const answer = await fetch(`/static/i18n/${lang}.json`);
   if (!answer.ok) throw new Error(`The texts for "${lang}" could not be loaded (${answer.status}).`);
   return answer.json();
 }
 
-/** @param {string} lang @param {Record<string, string>} texts */
-function show(lang, texts) {
+function show(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
   setTexts(lang, texts);
   document.documentElement.lang = t("language.tag");
   translateTree(document.documentElement);

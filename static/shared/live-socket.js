@@ -163,16 +163,14 @@ export function openSessionLink(options) {
   let tries = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ let retryTimer;
 
-  /** @param {Record<string, string>} query @returns {LiveSocket} */
-  function connect(query) {
+  function connect(/** @type {Record<string, string>} */ query) {
     const url = new URL(options.url);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     const { onMalformed, socketFactory } = options;
     return openLiveSocket(url.href, { onMessage, onMalformed, onClosed: (end) => void afterClose(end) }, socketFactory);
   }
 
-  /** @param {EndReason} reason */
-  function finish(reason) {
+  function finish(/** @type {EndReason} */ reason) {
     if (isOver) return;
     isOver = true;
     clearTimeout(stopTimer);
@@ -181,8 +179,7 @@ export function openSessionLink(options) {
     options.onEnd(reason);
   }
 
-  /** @param {WireMessage} message */
-  function onMessage(message) {
+  function onMessage(/** @type {WireMessage} */ message) {
     options.noteOwner?.(message);
     if (message.type === "error" && offer && message.code === "shutting_down") {
       lastError = reasonOfError(message); // if it does not start again
@@ -210,8 +207,7 @@ export function openSessionLink(options) {
     if (message.type === "stopped") finish(wished ?? endReason("stopped"));
   }
 
-  /** @param {SocketEnd} end */
-  async function afterClose(end) {
+  async function afterClose(/** @type {SocketEnd} */ end) {
     if (wished) return finish(wished);
     if (offer && LOST_CODES.has(end.closeCode) && comesBack(offer)) return;
     if (lastError) return finish(lastError);

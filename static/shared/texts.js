@@ -5,8 +5,7 @@ const CHANGED = "languagechange";
 const changes = new EventTarget();
 /** @type {{lang: string, texts: Record<string, string>}} */ const current = { lang: "en", texts: {} };
 
-/** @param {string} lang @param {Record<string, string>} texts */
-export function setTexts(lang, texts) {
+export function setTexts(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
   Object.assign(current, { lang, texts });
 }
 
@@ -129,8 +128,7 @@ export function formatNumber(value, maxDigits = 0, minDigits = maxDigits) {
   return made.format(value);
 }
 
-/** @param {number} bytes */
-export function formatBytes(bytes) {
+export function formatBytes(/** @type {number} */ bytes) {
   const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log(bytes) / Math.log(BYTES_PER_STEP)), 4);
   return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1, 0)} ${BYTE_UNITS[step]}`;
 }
@@ -158,8 +156,7 @@ export function formatAgo(seconds) {
   return format.format(-Math.round(seconds / size), unit);
 }
 
-/** @param {{status: Http.ServiceStatus | null, isReached: boolean}} report @returns {{kind: "good" | "caution" | "bad", text: string}} */
-export function describeHealth({ status, isReached }) {
+export function describeHealth(/** @type {{status: Http.ServiceStatus | null, isReached: boolean}} */ { status, isReached }) {
   if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
   if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
   if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };

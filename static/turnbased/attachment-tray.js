@@ -6,7 +6,8 @@ import { neededPart } from "../shared/late-parts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { Reading, TrayProblem } from "./media-view.js" */
+/** @import { TrayProblem } from "./conversation.js" */
+/** @import { Reading } from "./media-view.js" */
 
 const loadViews = late(
   () => import("./media-view.js"),
@@ -14,14 +15,10 @@ const loadViews = late(
 );
 
 /**
- * @typedef {Object} TrayOptions
- * @property {MediaLimits} limits
- * @property {() => number} sentChars Base64 characters of the conversation so far, which are sent as well
- * @property {() => number} picturesPerS
- * @property {(parts: readonly MediaPart[]) => void} onChange
+ * @param {HTMLElement} el
+ * @param {{limits: MediaLimits, sentChars: () => number, picturesPerS: () => number, onChange: () => void}} options `sentChars`:
+ *   Base64 characters of the conversation so far, which are sent as well
  */
-
-/** @param {HTMLElement} el @param {TrayOptions} options */
 export function mountAttachmentTray(el, options) {
   /** @type {MediaPart[]} */ let parts = [];
   let pendingCount = 0; // lists of files being read
@@ -46,7 +43,7 @@ export function mountAttachmentTray(el, options) {
   });
   const changed = () => {
     draw();
-    options.onChange(parts);
+    options.onChange();
   };
   const remove = (/** @type {MediaPart} */ part) => {
     parts = parts.filter((one) => one !== part);
@@ -91,7 +88,7 @@ export function mountAttachmentTray(el, options) {
       if (error instanceof MediaError) addProblem(error.code, file.name, error.kind);
       else if (!reading.abort.signal.aborted) addProblem("unreadable", file.name);
       draw();
-      options.onChange(parts);
+      options.onChange();
     }
   };
 
@@ -111,11 +108,10 @@ export function mountAttachmentTray(el, options) {
       pendingCount += 1;
       for (const file of files) await read(file);
       pendingCount -= 1;
-      options.onChange(parts);
+      options.onChange();
     },
     addParts,
-    /** @param {readonly MediaPart[]} next */
-    set(next) {
+    set(/** @type {readonly MediaPart[]} */ next) {
       readings.forEach(({ abort }) => abort.abort());
       problems = [];
       parts = [...next];

@@ -28,8 +28,7 @@ import { ACCEPT, limitWords } from "./conversation.js";
 
 const MOST_LINES_PX = 240;
 
-/** @param {HTMLElement} el @param {ComposerOptions} options */
-export function mountComposer(el, options) {
+export function mountComposer(/** @type {HTMLElement} */ el, /** @type {ComposerOptions} */ options) {
   const area = find(el, "textarea", HTMLTextAreaElement);
   const send = byId("send", HTMLButtonElement);
   const attach = byId("attach", HTMLButtonElement);
@@ -150,8 +149,7 @@ function listenForKeys(recorder) {
   });
 }
 
-/** @param {EventTarget | null} target */
-function hasOwnSpace(target) {
+function hasOwnSpace(/** @type {EventTarget | null} */ target) {
   if (!(target instanceof Element)) return false;
   return (
     target.closest("input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]") !== null
@@ -241,7 +239,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     try {
       const { mountRecordView, startRecording } = await import("./media-input.js");
       view ??= mountRecordView(el, { cancel, done: () => void end() });
-      const opened = await startRecording(asked);
+      const opened = await startRecording({ ...asked, onFull: () => void end() });
       if (/** @type {string} */ (state) !== "opening") return void opened.microphone.close(); // cancelled meanwhile
       recorder = opened;
       listen(opened, view);
@@ -258,7 +256,6 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     microphone.on("level", ({ rms }) => shown.add(rms, opened.lengthS(), maxS));
     microphone.on("silent", () => shown.warn(true));
     microphone.on("audible", () => shown.warn(false));
-    microphone.on("limit", () => void end());
     microphone.on("ended", ({ code }) => {
       onProblem({ code });
       void end();

@@ -25,8 +25,7 @@ import { formatBytes, formatNumber, t } from "../shared/texts.js";
 /** @returns {Conversation} */
 export const emptyConversation = () => ({ messages: [], nextNumber: 1 });
 
-/** @param {Conversation} conversation @param {NewMessage} given @returns {{conversation: Conversation, id: string}} */
-export function addMessage(conversation, given) {
+export function addMessage(/** @type {Conversation} */ conversation, /** @type {NewMessage} */ given) {
   const id = `m${conversation.nextNumber}`;
   const { role, items = [], status = "done", createdAtMs, extra = {} } = given;
   const message = { id, role, items, status, createdAtMs, extra };
@@ -53,14 +52,12 @@ export function editMessage(conversation, id, change) {
   return { ...conversation, messages };
 }
 
-/** @param {Conversation} conversation @param {string} id @returns {Conversation} */
-export const deleteMessage = (conversation, id) => ({
+export const deleteMessage = (/** @type {Conversation} */ conversation, /** @type {string} */ id) => ({
   ...conversation,
   messages: conversation.messages.filter((message) => message.id !== id),
 });
 
-/** @param {Conversation} conversation @param {string} id @returns {Conversation} */
-export function truncateAfter(conversation, id) {
+export function truncateAfter(/** @type {Conversation} */ conversation, /** @type {string} */ id) {
   const at = conversation.messages.findIndex((message) => message.id === id);
   if (at < 0) return conversation;
   return { ...conversation, messages: conversation.messages.slice(0, at + 1) };
@@ -92,8 +89,7 @@ export function toWire(conversation) {
 /** Whether the last message is the user's, so that the model can answer. @param {Conversation} conversation @returns {boolean} */
 export const canAnswer = (conversation) => toWire(conversation).at(-1)?.role === "user";
 
-/** @param {ChatMessage} message @returns {boolean} */
-function isSendable(message) {
+function isSendable(/** @type {ChatMessage} */ message) {
   if (message.role === "assistant") return messageTextOf(message) !== "";
   return hasContent(message.items);
 }
@@ -130,8 +126,7 @@ export function titleOf({ messages }) {
   return "";
 }
 
-/** @param {string} words */
-function shortened(words) {
+function shortened(/** @type {string} */ words) {
   const characters = [...words];
   if (characters.length <= TITLE_CHARACTERS) return words;
   return `${characters
@@ -140,11 +135,9 @@ function shortened(words) {
     .trimEnd()}…`;
 }
 
-/** @param {ChatMessage} message @returns {Figures} */
-export const figuresOf = ({ extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
+export const figuresOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
 
-/** @param {ChatMessage} message @returns {Voice | null} */
-export const voiceOf = ({ extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
+export const voiceOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
 
 /** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
 export const problemOf = ({ extra }) => /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
@@ -193,8 +186,7 @@ export function toItems(text, media, picturesPerS = 1) {
 /** Display data stored with a message. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
 export const toFacts = (media) => media.map(({ data, type, ...facts }) => facts);
 
-/** @param {ChatMessage} message @returns {MediaPart[]} */
-export function mediaOf({ items, extra }) {
+export function mediaOf(/** @type {ChatMessage} */ { items, extra }) {
   const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
   /** @type {MediaPart[]} */ const media = [];
   for (const item of items) {
@@ -299,7 +291,7 @@ export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars
 const S_PER_MINUTE = 60;
 
 /** @param {number} seconds */
-export const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
+const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
 
 /** The limits in one line. @param {MediaLimits} limits */
 export function limitWords(limits) {
@@ -309,4 +301,62 @@ export function limitWords(limits) {
     video: formatBytes(limits.videoMaxBytes),
     request: formatBytes(limits.requestMaxBytes),
   });
+}
+
+/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
+
+/** States the limit and the next step. @param {TrayProblem} problem @param {MediaLimits} limits */
+export function fileProblemWords({ code, fileName, kind }, limits) {
+  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
+  return t(`chat.file_${code}`, {
+    name,
+    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
+    video: formatBytes(limits.videoMaxBytes),
+    image: formatBytes(limits.imageMaxBytes),
+    side: formatNumber(limits.imageMaxSidePx),
+    mega: formatNumber(limits.imageMaxPixels / 1e6),
+    request: formatBytes(limits.requestMaxBytes),
+    count: formatNumber(limits.itemsMax),
+  });
+}
+
+// Figures of an answer: a line, and the full list.
+
+const MS_PER_S = 1_000;
+
+function seconds(/** @type {number} */ ms) {
+  const digits = ms < 10 * MS_PER_S ? 2 : 1;
+  return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
+}
+
+/** In chronological order. @param {Figures} figures */
+export function figureRows({ transport, tokenStats: tokens, ...figures }) {
+  const time = (/** @type {unknown} */ ms) => (typeof ms === "number" ? seconds(ms) : null);
+  const count = (/** @type {unknown} */ n) => (typeof n === "number" ? formatNumber(n) : null);
+  const [wait, estimate] = [time(figures.queueActualMs), time(figures.queueEstimateS && figures.queueEstimateS * MS_PER_S)];
+  const inTokens = tokens && { cached: formatNumber(tokens.cached_tokens ?? 0), fresh: formatNumber(tokens.input_tokens ?? 0) };
+  const texts = {
+    mode: transport ? t(transport === "http" ? "chat.over_http" : "chat.over_socket") : null,
+    queue: wait && estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait,
+    prefill: time(figures.prefillMs),
+    ttft: time(figures.ttftMs),
+    ttfa: time(figures.ttfaMs),
+    generate: time(figures.generateMs),
+    total: time(figures.totalMs),
+    server: time(figures.serverElapsedMs || null),
+    tokens_in: inTokens ? t("chat.cached_new", inTokens) : null,
+    tokens_out: tokens ? count(tokens.generated_tokens ?? 0) : null,
+    tokens_all: tokens ? count(tokens.total_tokens ?? 0) : null,
+    chunks: count(figures.chunkCount),
+  };
+  return Object.entries(texts).flatMap(([key, value]) => (value === null ? [] : [{ key, name: t(`chat.figure_${key}`), value }]));
+}
+
+/** @param {Figures} figures @returns {string} the line under an answer */
+export function figureLine({ totalMs, ttftMs, tokenStats }) {
+  const parts = [];
+  if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
+  if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
+  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens) }));
+  return parts.join(" · ");
 }

@@ -1,9 +1,9 @@
 /** View of a message: text, media, voice, figures, actions. */
 
-import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
-import { html, icon, iconButton, nothing, textButton, toast } from "../shared/lit.js";
+import { formatDateTime, problemText, t } from "../shared/texts.js";
+import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
-import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
+import { figureLine, figureRows, figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 
 /** @import { Figures } from "./conversation.js" */
@@ -21,8 +21,7 @@ import { mediaView } from "./media-view.js";
  * @property {unknown} editor replaces the question being edited; else null
  */
 
-/** @param {MessageState} state @param {MessageTools} tools */
-export function messageView(state, tools) {
+export function messageView(/** @type {MessageState} */ state, /** @type {MessageTools} */ tools) {
   const { message } = state;
   const { role, status, createdAtMs } = message;
   return html`<li class="message" data-role=${role} data-id=${message.id} data-status=${status}>
@@ -33,8 +32,7 @@ export function messageView(state, tools) {
   </li>`;
 }
 
-/** @param {MessageState} state @param {MessageTools} tools */
-function body(state, { shelf, media, markdown, actions }) {
+function body(/** @type {MessageState} */ state, /** @type {MessageTools} */ { shelf, media, markdown, actions }) {
   const { message } = state;
   const { transcript } = message.extra;
   const voice = voiceOf(message);
@@ -49,8 +47,7 @@ function body(state, { shelf, media, markdown, actions }) {
   ];
 }
 
-/** @param {ChatMessage} message @param {MessageTools["markdown"]} markdown */
-function textView(message, markdown) {
+function textView(/** @type {ChatMessage} */ message, /** @type {MessageTools["markdown"]} */ markdown) {
   const words = messageTextOf(message);
   if (words === "") return nothing;
   return markdown && message.role === "assistant"
@@ -58,8 +55,7 @@ function textView(message, markdown) {
     : html`<div class="message-text is-plain" dir="auto" .textContent=${words}></div>`;
 }
 
-/** @param {ChatMessage} message @param {Shelf} shelf */
-export function voicePlayer(message, shelf) {
+export function voicePlayer(/** @type {ChatMessage} */ message, /** @type {Shelf} */ shelf) {
   const voice = voiceOf(message);
   if (!voice) return null;
   const time = new Date(message.createdAtMs).toISOString().slice(0, 19).replaceAll(":", "-");
@@ -81,27 +77,18 @@ function progress({ message, phase }) {
   </p>`;
 }
 
-/** @param {MessageState} state @param {MessageActions} actions */
-function problemView({ message, isBusy, isUnanswered }, actions) {
+function problemView(/** @type {MessageState} */ { message, isBusy, isUnanswered }, /** @type {MessageActions} */ actions) {
   const problem = problemOf(message);
   if (!problem && !isUnanswered) return nothing;
   const words = t(problem ? "common.retry" : "chat.answer_now");
   const again = textButton(words, () => actions.answerAgain(message.id), { sign: "retry", isOff: isBusy });
   if (!problem) return html`<div class="row message-note"><span class="small soft">${t("chat.unanswered")}</span>${again}</div>`;
-  const { title, nextStep, detail } = problemText(problem);
-  return html`<div class="notice message-problem" data-kind="bad" data-code=${problem.code}>
-    ${icon("warning")}
-    <div class="stack-tight">
-      <p class="notice-title">${title}</p>
-      <p>${nextStep}</p>
-      ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
-      <div>${again}</div>
-    </div>
-  </div>`;
+  const { title, nextStep: next, detail } = problemText(problem);
+  const more = html`<div>${again}</div>`;
+  return noticeBox({ kind: "bad", code: problem.code, sign: icon("warning"), title, next, detail, more });
 }
 
-/** @param {MessageState} state @param {MessageTools} tools */
-function actionButtons({ message, isBusy }, { actions, edit }) {
+function actionButtons(/** @type {MessageState} */ { message, isBusy }, /** @type {MessageTools} */ { actions, edit }) {
   if (message.status === "pending") return nothing;
   /** @param {string} action @param {string} sign @param {() => void} run @param {boolean} isOff */
   const button = (action, sign, run, isOff) => iconButton(sign, t(`chat.${action}`), run, { action, isOff });
@@ -117,54 +104,7 @@ function actionButtons({ message, isBusy }, { actions, edit }) {
   </div>`;
 }
 
-// Figures of an answer: a line, and the full list.
-
-const MS_PER_S = 1_000;
-
-/** @param {number} ms */
-function seconds(ms) {
-  const digits = ms < 10 * MS_PER_S ? 2 : 1;
-  return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
-}
-
-/** In chronological order. @param {Figures} figures @returns {{name: string, key: string, value: string}[]} */
-function figureRows(figures) {
-  const { tokenStats, queueEstimateS, queueActualMs } = figures;
-  const isCounted = tokenStats !== null && tokenStats !== undefined;
-  const cached = tokenStats?.cached_tokens ?? 0;
-  const fresh = tokenStats?.input_tokens ?? 0;
-  const wait = typeof queueActualMs === "number" ? seconds(queueActualMs) : "";
-  const estimate = typeof queueEstimateS === "number" ? seconds(queueEstimateS * MS_PER_S) : "";
-  /** @type {[string, unknown, () => string][]} */ const rows = [
-    ["mode", figures.transport, () => t(figures.transport === "http" ? "chat.over_http" : "chat.over_socket")],
-    ["queue", queueActualMs, () => (estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait)],
-    ["prefill", figures.prefillMs, () => seconds(figures.prefillMs ?? 0)],
-    ["ttft", figures.ttftMs, () => seconds(figures.ttftMs ?? 0)],
-    ["ttfa", figures.ttfaMs, () => seconds(figures.ttfaMs ?? 0)],
-    ["generate", figures.generateMs, () => seconds(figures.generateMs ?? 0)],
-    ["total", figures.totalMs, () => seconds(figures.totalMs ?? 0)],
-    ["server", figures.serverElapsedMs || null, () => seconds(figures.serverElapsedMs ?? 0)],
-    ["tokens_in", isCounted || null, () => t("chat.cached_new", { cached: formatNumber(cached), fresh: formatNumber(fresh) })],
-    ["tokens_out", isCounted || null, () => formatNumber(tokenStats?.generated_tokens ?? 0)],
-    ["tokens_all", isCounted || null, () => formatNumber(tokenStats?.total_tokens ?? 0)],
-    ["chunks", figures.chunkCount, () => formatNumber(figures.chunkCount ?? 0)],
-  ];
-  return rows
-    .filter(([, value]) => value !== null && value !== undefined)
-    .map(([key, , text]) => ({ key, name: t(`chat.figure_${key}`), value: text() }));
-}
-
-/** @param {Figures} figures @returns {string} the line under an answer */
-function figureLine({ totalMs, ttftMs, tokenStats }) {
-  const parts = [];
-  if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
-  if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
-  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens) }));
-  return parts.join(" · ");
-}
-
-/** @param {Figures} figures */
-function figuresView(figures) {
+function figuresView(/** @type {Figures} */ figures) {
   const line = figureLine(figures);
   if (!line) return nothing;
   const { requestId, recordingSessionId } = figures;
@@ -184,8 +124,7 @@ function figuresView(figures) {
   </details>`;
 }
 
-/** @param {string} key @param {string} id @param {string | null} href */
-function idRow(key, id, href) {
+function idRow(/** @type {string} */ key, /** @type {string} */ id, /** @type {string | null} */ href) {
   const name = t(`chat.figure_${key}`);
   const copy = () => void copyWords(href ? new URL(href, location.href).href : id);
   return html`<div>
@@ -198,7 +137,6 @@ function idRow(key, id, href) {
   </div>`;
 }
 
-/** @param {string} text */
-async function copyWords(text) {
+async function copyWords(/** @type {string} */ text) {
   toast(t((await copyText(text)) ? "common.copied" : "chat.copy_failed"));
 }

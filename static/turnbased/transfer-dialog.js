@@ -3,7 +3,7 @@
 import { byId, on, toast, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
-import { loadMsgpack, MissingLibraryError } from "../shared/vendor.js";
+import { loadMsgpack, MissingLibraryError } from "../shared/async.js";
 import { lastRecordingId } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
@@ -14,8 +14,7 @@ const APP = "turnbased";
 const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
 const LONGEST_NAME = 40;
 
-/** @param {{session: ChatSession, onImported: () => void}} options @returns {{open: () => void, chooseFile: () => void}} */
-export function mountTransfer({ session, onImported }) {
+export function mountTransfer(/** @type {{session: ChatSession, onImported: () => void}} */ { session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
   const offer = mountOfferShare(byId("share", HTMLElement));
   /** @type {string | null | undefined} */ let offeredId;
@@ -67,8 +66,7 @@ export function mountTransfer({ session, onImported }) {
   return { open, chooseFile: () => file.click() };
 }
 
-/** @param {Blob} file @param {string} name */
-function download(file, name) {
+function download(/** @type {Blob} */ file, /** @type {string} */ name) {
   const url = URL.createObjectURL(file);
   const link = document.createElement("a");
   link.href = url;

@@ -24,14 +24,12 @@ const JSON_START = 0x7b; // {
 /** A file that cannot be imported: `not_a_chat`, `newer_version`. */
 export class TransferError extends CodedError {}
 
-/** @param {Conversation} conversation @param {string} title @param {Date} now @returns {Promise<string>} */
-export async function toJson(conversation, title, now) {
+export async function toJson(/** @type {Conversation} */ conversation, /** @type {string} */ title, /** @type {Date} */ now) {
   const messages = await Promise.all(conversation.messages.map(messageToJson));
   return JSON.stringify({ format: FORMAT, version: VERSION, title, exported_at: now.toISOString(), messages }, null, 1);
 }
 
-/** @param {ChatMessage} message */
-async function messageToJson(message) {
+async function messageToJson(/** @type {ChatMessage} */ message) {
   const { role, items, status, createdAtMs, extra } = message;
   const voice = voiceOf(message);
   const wav = voice && bytesToBase64(new Uint8Array(await voice.wav.arrayBuffer()));
@@ -47,8 +45,7 @@ async function messageToJson(message) {
   };
 }
 
-/** @param {Conversation} conversation @param {Pick<Msgpack, "encode">} msgpack @returns {Promise<Uint8Array<ArrayBuffer>>} */
-export async function toMsgpack({ messages }, { encode }) {
+export async function toMsgpack(/** @type {Conversation} */ { messages }, /** @type {Pick<Msgpack, "encode">} */ { encode }) {
   const packed = await Promise.all(
     messages.map(async (message) => {
       const voice = voiceOf(message);
@@ -94,8 +91,7 @@ export async function fromFile(bytes, nowMs, loadMsgpack) {
   return { conversation, title: textOf(file.title) };
 }
 
-/** @param {() => unknown} parse */
-function attempt(parse) {
+function attempt(/** @type {() => unknown} */ parse) {
   try {
     return parse();
   } catch {
@@ -131,8 +127,6 @@ function readMessage(message, nowMs) {
   };
 }
 
-/** @typedef {{text: string, part: MediaPart | null, picturesPerS: number}} ReadItem */
-
 /** @param {Record<string, unknown>} item @param {Record<string, unknown>[]} facts of the remaining media */
 function readItem(item, facts) {
   if (item.type === "text") return { text: textOf(item.text), part: null, picturesPerS: 1 };
@@ -165,8 +159,7 @@ function dataOf(type, data) {
   }
 }
 
-/** @param {Record<string, unknown>} message @param {readonly unknown[]} list */
-function readVoice(message, list) {
+function readVoice(/** @type {Record<string, unknown>} */ message, /** @type {readonly unknown[]} */ list) {
   const spoken = asRecord(list.find((item) => asRecord(item).type === "audio")).data;
   const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
   if (!(wav instanceof Uint8Array)) return null;
@@ -179,8 +172,7 @@ const asRecord = (value) => (typeof value === "object" && value !== null ? /** @
 
 const textOf = (/** @type {unknown} */ value) => (typeof value === "string" ? value : "");
 
-/** @param {Record<string, unknown>} facts @returns {Record<string, number>} */
-function numbersOf(facts) {
+function numbersOf(/** @type {Record<string, unknown>} */ facts) {
   const numbers = Object.entries(facts).filter(([, value]) => typeof value === "number");
   return /** @type {Record<string, number>} */ (Object.fromEntries(numbers));
 }

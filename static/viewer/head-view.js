@@ -22,8 +22,7 @@ export function pathOf(recordingId, what) {
   return what ? `${path}/${what}` : path;
 }
 
-/** @param {number} ms @param {AbortSignal} signal @returns {Promise<void>} */
-function wait(ms, signal) {
+function wait(/** @type {number} */ ms, /** @type {AbortSignal} */ signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
     signal.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
@@ -120,8 +119,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   onLangChange(draw);
   draw();
   return {
-    /** @param {Meta} latest */
-    update(latest) {
+    update(/** @type {Meta} */ latest) {
       meta = latest;
       draw();
     },
@@ -133,8 +131,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   };
 }
 
-/** @param {string} url */
-export async function copyLink(url) {
+export async function copyLink(/** @type {string} */ url) {
   const isCopied = await copyText(url);
   if (isCopied) toast(t("share.copied"));
   else toast(url, { shownMs: LINK_SHOWN_MS }); // copying was rejected: show the link instead

@@ -27,8 +27,7 @@ export function gradeLow(value, [good, bearable]) {
 /** @param {number | null} value @param {readonly number[]} limits lower bounds of good and acceptable @returns {Grade} */
 export const gradeHigh = (value, [good, bearable]) => gradeLow(value === null ? null : -value, [-good, -bearable]);
 
-/** @param {SessionState} state @param {number} maxKvTokens */
-export function figuresOf(state, maxKvTokens) {
+export function figuresOf(/** @type {SessionState} */ state, /** @type {number} */ maxKvTokens) {
   const unit = state.units.at(-1) ?? null;
   const kvShare = unit && maxKvTokens > 0 ? state.kvTokens / maxKvTokens : null;
   const wallMs = unit?.wallClockMs ?? null;
@@ -69,8 +68,7 @@ export function kindOf(unit) {
   return unit.isListen ? "listen" : "speak";
 }
 
-/** @param {UnitRecord} unit @returns {Record<Stage, number>} */
-export function stagesOf(unit) {
+export function stagesOf(/** @type {UnitRecord} */ unit) {
   const read = unit.prefillMs;
   const think = unit.costLlmMs;
   const voice = unit.costTtsMs;
@@ -178,8 +176,7 @@ export function halfMetrics(state, leftS, maxKvTokens) {
   }));
 }
 
-/** @param {HalfTurn} turn */
-export function halfFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
+export function halfFigures(/** @type {HalfTurn} */ { ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
   const ms = (/** @type {number | null} */ n) => (n === null ? null : t("half.ms", { n: formatNumber(n) }));
   return [
     ["ttft", ms(ttftMs)],
@@ -207,8 +204,7 @@ const AXIS_ROOM_PX = 44;
 const LEAST_COLUMN_PX = 4;
 const MOST_COLUMN_PX = 26;
 
-/** @param {UnitColumn} column @param {number} chunkMs */
-export function describe(column, chunkMs) {
+export function describe(/** @type {UnitColumn} */ column, /** @type {number} */ chunkMs) {
   const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
   const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
     (stage) => `${t(`live.stage.${stage}`)} ${ms(column.stagesMs[stage])}`,
@@ -238,8 +234,7 @@ export function columnWidth(width) {
 /** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
 export const columnLeft = (index, count, width) => width - (count - index) * columnWidth(width);
 
-/** @param {UnitColumn[]} columns @param {number} x @param {number} width @returns {number | null} */
-export function stepAt(columns, x, width) {
+export function stepAt(/** @type {UnitColumn[]} */ columns, /** @type {number} */ x, /** @type {number} */ width) {
   const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
   return columns[index]?.step ?? null;
 }

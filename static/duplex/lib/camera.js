@@ -20,8 +20,7 @@ export function cameraCode(error) {
   return SHARED_CODES.has(code) ? code : `camera_${code}`;
 }
 
-/** @param {number} widthPx @param {number} heightPx @param {number} maxSidePx @returns {{widthPx: number, heightPx: number}} */
-export function fitSize(widthPx, heightPx, maxSidePx) {
+export function fitSize(/** @type {number} */ widthPx, /** @type {number} */ heightPx, /** @type {number} */ maxSidePx) {
   const scale = Math.min(1, maxSidePx / Math.max(widthPx, heightPx));
   return { widthPx: Math.max(1, Math.round(widthPx * scale)), heightPx: Math.max(1, Math.round(heightPx * scale)) };
 }
@@ -55,8 +54,7 @@ function openStream({ facing = "user", deviceId }) {
   return openUserMedia({ video }, "not_found");
 }
 
-/** @param {HTMLVideoElement} video */
-function untilPicture(video) {
+function untilPicture(/** @type {HTMLVideoElement} */ video) {
   if (video.readyState >= HAVE_CURRENT_DATA) return Promise.resolve();
   return new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
 }
@@ -68,8 +66,7 @@ export class Camera extends EventTarget {
   /** @type {MediaStream | null} */ #stream = null;
   /** @type {Facing} */ facing;
 
-  /** @param {CameraOptions} options */
-  constructor({ facing = "user", video = document.createElement("video") }) {
+  constructor(/** @type {CameraOptions} */ { facing = "user", video = document.createElement("video") }) {
     super();
     this.video = video;
     this.facing = facing;

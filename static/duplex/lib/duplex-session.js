@@ -26,8 +26,7 @@ export class DuplexSession extends LiveSession {
   /** @type {ReturnType<typeof setInterval> | undefined} */ #drainTimer;
   #diagnostics;
 
-  /** @param {DuplexSessionOptions} given */
-  constructor(given) {
+  constructor(/** @type {DuplexSessionOptions} */ given) {
     const options = {
       getMaxKvTokens: () => DEFAULT_MAX_KV_TOKENS,
       isAutoPauseOn: () => true,
@@ -153,8 +152,7 @@ export class DuplexSession extends LiveSession {
     else if (message.type === "paused") this.#checkDrained();
   }
 
-  /** @param {Result} result @param {SessionState} before */
-  #onResult(result, before) {
+  #onResult(/** @type {Result} */ result, /** @type {SessionState} */ before) {
     const unit = /** @type {UnitRecord} */ (this.state.units.at(-1));
     const { turnId, step, isEndOfTurn, arrivalMs } = unit;
     if (breaksOff(result, before.isTurnOpen)) this.emit("flush", { cause: "barge_in" });
@@ -168,8 +166,7 @@ export class DuplexSession extends LiveSession {
     if (maxKvTokens > 0 && this.state.kvTokens >= maxKvTokens) this.leave(endReason("kv_limit"));
   }
 
-  /** @param {SessionState} before @param {Omit<SpeakEvent, "sampleRateHz" | "isTurnStart">} speech */
-  #speak(before, speech) {
+  #speak(/** @type {SessionState} */ before, /** @type {Omit<SpeakEvent, "sampleRateHz" | "isTurnStart">} */ speech) {
     this.emit("speak", { ...speech, sampleRateHz: this.#options.outputSampleRateHz, isTurnStart: isTurnStart(before) });
   }
 
@@ -212,23 +209,19 @@ export class UploadBudget {
   #largestUnitBytes = 0;
   #pictureBytes = 0; // pictures of the unit whose audio is not sent yet
 
-  /** @param {number} waitingBytes */
-  allowsPicture(waitingBytes) {
+  allowsPicture(/** @type {number} */ waitingBytes) {
     return waitingBytes <= this.#mostBytes / 2;
   }
 
-  /** @param {number} waitingBytes */
-  allowsChunk(waitingBytes) {
+  allowsChunk(/** @type {number} */ waitingBytes) {
     return waitingBytes <= this.#mostBytes;
   }
 
-  /** @param {number} bytes */
-  notePicture(bytes) {
+  notePicture(/** @type {number} */ bytes) {
     this.#pictureBytes += bytes;
   }
 
-  /** @param {number} bytes */
-  noteChunk(bytes) {
+  noteChunk(/** @type {number} */ bytes) {
     this.#largestUnitBytes = Math.max(this.#largestUnitBytes, this.#pictureBytes + bytes);
     this.#pictureBytes = 0;
   }
@@ -245,9 +238,7 @@ const PERIOD_MS = 500;
 const LIMIT_CHARS = 15_000; // below 16 KiB; all characters are ASCII
 const GAPS_PER_MESSAGE = 20;
 
-/** @typedef {{noteGap: (gap: PlayerGap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
-
-/** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
+/** @param {{send: (message: object) => number, nowMs: () => number}} options */
 function createDiagnostics({ send, nowMs }) {
   /** @type {PlayerGap[]} */ let waiting = [];
   let leftOut = 0;
@@ -265,7 +256,7 @@ function createDiagnostics({ send, nowMs }) {
   }
 
   return {
-    noteGap(gap) {
+    noteGap(/** @type {PlayerGap} */ gap) {
       if (waiting.length < GAPS_PER_MESSAGE) waiting.push(gap);
       else leftOut += 1;
       if (timer !== undefined) return;
@@ -273,7 +264,7 @@ function createDiagnostics({ send, nowMs }) {
       if (delayMs === 0) flush();
       else timer = setTimeout(flush, delayMs);
     },
-    sendSummary(state) {
+    sendSummary(/** @type {SessionState} */ state) {
       clearTimeout(timer);
       timer = undefined;
       const metrics = sessionSummary(state, nowMs());
@@ -288,8 +279,7 @@ function createDiagnostics({ send, nowMs }) {
   };
 }
 
-/** @param {PlayerGap} gap */
-function gapOnWire(gap) {
+function gapOnWire(/** @type {PlayerGap} */ gap) {
   return {
     gap_idx: gap.gapIndex,
     gap_ms: Math.round(gap.gapMs),
@@ -323,8 +313,7 @@ function sessionSummary(state, nowMs) {
 
 const rounded = (/** @type {number | null} */ value) => (value === null ? null : Math.round(value));
 
-/** @param {number[]} sorted @param {number} share @returns {number | null} */
-function quantile(sorted, share) {
+function quantile(/** @type {number[]} */ sorted, /** @type {number} */ share) {
   if (sorted.length === 0) return null;
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? null;
 }

@@ -6,14 +6,13 @@
  */
 
 import { CodedError } from "../../shared/texts.js";
-import { Emitter } from "../../shared/async.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
-import { createCapture, openMicrophone } from "./capture.js";
+import { CapturedSource, openMicrophone } from "./capture.js";
 import { MixerController } from "./mixer-controller.js";
 import { videoEvent } from "../../shared/decode-sound.js";
 import { measureLufs } from "./measure.js";
 
-/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
+/** @import { CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./capture.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
@@ -61,13 +60,12 @@ export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
 }
 
-/** One playback of a file. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
-export class FileSource extends Emitter {
+/** One playback of a file. */
+export class FileSource extends CapturedSource {
   /** @readonly */
   mixer;
   #options;
   #plan;
-  /** @type {Capture | null} */ #capture = null;
   /** @type {AudioBufferSourceNode | null} */ #player = null;
   /** @type {MediaStreamAudioSourceNode | null} */ #microphone = null;
   #startS = 0;
@@ -76,8 +74,7 @@ export class FileSource extends Emitter {
   #frameIndex = 0;
   /** @type {"ready" | "running" | "ended"} */ #state = "ready";
 
-  /** @param {FileSourceOptions} options */
-  constructor(options) {
+  constructor(/** @type {FileSourceOptions} */ options) {
     super();
     const { sound, context, paddingBeforeS = 0, paddingAfterS = 2, chunkSamples = CAPTURE_RATE_HZ } = options;
     this.#options = { ...options, paddingBeforeS, paddingAfterS, chunkSamples };
@@ -101,13 +98,7 @@ export class FileSource extends Emitter {
   /** Called by `openFileSource` only. */
   async connect() {
     const { context, chunkSamples, microphone } = this.#options;
-    this.#capture = await createCapture(context, chunkSamples, {
-      onChunk: (chunk) => this.#handleChunk(chunk),
-      onLevel: (level) => this.#handleLevel(level),
-      onFeature: (frame) => this.emit("feature", frame),
-      onWindow: (audio) => this.emit("window", audio),
-    });
-    this.mixer.mix.connect(this.#capture.node);
+    await this.listenTo(this.mixer.mix, chunkSamples);
     if (microphone === undefined) return;
     this.#microphone = context.createMediaStreamSource(microphone);
     this.#microphone.connect(this.mixer.microphoneInput);
@@ -115,14 +106,14 @@ export class FileSource extends Emitter {
 
   start() {
     const { context, sound, video } = this.#options;
-    if (this.#state !== "ready" || this.#capture === null) return;
+    if (this.#state !== "ready" || this.capture === null) return;
     this.#state = "running";
     context.resume().catch(() => undefined); // the call was started by a gesture
     this.#startS = context.currentTime;
     this.#player = new AudioBufferSourceNode(context, { buffer: sound });
     this.#player.connect(this.mixer.fileInput);
     this.#player.start(this.#startS + this.#plan.fileStartS);
-    this.#capture.start();
+    this.capture.start();
     if (video) {
       video.muted = true;
       video.currentTime = 0;
@@ -147,36 +138,21 @@ export class FileSource extends Emitter {
     this.#state = "ended";
     this.#player?.stop();
     this.#options.video?.pause();
-    await this.#capture?.stop();
+    await this.capture?.stop();
   }
 
   /** Releases everything except the microphone's stream, which the caller owns. */
   async close() {
     await this.stop();
-    this.#capture?.close();
+    this.capture?.close();
     this.#microphone?.disconnect();
     this.mixer.close();
     const { context } = this.#options;
     if (context.state !== "closed") await context.close();
   }
 
-  /** @param {boolean} isOn */
-  setFeatures(isOn) {
-    this.#capture?.setFeatures(isOn);
-  }
-
-  /** @param {boolean} isOn */
-  setWindows(isOn) {
-    this.#capture?.setWindows(isOn);
-  }
-
-  /** @param {Float32Array} audio */
-  recycle(audio) {
-    this.#capture?.recycle(audio);
-  }
-
-  /** @param {CaptureChunk} chunk */
-  #handleChunk(chunk) {
+  /** @param {CaptureChunk} chunk @override @protected */
+  onChunk(chunk) {
     if (this.#chunkCount >= this.#plan.chunkCount) return;
     this.#chunkCount += 1;
     this.emit("chunk", chunk);
@@ -186,8 +162,8 @@ export class FileSource extends Emitter {
     this.emit("ended", null);
   }
 
-  /** @param {CaptureLevel} level */
-  #handleLevel(level) {
+  /** @param {CaptureLevel} level @override @protected */
+  onLevel(level) {
     this.emit("level", level);
     if (this.#state !== "running") return;
     const elapsedS = this.#options.context.currentTime - this.#startS;
@@ -222,8 +198,7 @@ export async function openFileSource(options) {
 
 // An audio file as the user's voice, alone or mixed with the microphone.
 
-/** @param {SoundFileOptions} options @returns {Promise<FileSource>} */
-export async function openSoundFile({ hasMicrophone, microphone: wish, onProgress, ...options }) {
+export async function openSoundFile(/** @type {SoundFileOptions} */ { hasMicrophone, microphone: wish, onProgress, ...options }) {
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
   try {
     const microphone = hasMicrophone ? await openMicrophone({ ...wish, context }) : null;
@@ -330,8 +305,7 @@ export async function readVideoFile(file, video) {
 
 // Opens a video file as source: its picture, and the audio of file, microphone or both.
 
-/** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
-export async function openVideoSource({ mix, microphone: wish, ...options }) {
+export async function openVideoSource(/** @type {VideoSourceOptions} */ { mix, microphone: wish, ...options }) {
   // In its own context, which stays active while a pause suspends the file's.
   const microphone = mix.mode !== "file" ? await openMicrophone(wish) : null;
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });

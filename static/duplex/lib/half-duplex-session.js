@@ -22,8 +22,7 @@ import { floatsToBase64 } from "../../shared/pcm.js";
   over: (_, type) => (type === "ended" ? { isUserSpeaking: false, isInterrupting: false } : {}),
 });
 
-/** @param {HalfState} state @returns {HalfActivity} */
-function activityOf(state) {
+function activityOf(/** @type {HalfState} */ state) {
   if (state.phase !== "running") return "none";
   if (state.isInterrupting) return "interrupted";
   switch (state.gate) {
@@ -107,8 +106,7 @@ const newTurn = (turnIndex, speechMs, startedAtMs) => ({
   tokenStats: /** @type {TokenStats | null} */ (null),
 });
 
-/** @param {HalfState} state @param {Chunk} message @param {number} nowMs @returns {HalfState} */
-function withPiece(state, message, nowMs) {
+function withPiece(/** @type {HalfState} */ state, /** @type {Chunk} */ message, /** @type {number} */ nowMs) {
   const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
   const hasContent = Boolean(message.text_delta || message.audio_data);
   if (!hasContent) return state;
@@ -170,8 +168,7 @@ export class HalfDuplexSession extends LiveSession {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #gateTimer;
   #isMutedByUser = false;
 
-  /** @param {HalfDuplexOptions} given */
-  constructor(given) {
+  constructor(/** @type {HalfDuplexOptions} */ given) {
     const options = { idPrefix: "hdx", isDrained: () => true, isAutoMuteOn: () => true, getMaxSessionS: () => 0, ...given };
     super(options, initialHalfState(), reduceHalf);
     this.#options = options;
@@ -220,8 +217,7 @@ export class HalfDuplexSession extends LiveSession {
     }
   }
 
-  /** @param {Chunk} message @param {HalfState} before */
-  #onPiece(message, before) {
+  #onPiece(/** @type {Chunk} */ message, /** @type {HalfState} */ before) {
     if (before.isInterrupting) return;
     this.emit("speak", {
       text: message.text_delta ?? "",

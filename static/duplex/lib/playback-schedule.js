@@ -23,8 +23,7 @@ class PlaybackDelay {
   #cushionS = 0; // buffered audio at the start of the turn, including later shifts
   /** @type {{atS: number, usedS: number}[]} */ #jitter = [];
 
-  /** @param {number} baseS @param {number} maxS */
-  constructor(baseS, maxS) {
+  constructor(/** @type {number} */ baseS, /** @type {number} */ maxS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(maxS, baseS);
     this.targetS = baseS;
@@ -174,16 +173,14 @@ export class PlaybackSchedule {
     return this.#enter(restartS, durationS, restartS - startS);
   }
 
-  /** @param {number} at @returns {number} */
-  #startTurn(at) {
+  #startTurn(/** @type {number} */ at) {
     this.#turn = "running";
     const startS = this.#toGrid(Math.max(at + this.#delay.targetS, this.#nextS));
     this.#delay.beginTurn(startS - at);
     return startS;
   }
 
-  /** @param {number} startS @param {number} durationS @param {number} gapS @returns {Placed} */
-  #enter(startS, durationS, gapS) {
+  #enter(/** @type {number} */ startS, /** @type {number} */ durationS, /** @type {number} */ gapS) {
     const isCounted = gapS > AUDIBLE_GAP_S;
     const placement = { id: this.#nextId, startS, durationS };
     this.#nextId += 1;
@@ -198,8 +195,7 @@ export class PlaybackSchedule {
     return { placement, gapS, isCounted };
   }
 
-  /** @param {number} at */
-  #forgetFinished(at) {
+  #forgetFinished(/** @type {number} */ at) {
     while (this.#entries.length > 0 && this.#entries[0].startS + this.#entries[0].durationS <= at) {
       this.#entries.shift();
     }

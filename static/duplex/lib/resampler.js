@@ -143,8 +143,7 @@ export class Resampler {
     this.#readAt = 0;
   }
 
-  /** @param {Float32Array} output @param {number} written @returns {number} */
-  #drain(output, written) {
+  #drain(/** @type {Float32Array} */ output, /** @type {number} */ written) {
     const history = this.#history;
     while (this.#readAt + this.#tapCount <= this.#historyLength) {
       const taps = this.#bank[this.#phase];
@@ -246,8 +245,7 @@ class HighPass {
   #z1 = 0;
   #z2 = 0;
 
-  /** @param {number} cutoffHz @param {number} rateHz */
-  constructor(cutoffHz, rateHz) {
+  constructor(/** @type {number} */ cutoffHz, /** @type {number} */ rateHz) {
     const angle = (2 * Math.PI * cutoffHz) / rateHz;
     const alpha = Math.sin(angle) / Math.SQRT2;
     const a0 = 1 + alpha;
@@ -256,8 +254,7 @@ class HighPass {
     this.#a2 = (1 - alpha) / a0;
   }
 
-  /** @param {number} x @returns {number} */
-  next(x) {
+  next(/** @type {number} */ x) {
     const y = this.#b0 * x + this.#z1;
     this.#z1 = -2 * this.#b0 * x - this.#a1 * y + this.#z2;
     this.#z2 = this.#b0 * x - this.#a2 * y;
@@ -276,8 +273,7 @@ export class SpeechFeatures {
   #crossings = 0;
   #wasPositive = false;
 
-  /** @param {number} rateHz */
-  constructor(rateHz) {
+  constructor(/** @type {number} */ rateHz) {
     this.#frameSamples = Math.round((rateHz * FRAME_MS) / MS_PER_S);
     this.#rumbleFilter = new HighPass(RUMBLE_HZ, rateHz);
     this.#upperFilter = new HighPass(UPPER_BAND_HZ, rateHz);

@@ -106,8 +106,7 @@ export class SessionVideoRecorder extends EventTarget {
     return output.stream;
   }
 
-  /** @param {VideoRecorderOptions} options @returns {MediaStream} */
-  #paintPicture({ picture, draw }) {
+  #paintPicture(/** @type {VideoRecorderOptions} */ { picture, draw }) {
     const canvas = document.createElement("canvas");
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
     const paint = () => {
@@ -127,8 +126,7 @@ export class SessionVideoRecorder extends EventTarget {
     return canvas.captureStream(FRAME_RATE_HZ);
   }
 
-  /** @param {Blob} part */
-  #keep(part) {
+  #keep(/** @type {Blob} */ part) {
     if (part.size === 0) return;
     this.#parts.push(part);
     this.#bytes += part.size;

@@ -49,14 +49,11 @@ export function mountDuplexSetup({ mode, page, store, say }) {
 /** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
 
 /**
- * @typedef {Object} PromptOptions
- * @property {"audio_duplex" | "omni"} mode
- * @property {{limits?: Record<string, number>} | null} defaults
- * @property {(settings: Record<string, unknown>) => void} onSettings settings of a chosen preset
- * @property {() => void} onEdit opens the editors
+ * @param {PromptParts} parts
+ * @param {{mode: "audio_duplex" | "omni", defaults: {limits?: Record<string, number>} | null, onEdit: () => void,
+ *   onSettings: (settings: Record<string, unknown>) => void}} options `onEdit` opens the editors, `onSettings` takes those of a
+ *   chosen preset
  */
-
-/** @param {PromptParts} parts @param {PromptOptions} options */
 function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
   const apply = (/** @type {AppliedPreset} */ preset) => {
@@ -70,7 +67,6 @@ function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   return {
     ready: presets.ready,
     loadEditors: voices.loadEditors,
-    /** @returns {{systemPrompt: string, prepare: {ref_audio_base64?: string, tts_ref_audio_base64?: string}}} */
     given() {
       const { heard, spoken } = voices;
       return {
@@ -149,8 +145,7 @@ const configField = (/** @type {DuplexSetting} */ name) =>
     <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
   </div>`;
 
-/** @param {DuplexSetting} name */
-function inputOf(name) {
+function inputOf(/** @type {DuplexSetting} */ name) {
   const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
   const [id, hint] = [`config-${name}`, `config-${name}-hint`];
   if (field.type === "boolean")
@@ -167,7 +162,7 @@ function inputOf(name) {
 // Settings that may change during a call, and the optional neural voice detector.
 
 const loadGate = late(
-  () => Promise.all([import("../lib/barge-in.js"), import("../../shared/vendor.js")]),
+  () => Promise.all([import("../lib/barge-in.js"), import("../../shared/async.js")]),
   ([{ loadSileroDetector }, { loadOnnxRuntime }]) =>
     () =>
       loadSileroDetector(loadOnnxRuntime),

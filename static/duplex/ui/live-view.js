@@ -48,8 +48,7 @@ export function mountTranscript(el) {
   };
 }
 
-/** @param {Talk} talk */
-function inOrder({ modelTurns, userTurns }) {
+function inOrder(/** @type {Talk} */ { modelTurns, userTurns }) {
   const spoken = modelTurns.map((model) => ({ key: `m${model.startedAtMs}`, atMs: model.startedAtMs, model, user: null }));
   const heard = userTurns.map((user) => ({ key: `u${user.startedAtMs}`, atMs: user.startedAtMs, model: null, user }));
   return [...spoken, ...heard].sort((one, other) => one.atMs - other.atMs);
@@ -140,8 +139,7 @@ function mountTextField(el, { sendText, sendPicture }) {
   return form;
 }
 
-/** @param {DuplexCall} call @returns {CallButton[]} */
-function buttonsOf(call) {
+function buttonsOf(/** @type {DuplexCall} */ call) {
   const { state } = call;
   const { canInterrupt, canResume, isTalk: isShown } = controlsFor(state);
   const [pauseSign, pauseKey] = canResume ? ["play", "live.resume"] : ["pause", "live.pause"];

@@ -83,8 +83,7 @@ export function mountSourceChoice(el, store) {
   };
 }
 
-/** @param {AudioBuffer} sound */
-function levelsOf(sound) {
+function levelsOf(/** @type {AudioBuffer} */ sound) {
   const samples = sound.getChannelData(0);
   const levels = [];
   for (let at = 0; at < samples.length; at += PIECE_SAMPLES) levels.push(rms(samples.subarray(at, at + PIECE_SAMPLES)));
@@ -102,8 +101,6 @@ function levelsOf(sound) {
  * @property {unknown} [picture] waveform of the file
  * @property {unknown} [sounds] choice of its audio
  * @property {unknown} [more]
- *
- * @typedef {{draw: () => void, focus: () => void}} FileBox
  */
 
 const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /** @type {string} */ labelKey) =>

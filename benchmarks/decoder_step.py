@@ -23,8 +23,6 @@ class Product:
     """A matrix product of a decoder layer, or the head.
 
     Attributes:
-        columns: output width.
-        inputs: input width.
         is_gated: a gated product after a norm.
         adds: the output is added to the residual stream; otherwise the input is normalised.
     """
@@ -67,11 +65,7 @@ def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
 def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> RowMap:
     """Return the layout of equally long sequences with pages in random order.
 
-    Args:
-        sequences: number of sequences.
-        rows_each: new rows of each.
-        tokens: length of each, including new rows.
-        rows_per_tile: see `RowMap`.
+    Each has `tokens` tokens, of which `rows_each` are new; for `rows_per_tile` see `RowMap`.
     """
 
     def on_device(values: list[int]) -> Tensor:
@@ -114,7 +108,6 @@ class DecoderStep:
         self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
 
     def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
-        """Return random caches of the sequences, by layer."""
         shape = self.shape
         kv_heads, d = shape.num_key_value_heads, shape.head_dim
         size = (row_map.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d)

@@ -76,7 +76,6 @@ async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
 
 
 async def measure_recognition(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors of the transcriber."""
     texts = [*(question for question, _ in CLOSED), *OPEN]
     texts += [*texts[1:], texts[0]]  # once more, each in the next voice
     sounds = [in_room(samples) for samples in spoken(texts, folder)]
@@ -89,7 +88,6 @@ async def measure_recognition(parts: Parts, report: Report, folder: Path) -> Non
 
 
 async def measure_synthesis(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors, quality and speed of synthesis."""
     if not report.answers:
         await measure_answers(parts, report, folder)
     texts = [text for _, text in report.answers]
@@ -130,7 +128,6 @@ START: Final = "start"  # only where it is named: it downloads everything once m
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
-    """Measure with the parts loaded from these files."""
     process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
     language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")

@@ -46,7 +46,6 @@ class Microphone:
     """Sends background noise, and speech from the time set by `speak_at`."""
 
     def __init__(self, socket: ClientConnection, kind: str, speech: FloatArray) -> None:
-        """Send audio to a socket in events of a type."""
         self._socket, self._kind, self._speech = socket, kind, speech
         self._noise = np.random.default_rng(1)
         self._begins_s: float | None = None
@@ -82,13 +81,11 @@ class Player:
     """
 
     def __init__(self) -> None:
-        """Start without audio."""
         self.begun_s: float | None = None
         self.audible_until_s = 0.0
         self._until_s = 0.0
 
     def play(self, text: str) -> None:
-        """Play Base64 of 16-bit samples at 24 kHz."""
         samples = np.frombuffer(base64.b64decode(text), "<i2")
         from_s = max(time.monotonic(), self._until_s)
         self._until_s = from_s + len(samples) / OUTPUT_SAMPLE_RATE_HZ
@@ -98,7 +95,6 @@ class Player:
             self.audible_until_s = from_s + (loud[-1] + 1) / OUTPUT_SAMPLE_RATE_HZ
 
     def flush(self) -> None:
-        """Drop audio that was not played."""
         self._until_s = min(self._until_s, time.monotonic())
         self.audible_until_s = min(self.audible_until_s, time.monotonic())
 

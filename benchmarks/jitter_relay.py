@@ -30,13 +30,9 @@ class JitterRelay:
     def __init__(
         self, target_port: int, jitter_s: float, on_sent: Listener, *, seed: int = 0
     ) -> None:
-        """Configure the relay.
+        """Delay messages of a gateway's port by `jitter_s` at most.
 
-        Args:
-            target_port: port of the gateway.
-            jitter_s: longest delay of a message.
-            on_sent: called on the relay's thread with every text message of a client.
-            seed: of the delays.
+        `on_sent` is called on the relay's thread with every text message of a client.
         """
         self.port = 0
         self._target_port = target_port

@@ -68,8 +68,6 @@ class Timing:
     """Measured time of one operation.
 
     Attributes:
-        name: decoder and operation.
-        rows: rows of the pass.
         tokens: length of each sequence; 0 if irrelevant.
         floor_us: the bytes that must be read, at copy bandwidth.
         us: measured.
@@ -84,7 +82,6 @@ class Timing:
     library_us: float | None
 
     def cells(self) -> list[str]:
-        """Return a line of the table."""
         library = "" if self.library_us is None else f"{self.library_us:.1f}"
         share = f"{100 * self.floor_us / self.us:.0f} %"
         numbers = (f"{self.floor_us:.1f}", f"{self.us:.1f}", share, library)
@@ -92,14 +89,7 @@ class Timing:
 
 
 class Measured:
-    """Measures one decoder.
-
-    Args:
-        name: of the decoder.
-        shape: its shape.
-        head_columns: outputs of its head.
-        bytes_per_us: copy bandwidth.
-    """
+    """Measures one decoder, whose head has `head_columns` outputs."""
 
     def __init__(
         self, name: str, shape: DecoderConfig, head_columns: int, bytes_per_us: float
@@ -108,7 +98,6 @@ class Measured:
         self.bytes_per_us = bytes_per_us
 
     def measure(self) -> Iterator[Timing]:
-        """Measure products, attention and whole steps."""
         for product in products(self.shape, self.head_columns).values():
             yield from self._products(product)
         step = DecoderStep(self.shape, self.head_columns)
@@ -148,7 +137,6 @@ class Measured:
             )
 
     def caches(self) -> Iterator[Timing]:
-        """Measure attention alone, with bf16 and int8 caches."""
         step = DecoderStep(self.shape, self.head_columns)
         for tokens in CACHE_TOKENS:
             for rows in (each for each in STEP_ROWS if each * tokens <= MOST_CACHE_TOKENS):

@@ -45,7 +45,6 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process."""
     return sum(_first_number(task / "schedstat") for task in _tasks(pid)) / NS_PER_S
 
 
@@ -110,7 +109,6 @@ def _open_descriptors(pid: int) -> Iterator[str]:
 
 
 def describe_host(*distributions: str) -> dict[str, object]:
-    """Return the machine, and versions of installed distributions."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -79,7 +79,6 @@ class Source:
         self.sent_s: list[float] = []
 
     async def speak(self, socket: ServerConnection) -> None:
-        """Serve one client."""
         await socket.recv()
         started = {"type": "session.started", "session": {"id": "live_benchmark"}}
         await socket.send(json.dumps(started))
@@ -118,14 +117,12 @@ class Ear:
         self._arrivals: dict[int, float] = {}
 
     def hear(self, samples: np.ndarray[Any, Any]) -> None:
-        """Process audio that has arrived."""
         now_s, is_loud = time.monotonic(), int(np.abs(samples).max()) > LOUD
         if is_loud and not self._was_loud and now_s > self._from_s and self._source.sent_s:
             self.found.delays_ms.append((now_s - self._source.sent_s[-1]) * 1_000)
         self._was_loud = is_loud
 
     def take(self, frame: AudioFrame) -> None:
-        """Process a decoded frame."""
         channels = len(frame.layout.channels)
         self.hear(frame.to_ndarray().reshape(-1, channels)[:, 0])
         if time.monotonic() > self._from_s:
@@ -156,14 +153,12 @@ class Relay(asyncio.DatagramProtocol):
         self.transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        """Forward a packet with delay, or drop it."""
         self.peer = addr
         if self._random.random() >= self._loss and self.other is not None:
             delay_s = self._random.random() * self._jitter_s
             asyncio.get_running_loop().call_later(delay_s, self.other.send, data)
 
     def send(self, data: bytes) -> None:
-        """Send to the peer of this side, if it is known."""
         if self.peer is not None and self.transport is not None and not self.transport.is_closing():
             self.transport.sendto(data, self.peer)
 
@@ -220,7 +215,6 @@ def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:
 async def over_webrtc(
     source: Source, process: subprocess.Popen[bytes], port: int, seconds: float, way: Way
 ) -> Found:
-    """Receive the source through the WebRTC process and the relay."""
     peer = RTCPeerConnection()
     near, far = Relay(way.loss, way.jitter_s), Relay(way.loss, way.jitter_s)
     tasks: list[asyncio.Task[None]] = []

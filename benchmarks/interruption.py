@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final
@@ -108,7 +109,7 @@ def read_speech() -> FloatArray:
     return resample(samples[onset * rate_hz // FRAMES_PER_S :], rate_hz, OUTPUT_SAMPLE_RATE_HZ)
 
 
-async def over_realtime(socket: ClientConnection, detection: str, wait_s: float) -> float:
+async def over_realtime(socket: ClientConnection, wait_s: float, detection: str) -> float:
     """Speak over a Realtime reply, whose client flushes when the server detects speech."""
     microphone, player = Microphone(socket, "input_audio_buffer.append", read_speech()), Player()
     rules = {"audio": {"input": {"turn_detection": {"type": detection}}}}
@@ -160,14 +161,8 @@ async def over_live(socket: ClientConnection, wait_s: float) -> float:
 
 Interruption = Callable[[ClientConnection, float], Awaitable[float]]
 CASES: Final[dict[str, tuple[str, Interruption]]] = {
-    "Realtime, server_vad": (
-        "/v1/realtime",
-        lambda socket, wait_s: over_realtime(socket, "server_vad", wait_s),
-    ),
-    "Realtime, semantic_vad": (
-        "/v1/realtime",
-        lambda socket, wait_s: over_realtime(socket, "semantic_vad", wait_s),
-    ),
+    "Realtime, server_vad": ("/v1/realtime", partial(over_realtime, detection="server_vad")),
+    "Realtime, semantic_vad": ("/v1/realtime", partial(over_realtime, detection="semantic_vad")),
     "GPT-Live": ("/v1/live/sessions", over_live),
 }
 

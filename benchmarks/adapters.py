@@ -67,12 +67,9 @@ Case = Callable[[], Iterable[None]]
 
 
 class SilentDetector:
-    """A detector that finds no speech."""
-
     initial_state = staticmethod(SileroVad.initial_state)
 
     def probabilities(self, samples: FloatArray, state: object) -> tuple[FloatArray, object]:
-        """Return zeros."""
         return np.zeros(len(samples) // MODEL_WINDOW_SAMPLES, np.float32), state
 
 
@@ -129,12 +126,10 @@ class Session:
         self._now_s = until_s
 
     def receive(self, text: str) -> None:
-        """Receive a text of the client."""
         self.handle(Received(self._read(text)))
 
 
 def noise(rate_hz: int) -> FloatArray:
-    """Return a second of noise."""
     rng = np.random.default_rng(rate_hz)
     return (rng.standard_normal(rate_hz) / 10).astype(np.float32)
 
@@ -155,7 +150,6 @@ def appends(kind: str) -> list[str]:
 
 
 def native(result: DuplexGenerateResult) -> Case:
-    """Return the case of the native protocol."""
     machine = DuplexMachine(SessionIds("adx_1"), DuplexLimits())
     session = Session(machine, DUPLEX.read, DUPLEX.write, result)
     session.receive(json.dumps({"type": "prepare"}))
@@ -171,7 +165,6 @@ def native(result: DuplexGenerateResult) -> Case:
 
 
 def live(result: DuplexGenerateResult) -> Case:
-    """Return the case of GPT-Live."""
     words = GptLiveCodec()
     names = live_names("live_1", "nano")
     machine = GptLiveMachine(SessionIds("live_1"), DuplexLimits(), names, lambda text: 1)
@@ -240,7 +233,6 @@ class Cost:
     answers: list[float] = field(default_factory=list)
 
     def take(self, steps: Iterable[None]) -> None:
-        """Measure a unit."""
         at_s = [time.process_time()]
         at_s += [time.process_time() for _ in steps]
         self.units.append(at_s[-1] - at_s[0])

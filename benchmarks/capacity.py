@@ -47,7 +47,6 @@ class PacedClock:
         self._wait = wait
 
     def run(self, work: Callable[[], None]) -> None:
-        """Run work and advance the clock."""
         began_s = time.perf_counter()
         work()
         self.now_s += time.perf_counter() - began_s
@@ -59,15 +58,11 @@ class PacedClock:
 
 
 class PacedConversation(Protocol):
-    """A conversation whose units are begun one after the other."""
-
     def next_unit(self) -> Steps[Any]:
         """Begin the next unit; its steps end with the answer."""
         ...
 
-    def finalize(self) -> Steps[Any]:
-        """Return the steps after the answer."""
-        ...
+    def finalize(self) -> Steps[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -97,8 +92,6 @@ class PacedRun:
         units: in order of the answers.
         dropped: units dropped because too many waited.
         spent_s: busy time.
-        lasted_s: total time.
-        passes: number of passes.
         tasks: conversations in a pass, summed over the passes.
         is_overloaded: stopped early because too many units were late.
     """
@@ -137,13 +130,9 @@ class PacedPasses:
         clock: PacedClock,
         input_s: float = 0.0,
     ) -> None:
-        """Set up the conversations.
+        """Set up the conversations, whose passes use the same clock.
 
-        Args:
-            conversations: their units are complete at evenly distributed times.
-            run_pass: answers them, with the same clock.
-            clock: the clock.
-            input_s: time of the preprocessing of a unit's input.
+        `input_s` is the time of the preprocessing of a unit's input.
         """
         self._sessions = [_Session(conversation) for conversation in conversations]
         self._run_pass = run_pass
@@ -236,8 +225,8 @@ class DeviceLoad:
     """A measurement of concurrent sessions.
 
     Attributes:
-        sessions: numbers of sessions, one measurement each.
-        seconds: duration of each measurement.
+        sessions: one measurement for each number.
+        seconds: of each measurement.
         text_tokens: of a speaking unit.
         picture_size: width and height of each unit's picture; None for audio only.
     """
@@ -258,7 +247,7 @@ class LoadResult:
         late: units answered after the next unit's input was complete, or dropped.
         latency_ms: from complete input to the answer.
         first_audio_ms: from complete input to the first audio, if measured.
-        busy: share of busy time.
+        busy: share of the time.
         batch: mean number of conversations in a pass.
         is_overloaded: stopped early because too many units were late.
         is_in_time: no unit was late, with a margin.

@@ -93,7 +93,6 @@ class Cluster:
     """The system on simulated machines, seen through its command line and its gateway."""
 
     def __init__(self, made: Machines) -> None:
-        """Write the configuration; nothing is started yet."""
         self.machines = made
         self.url = ""
         self._config = made.folder / "cluster.json"
@@ -112,7 +111,6 @@ class Cluster:
         self._config.write_text(json.dumps(sections), encoding="utf8")
 
     def launch(self, *flags: str) -> str:
-        """Run the launcher; return its output."""
         self.url = f"http://{self.machines.front.address}:{PORT}"
         return self.machines.launch("--config", str(self._config), "--backend", "fake", *flags)
 
@@ -141,7 +139,6 @@ class Cluster:
         return wait_until(f"{count} seats", are_there, LIMIT_S, ASK_S)
 
     def seat_processes(self) -> dict[int, Machine]:
-        """Return the processes of all seats with their machines."""
         return {
             pid: machine for machine in self.machines.all for pid in machine.pids("ray::RaySeat")
         }
@@ -165,7 +162,6 @@ class Cluster:
 
 
 async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
-    """Run concurrent sessions for some seconds."""
     sessions = [LoadSession() for _ in range(count)]
     tasks = [asyncio.create_task(session.run(url)) for session in sessions]
     await asyncio.sleep(seconds)

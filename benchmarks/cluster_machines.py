@@ -63,7 +63,6 @@ class Machine:
             self.ray = None
 
     def disconnect(self) -> None:
-        """Take it off the network."""
         _ip("link", "set", self.link, "down")
 
 
@@ -160,7 +159,6 @@ class Machines:
 
 
 def may_have_namespaces() -> bool:
-    """Whether this process may create network namespaces."""
     try:
         return not subprocess.run(("unshare", "-n", "true"), capture_output=True).returncode
     except OSError:

@@ -222,14 +222,7 @@ def _longest_turn(plan: Plan, units: int) -> int:
 def measure_scenario(
     rig: Rig, name: str, plan: Plan, rates: Rates, profile: Path | None = None
 ) -> ScenarioResult:
-    """Run and measure one conversation.
-
-    Args:
-        rig: the model.
-        name: of the scenario.
-        plan: its plan.
-        rates: of the device, for the lower bounds.
-        profile: file for a profile of one more round of its pattern.
+    """Run and measure one conversation; `profile` is a file for one more round of its pattern.
 
     Raises:
         BenchmarkError: a unit did not follow the script.

@@ -25,7 +25,6 @@ ROUNDS: Final = 50
 
 
 def filled(workers: int, occupied: float) -> WorkerPool:
-    """Return a pool of workers with this share of their slots occupied."""
     pool = WorkerPool([f"worker{index}:1" for index in range(workers)], max_queue_size=2 * WAITING)
     health = WorkerHealth(status="healthy", worker_status=WorkerStatus.IDLE, slots=SLOTS)
     for worker in pool.workers.values():

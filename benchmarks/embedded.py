@@ -99,7 +99,6 @@ async def measure_recognition(parts: Parts, report: Report, folder: Path) -> Non
 
 
 async def measure_synthesis(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors, quality and speed of synthesis."""
     if not report.answers:
         await measure_answers(parts, report, folder)
     texts = [text for _, text in report.answers]
@@ -140,7 +139,6 @@ START: Final = "start"  # only where it is named: it downloads everything once m
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
-    """Measure with the parts loaded from these files."""
     process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
     language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")

@@ -84,7 +84,6 @@ class Call:
         return made
 
     async def end(self) -> None:
-        """End the current reply."""
         self.view.set_break()
         await self.units(room(1))
 

@@ -28,7 +28,6 @@ class Report:
     points: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, figure: float, limit: float, cases: int, *, is_most: bool) -> None:
-        """Add a figure with its limit."""
         self.figures[name] = round(figure, 4)
         self.limits[name] = limit, is_most
         self.cases[name] = cases

@@ -50,18 +50,15 @@ def voiced(samples: FloatArray) -> FloatArray:
 
 
 def in_room(samples: FloatArray) -> FloatArray:
-    """Add room tone before and after a recording."""
     return np.concatenate([room(ROOM_AROUND_S), samples, room(ROOM_AROUND_S)])
 
 
 def room(length_s: float, seed: int = 0) -> FloatArray:
-    """Return room tone."""
     noise = np.random.default_rng(seed).normal(0, ROOM_LEVEL, int(length_s * INPUT_SAMPLE_RATE_HZ))
     return noise.astype(np.float32)
 
 
 def with_noise(sound: FloatArray) -> FloatArray:
-    """Return audio with white noise at `NOISE_DB`."""
     power = float(np.mean(sound**2)) / 10 ** (NOISE_DB / 10)
     noise = np.random.default_rng(len(sound)).normal(0, power**0.5, len(sound))
     return (sound + noise).astype(np.float32)

@@ -97,7 +97,6 @@ def conversation(media: int, letter: bytes = b"A") -> bytes:
 
 
 def completion(size_bytes: int) -> bytes:
-    """Return a chat completion request with audio of this size as Base64."""
     sound = b'{"type":"input_audio","input_audio":{"format":"wav","data":"' + b"A" * size_bytes
     message = b'{"role":"user","content":[' + sound + b'"}}]}'
     return b'{"model":"x","messages":[' + message + b"]}"
@@ -111,7 +110,6 @@ def upload(path: str, size_bytes: int) -> bytes:
 
 
 def turn(message: bytes) -> Iterator[bytes]:
-    """Yield a large streaming request."""
     yield handshake(SOCKETS[0])
     yield frame(TEXT, message + b',"type":"prefill"}')
 

@@ -62,7 +62,6 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
 
 
 def _best_s(work: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the shortest of several runs."""
     taken_s = []
     for _ in range(REPEATS):
         synchronise(device)

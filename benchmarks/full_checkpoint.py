@@ -48,11 +48,7 @@ def write_full_checkpoint(
 ) -> None:
     """Write a checkpoint in the published layout and with the published ids of control tokens.
 
-    Args:
-        folder: a new or empty folder.
-        device: where the weights are drawn.
-        seed: of the random weights.
-        sizes: None for the published ones.
+    Weights are drawn on the device; `sizes` are by default the published ones.
 
     Raises:
         FileExistsError: the folder is not empty.
@@ -78,11 +74,7 @@ def _padded(vocabulary: TinyVocabulary, size: int) -> TinyVocabulary:
 
 
 def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:
-    """Return the published configuration, marked as one of random weights.
-
-    Args:
-        changes: other values by name, `part.name` inside a nested object.
-    """
+    """Return the published configuration with `Sizes.changes`, marked as of random weights."""
     values: Json = {"model_variant": VARIANT}
     for path, value in changes.items():
         part, _, name = path.rpartition(".")

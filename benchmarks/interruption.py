@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final
@@ -46,7 +47,6 @@ class Microphone:
     """Sends background noise, and speech from the time set by `speak_at`."""
 
     def __init__(self, socket: ClientConnection, kind: str, speech: FloatArray) -> None:
-        """Send audio to a socket in events of a type."""
         self._socket, self._kind, self._speech = socket, kind, speech
         self._noise = np.random.default_rng(1)
         self._begins_s: float | None = None
@@ -82,13 +82,11 @@ class Player:
     """
 
     def __init__(self) -> None:
-        """Start without audio."""
         self.begun_s: float | None = None
         self.audible_until_s = 0.0
         self._until_s = 0.0
 
     def play(self, text: str) -> None:
-        """Play Base64 of 16-bit samples at 24 kHz."""
         samples = np.frombuffer(base64.b64decode(text), "<i2")
         from_s = max(time.monotonic(), self._until_s)
         self._until_s = from_s + len(samples) / OUTPUT_SAMPLE_RATE_HZ
@@ -98,7 +96,6 @@ class Player:
             self.audible_until_s = from_s + (loud[-1] + 1) / OUTPUT_SAMPLE_RATE_HZ
 
     def flush(self) -> None:
-        """Drop audio that was not played."""
         self._until_s = min(self._until_s, time.monotonic())
         self.audible_until_s = min(self.audible_until_s, time.monotonic())
 
@@ -112,7 +109,7 @@ def read_speech() -> FloatArray:
     return resample(samples[onset * rate_hz // FRAMES_PER_S :], rate_hz, OUTPUT_SAMPLE_RATE_HZ)
 
 
-async def over_realtime(socket: ClientConnection, detection: str, wait_s: float) -> float:
+async def over_realtime(socket: ClientConnection, wait_s: float, detection: str) -> float:
     """Speak over a Realtime reply, whose client flushes when the server detects speech."""
     microphone, player = Microphone(socket, "input_audio_buffer.append", read_speech()), Player()
     rules = {"audio": {"input": {"turn_detection": {"type": detection}}}}
@@ -164,14 +161,8 @@ async def over_live(socket: ClientConnection, wait_s: float) -> float:
 
 Interruption = Callable[[ClientConnection, float], Awaitable[float]]
 CASES: Final[dict[str, tuple[str, Interruption]]] = {
-    "Realtime, server_vad": (
-        "/v1/realtime",
-        lambda socket, wait_s: over_realtime(socket, "server_vad", wait_s),
-    ),
-    "Realtime, semantic_vad": (
-        "/v1/realtime",
-        lambda socket, wait_s: over_realtime(socket, "semantic_vad", wait_s),
-    ),
+    "Realtime, server_vad": ("/v1/realtime", partial(over_realtime, detection="server_vad")),
+    "Realtime, semantic_vad": ("/v1/realtime", partial(over_realtime, detection="semantic_vad")),
     "GPT-Live": ("/v1/live/sessions", over_live),
 }
 

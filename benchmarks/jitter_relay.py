@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
 import threading
 from collections.abc import Callable
 from random import Random
+
+from websockets.frames import Frame, Opcode
+from websockets.streams import StreamReader
 
 HOST = "127.0.0.1"
 READ_BYTES = 64 * 1024
 HEAD_END = b"\r\n\r\n"
 SWITCHING = b"HTTP/1.1 101"
 EXTENSIONS = re.compile(rb"^Sec-WebSocket-Extensions:[^\r]*\r\n", re.IGNORECASE | re.MULTILINE)
-TEXT = 1  # opcode; source: RFC 6455, section 5.2
-MASKED = 0x80
-SHORT, LONG = 126, 127  # lengths that say how many bytes hold the real one
 
 Listener = Callable[[str], None]
 
@@ -30,13 +29,9 @@ class JitterRelay:
     def __init__(
         self, target_port: int, jitter_s: float, on_sent: Listener, *, seed: int = 0
     ) -> None:
-        """Configure the relay.
+        """Delay messages of a gateway's port by `jitter_s` at most.
 
-        Args:
-            target_port: port of the gateway.
-            jitter_s: longest delay of a message.
-            on_sent: called on the relay's thread with every text message of a client.
-            seed: of the delays.
+        `on_sent` is called on the relay's thread with every text message of a client.
         """
         self.port = 0
         self._target_port = target_port
@@ -77,7 +72,7 @@ class JitterRelay:
                 self._up(reader, target_writer, upgraded),
                 self._down(target_reader, writer, upgraded),
             )
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, EOFError):
             pass  # one side has gone; the other one follows
         finally:
             writer.close()
@@ -125,7 +120,7 @@ class JitterRelay:
         listener: Listener | None,
         begun: bytes = b"",
     ) -> None:
-        """Forward frames with a delay, in order."""
+        """Forward frames with a delay, in order; those of a client, which are masked, are heard."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
         async def send() -> None:
@@ -136,47 +131,28 @@ class JitterRelay:
                 await writer.drain()
 
         sender = asyncio.create_task(send())
-        source = _Begun(begun, reader)
-        due_s = 0.0
+        stream = StreamReader()
+        stream.feed_data(begun)
+        is_masked, due_s = listener is not None, 0.0
+        parsing = Frame.parse(stream.read_exact, mask=is_masked)
         try:
             while True:
-                frame, text = await _read_frame(source)
-                if listener is not None and text is not None:
-                    listener(text)
-                due_s = max(due_s, self._loop.time() + self._random.uniform(0, self._jitter_s))
-                queue.put_nowait((due_s, frame))
+                try:
+                    next(parsing)
+                except StopIteration as end:
+                    frame: Frame = end.value
+                    if listener is not None and frame.opcode is Opcode.TEXT and frame.fin:
+                        listener(bytes(frame.data).decode("utf8", "replace"))
+                    delay_s = self._random.uniform(0, self._jitter_s)
+                    due_s = max(due_s, self._loop.time() + delay_s)
+                    queue.put_nowait((due_s, frame.serialize(mask=is_masked)))
+                    parsing = Frame.parse(stream.read_exact, mask=is_masked)
+                    continue
+                block = await reader.read(READ_BYTES)
+                if not block:
+                    raise EOFError
+                stream.feed_data(block)
         finally:
             await asyncio.sleep(self._jitter_s)  # the last words get through
             sender.cancel()
             writer.close()
-
-
-class _Begun:
-    """A stream some bytes of which were read."""
-
-    def __init__(self, begun: bytes, reader: asyncio.StreamReader) -> None:
-        self._begun = begun
-        self._reader = reader
-
-    async def take(self, count: int) -> bytes:
-        taken, self._begun = self._begun[:count], self._begun[count:]
-        return taken + await self._reader.readexactly(count - len(taken))
-
-
-async def _read_frame(source: _Begun) -> tuple[bytes, str | None]:
-    """Read one frame, and its text if it is a whole text message."""
-    head = await source.take(2)
-    length, extra = head[1] & ~MASKED, b""
-    if length == SHORT:
-        extra = await source.take(2)
-        (length,) = struct.unpack(">H", extra)
-    elif length == LONG:
-        extra = await source.take(8)
-        (length,) = struct.unpack(">Q", extra)
-    mask = await source.take(4) if head[1] & MASKED else b""
-    body = await source.take(length)
-    is_whole_text = head[0] & 0x7F == TEXT and head[0] & 0x80 and not head[0] & 0x40
-    if not is_whole_text or len(body) > READ_BYTES:
-        return head + extra + mask + body, None
-    plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body)) if mask else body
-    return head + extra + mask + body, plain.decode("utf8", "replace")

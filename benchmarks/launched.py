@@ -103,8 +103,6 @@ class Plan:
 
 
 class LaunchedSystem:
-    """One running system."""
-
     def __init__(self, folder: Path, plan: Plan) -> None:
         """Choose free ports and write the configuration into an existing folder."""
         self.folder = folder
@@ -185,7 +183,6 @@ class LaunchedSystem:
         return self._process.wait(STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """Kill all processes that are still running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -227,7 +224,6 @@ class LaunchedSystem:
         return ["gateway", *(f"worker_{index}" for index in range(self.plan.workers))]
 
     def program(self, name: str) -> Json:
-        """Return a program's entry in the state file."""
         found: Json = next(row for row in self.state["programs"] if row["name"] == name)
         return found
 
@@ -235,7 +231,6 @@ class LaunchedSystem:
         return int(self.program(name)["pid"])
 
     def processes(self) -> list[int]:
-        """Return the ids of the system's running processes."""
         return processes.with_variable(MARK, self._mark)
 
     def resident_bytes(self) -> dict[str, int]:

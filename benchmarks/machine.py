@@ -31,7 +31,6 @@ def unsettle_memory() -> None:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Reset the peak of `read_memory`."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 

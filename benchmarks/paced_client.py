@@ -87,12 +87,9 @@ class Session:
         return len(self.latencies_s) + self.dropped
 
     def take_result(self, result: Mapping[str, Any], at_s: float, sent_s: Sequence[float]) -> None:
-        """Record an answer; units skipped before it were dropped.
+        """Record an answer, which arrived at `at_s`; units skipped before it were dropped.
 
-        Args:
-            result: the message. Any: its fields are of several types.
-            at_s: time of its arrival.
-            sent_s: time at which each unit was sent.
+        `sent_s` is when each unit was sent. Any: fields of a message are of several types.
         """
         arrived_s = at_s - result["wall_clock_ms"] / MS_PER_S
         waiting = range(self.settled, len(sent_s))
@@ -118,13 +115,9 @@ async def prepared(
     *,
     is_queued: bool = True,
 ) -> AsyncIterator[ClientConnection]:
-    """Open a prepared session for the block.
+    """Open a prepared session for the block; `session` receives the durations.
 
-    Args:
-        url: of the session.
-        session: receives the durations.
-        patience_s: longest wait for a worker's slot.
-        is_queued: the server is a gateway, not a worker.
+    With `is_queued` the server is a gateway, which is waited for `patience_s` at most.
 
     Raises:
         ProtocolError: the server refuses, or has no slot in time.

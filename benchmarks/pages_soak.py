@@ -91,7 +91,6 @@ class GapMeter:
     _last_ms: float | None = None
 
     def add(self, blocks: Sequence[tuple[float, float]], block_ms: float = 10.0) -> None:
-        """Process blocks of (position, RMS)."""
         for at_ms, rms in blocks:
             if rms <= AUDIBLE_RMS:
                 continue
@@ -110,7 +109,6 @@ class Reports:
         self.received: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
 
     def __call__(self, text: str) -> None:
-        """Process a message of the page."""
         if '"client_diagnostic"' in text:
             self.received.append((time.monotonic(), json.loads(text)["metrics"]))
 
@@ -158,7 +156,6 @@ def find_chromium() -> str:
 
 
 def measure_memory(session: CDPSession, minute: float, gaps: int) -> PageMemory:
-    """Collect garbage and measure the memory."""
     session.send("HeapProfiler.collectGarbage")
     heap = session.send("Runtime.getHeapUsage")
     counters = session.send("Memory.getDOMCounters")
@@ -167,7 +164,6 @@ def measure_memory(session: CDPSession, minute: float, gaps: int) -> PageMemory:
 
 
 def begin(page: Page, url: str) -> None:
-    """Open the page and start the conversation."""
     settings = json.dumps({"max_kv_tokens": KV_TOKENS})
     page.context.add_init_script(f"window.__meter = {json.dumps(METER.read_text('utf8'))};")
     page.context.add_init_script(TAP.read_text("utf8"))

@@ -1,4 +1,4 @@
-"""Resources of processes, from the Linux kernel: time, memory, descriptors, threads."""
+"""Resources of processes, from the Linux kernel: time, memory, ports, descendants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,37 +15,13 @@ NS_PER_S = 1e9
 LISTENING = "0A"  # source: the kernel's tcp_states.h, TCP_LISTEN
 
 
-@dataclass(frozen=True)
-class Holdings:
-    """Resources of one process.
-
-    Attributes:
-        sockets: open ones, including listening ones.
-        files: open regular files, by path.
-    """
-
-    sockets: int
-    files: tuple[str, ...]
-    threads: int
-
-
-def holdings(pid: int) -> Holdings:
-    targets = list(_open_descriptors(pid))
-    return Holdings(
-        sockets=sum(target.startswith("socket:") for target in targets),
-        files=tuple(sorted(target for target in targets if Path(target).is_file())),
-        threads=sum(1 for _ in _tasks(pid)),
-    )
-
-
 def resident_bytes(pid: int) -> int:
     pages = int((PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process."""
-    return sum(_first_number(task / "schedstat") for task in _tasks(pid)) / NS_PER_S
+    return sum(_first_number(task / "schedstat") for task in tasks(pid)) / NS_PER_S
 
 
 def with_variable(name: str, content: str) -> list[int]:
@@ -90,7 +65,7 @@ def listening_ports() -> set[int]:
     return ports
 
 
-def _tasks(pid: int) -> Iterator[Path]:
+def tasks(pid: int) -> Iterator[Path]:
     return (PROC / str(pid) / "task").iterdir()
 
 
@@ -101,16 +76,7 @@ def _first_number(path: Path) -> int:
         return 0  # the thread has just ended
 
 
-def _open_descriptors(pid: int) -> Iterator[str]:
-    for link in (PROC / str(pid) / "fd").iterdir():
-        try:
-            yield str(link.readlink())
-        except OSError:
-            continue  # closed meanwhile
-
-
 def describe_host(*distributions: str) -> dict[str, object]:
-    """Return the machine, and versions of installed distributions."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

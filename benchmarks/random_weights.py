@@ -26,15 +26,7 @@ def random_weights(
 ) -> int:
     """Fill a module built on the meta device with random values, without gradients.
 
-    Args:
-        module: the module.
-        device: of the weights.
-        dtype: of the weights.
-        weights: quantisation of the language model.
-        seed: same seed, device and dtype give the same weights.
-
-    Returns:
-        The number of elements.
+    The same seed, device and dtype give the same weights. Returns the number of elements.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     shapes = expected_shapes(module)

@@ -155,7 +155,6 @@ def chunk_of(size_bytes: int) -> str:
 async def measure(
     ports: Ports, pids: dict[str, int], *, units: int, warm_up: int, up_bytes: int
 ) -> Measured:
-    """Send units over all routes in turn, rotating the order."""
     routes = {
         DIRECT: f"ws://{HOST}:{ports.worker}/ws/duplex?session_id=adx_direct",
         TCP_RELAY: f"ws://{HOST}:{ports.relay}/ws/duplex?session_id=adx_relayed",

@@ -35,7 +35,6 @@ NO_LIMITS = {"connections_per_client": 1_000, "waiting_per_client": 1_000}
 
 
 async def wait_in_queue(client: AsyncClient) -> None:
-    """Open a session and read its messages until it or the task ends."""
     with suppress(LiveError):
         async with client.duplex() as session:
             async for _ in session:

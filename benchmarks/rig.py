@@ -50,10 +50,8 @@ class RigOptions:
         dtype: of the model; the vocoder is float32.
         weights: quantisation of the language model.
         slots: concurrent conversations to prepare for.
-        seed: of the random weights.
         flow_steps: ODE steps of the vocoder.
-        voice_s: length of the synthetic voice in seconds.
-        cache: storage of the language model's keys and values.
+        voice_s: length of the synthetic voice.
     """
 
     device: torch.device
@@ -83,7 +81,6 @@ class Rig:
     build: dict[str, float]
 
     def wait(self) -> None:
-        """Wait until the device has done all work."""
         synchronise(self.executor.device)
 
     def cut(self, pictures: Sequence[Image.Image]) -> list[SlicedPicture]:
@@ -160,7 +157,6 @@ def checkpoint_rig(source: str, options: RigOptions) -> Rig:
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
-    """Return a random voice."""
     flow, generator = vocoder.config.flow, torch.Generator().manual_seed(seed)
     frames = UPSAMPLING * n_codes
     return VoicePrompt(

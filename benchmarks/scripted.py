@@ -126,7 +126,6 @@ class ScriptedPolicy(UnitPolicy):
         self._due: list[int] = []
 
     def begin(self, act: Act) -> None:
-        """Set the decisions of the next unit."""
         tokens = self.tokens
         if act is Act.LISTEN:
             self._due = [tokens.listen]
@@ -228,7 +227,6 @@ class ScriptedConversation:
 
 
 def kind_of(act: Act, cuts: bool) -> str:
-    """Return the name of a kind of unit."""
     if act is Act.LISTEN:
         return "listen, cut" if cuts else "listen"
     return "speak" if act is Act.SPEAK else "speak, end"

@@ -67,10 +67,9 @@ class Usage:
     """Peak usage of the system, sampled.
 
     Attributes:
-        resident_bytes: memory of each program.
-        card_bytes: memory in use on each worker's card; empty without one.
-        slots: slots of each worker.
-        capacity: last reported capacity of each worker.
+        resident_bytes: of each program.
+        card_bytes: in use on each worker's card; empty without one.
+        capacity: last reported, of each worker.
     """
 
     resident_bytes: dict[str, int] = field(default_factory=dict)
@@ -108,15 +107,12 @@ class LoadResult:
 
     @property
     def latencies_ms(self) -> list[float]:
-        """Latencies of all answered units."""
         return [one_s * MS_PER_S for session in self.sessions for one_s in session.latencies_s]
 
     def verdicts(self) -> list[Verdict]:
-        """Check the conditions."""
         return judge_load(self.sessions, self.load)
 
     def record(self) -> dict[str, object]:
-        """Return all measurements."""
         return {
             "load": self.load,
             "latency_ms": Spread.of(self.latencies_ms) if self.latencies_ms else None,
@@ -127,7 +123,6 @@ class LoadResult:
         }
 
     def print(self) -> None:
-        """Print tables."""
         print(f"\n{self.load}")
         if self.latencies_ms:
             print(_time_table(self))
@@ -158,7 +153,6 @@ def noise_chunk() -> str:
 
 
 def video_frame() -> str:
-    """Return the text of a `video_frame`, a JPEG."""
     buffer = io.BytesIO()
     Inputs(PICTURE_SIZE, 0).pictures()[0].save(buffer, "JPEG", quality=JPEG_QUALITY)
     frame = base64.b64encode(buffer.getvalue()).decode()
@@ -217,7 +211,6 @@ async def _sample(system: LaunchedSystem, usage: Usage) -> None:
 
 
 def judge_load(sessions: list[Session], load: Load) -> list[Verdict]:
-    """Check the conditions on the clients' measurements."""
     latencies_s = [latency_s for session in sessions for latency_s in session.latencies_s]
     late = sum(latency_s > UNIT_S for latency_s in latencies_s)
     began = sum(not session.problem or session.settled > 0 for session in sessions)
@@ -237,7 +230,6 @@ def judge_load(sessions: list[Session], load: Load) -> list[Verdict]:
 
 
 def print_memory(samples: dict[str, dict[str, int]]) -> None:
-    """Print the memory of each program at several times."""
     names = list(next(iter(samples.values())))
     rows = [
         [when, *(f"{sample[name] / BYTES_PER_MIB:.1f}" for name in names if name in sample)]

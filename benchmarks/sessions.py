@@ -43,10 +43,7 @@ class Options:
         loads: one after the other; unused with `churn`.
         churn: sessions opened and closed instead, if not 0.
         at_once: concurrent sessions of a churn.
-        workers: number of workers.
-        is_recorded: sessions are recorded.
         checkpoint: model of the workers; None for the fake backend.
-        device: of the checkpoint.
         cache: format of the KV cache.
         weights: format of the language model's weights.
         slots: per worker; None for what its card or the largest load needs.

@@ -48,7 +48,6 @@ def result_of(size_bytes: int) -> str:
 
 
 async def answer(socket: ServerConnection, result: str) -> None:
-    """Serve one session."""
     with contextlib.suppress(ConnectionClosed):  # the gateway may be killed
         await answer_messages(socket, result)
 
@@ -67,7 +66,6 @@ async def answer_messages(socket: ServerConnection, result: str) -> None:
 
 
 def health(socket: ServerConnection, request: Request) -> Response | None:
-    """Answer an HTTP request."""
     if request.path.startswith("/ws/"):
         return None
     body = json.dumps(HEALTH).encode()

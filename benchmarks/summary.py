@@ -140,7 +140,6 @@ class Run:
     """A whole measurement.
 
     Attributes:
-        options: command-line options.
         machine: versions and device.
         build: seconds, parameters and bytes of the model.
         rates: of the device.
@@ -181,7 +180,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def by_kind(units: Sequence[Unit]) -> dict[str, list[Unit]]:
-    """Group units by kind, sorted by name."""
     groups: dict[str, list[Unit]] = {}
     for unit in units:
         groups.setdefault(unit.kind, []).append(unit)
@@ -189,7 +187,6 @@ def by_kind(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 
 
 def stage_spreads(units: Sequence[Unit]) -> dict[str, dict[str, Spread]]:
-    """Return the statistics of every stage by kind, in milliseconds."""
     return {
         kind: {
             stage: Spread.of([unit.stages_ms[stage] for unit in group])
@@ -216,12 +213,7 @@ def growth(units: Sequence[Unit]) -> dict[str, int]:
 
 
 def judge(run: Run, *, most_build_s: float | None) -> list[Verdict]:
-    """Check the conditions that do not depend on the machine's speed.
-
-    Args:
-        run: the measurement.
-        most_build_s: limit of the build time; None for no limit.
-    """
+    """Check the conditions that do not depend on the machine's speed."""
     verdicts = []
     for scenario in run.scenarios:
         grown = growth(scenario.units)

@@ -40,7 +40,7 @@ class Pipe(asyncio.Protocol):
             self.other.transport.close()
 
 
-class Entrance(Pipe):
+class ClientPipe(Pipe):
     """The client's end, which reads nothing until the target is connected."""
 
     def __init__(self, target_port: int) -> None:
@@ -69,7 +69,7 @@ async def main(port: int, target_port: int) -> None:
     asked_to_end = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, asked_to_end.set)
-    server = await loop.create_server(lambda: Entrance(target_port), HOST, port)
+    server = await loop.create_server(lambda: ClientPipe(target_port), HOST, port)
     await asked_to_end.wait()
     server.close()
 

@@ -13,7 +13,6 @@ import os
 import random
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +48,7 @@ SETTLE_S: Final = 2.0  # connecting, and the first pieces, are not counted
 
 
 @dataclass(frozen=True)
-class Way:
+class Network:
     """One network."""
 
     name: str
@@ -78,8 +77,7 @@ class Source:
     def __init__(self) -> None:
         self.sent_s: list[float] = []
 
-    async def speak(self, socket: ServerConnection) -> None:
-        """Serve one client."""
+    async def send_to(self, socket: ServerConnection) -> None:
         await socket.recv()
         started = {"type": "session.started", "session": {"id": "live_benchmark"}}
         await socket.send(json.dumps(started))
@@ -108,7 +106,7 @@ class Source:
             pass
 
 
-class Ear:
+class Receiver:
     """Records when the audio became loud, and which frames were in time."""
 
     def __init__(self, source: Source) -> None:
@@ -117,17 +115,15 @@ class Ear:
         self._from_s = time.monotonic() + SETTLE_S
         self._arrivals: dict[int, float] = {}
 
-    def hear(self, samples: np.ndarray[Any, Any]) -> None:
-        """Process audio that has arrived."""
+    def receive(self, samples: np.ndarray[Any, Any]) -> None:
         now_s, is_loud = time.monotonic(), int(np.abs(samples).max()) > LOUD
         if is_loud and not self._was_loud and now_s > self._from_s and self._source.sent_s:
             self.found.delays_ms.append((now_s - self._source.sent_s[-1]) * 1_000)
         self._was_loud = is_loud
 
-    def take(self, frame: AudioFrame) -> None:
-        """Process a decoded frame."""
+    def receive_frame(self, frame: AudioFrame) -> None:
         channels = len(frame.layout.channels)
-        self.hear(frame.to_ndarray().reshape(-1, channels)[:, 0])
+        self.receive(frame.to_ndarray().reshape(-1, channels)[:, 0])
         if time.monotonic() > self._from_s:
             self._arrivals[(frame.pts or 0) // 960] = time.monotonic()
 
@@ -156,14 +152,12 @@ class Relay(asyncio.DatagramProtocol):
         self.transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        """Forward a packet with delay, or drop it."""
         self.peer = addr
         if self._random.random() >= self._loss and self.other is not None:
             delay_s = self._random.random() * self._jitter_s
             asyncio.get_running_loop().call_later(delay_s, self.other.send, data)
 
     def send(self, data: bytes) -> None:
-        """Send to the peer of this side, if it is known."""
         if self.peer is not None and self.transport is not None and not self.transport.is_closing():
             self.transport.sendto(data, self.peer)
 
@@ -183,16 +177,16 @@ def through(sdp: str, port_of: Callable[[str, int], int]) -> str:
 
 
 async def over_websocket(source: Source, url: str, seconds: float) -> Found:
-    ear, until_s = Ear(source), time.monotonic() + seconds + SETTLE_S
+    receiver, until_s = Receiver(source), time.monotonic() + seconds + SETTLE_S
     async with connect(url, compression=None, proxy=None) as socket:
         await socket.send(json.dumps({"type": "session.start", "session": {}}))
         async for text in socket:
             event = json.loads(text)
             if event["type"] == "session.output_audio.delta":
-                ear.hear(np.frombuffer(base64.b64decode(event["delta"]), "<i2"))
+                receiver.receive(np.frombuffer(base64.b64decode(event["delta"]), "<i2"))
             if time.monotonic() > until_s:
                 break
-    return ear.judge()
+    return receiver.judge()
 
 
 async def relayed(sdp: str, near: Relay, far: Relay) -> None:
@@ -218,21 +212,20 @@ def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:
 
 
 async def over_webrtc(
-    source: Source, process: subprocess.Popen[bytes], port: int, seconds: float, way: Way
+    source: Source, pid: int, port: int, seconds: float, network: Network
 ) -> Found:
-    """Receive the source through the WebRTC process and the relay."""
     peer = RTCPeerConnection()
-    near, far = Relay(way.loss, way.jitter_s), Relay(way.loss, way.jitter_s)
+    near, far = Relay(network.loss, network.jitter_s), Relay(network.loss, network.jitter_s)
     tasks: list[asyncio.Task[None]] = []
-    ears: list[Ear] = []
+    receivers: list[Receiver] = []
 
     async def keep(track: MediaStreamTrack) -> None:
-        ears.append(Ear(source))
+        receivers.append(Receiver(source))
         try:
             while True:
                 frame = await track.recv()
                 assert isinstance(frame, AudioFrame)
-                ears[0].take(frame)
+                receivers[0].receive_frame(frame)
         except MediaStreamError:
             return
 
@@ -250,37 +243,35 @@ async def over_webrtc(
         sdp = through(answer.json()["sdp"], place_of(near, far))
         await peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         await asyncio.sleep(SETTLE_S)
-        used_s = cpu_s(process.pid)
+        used_s = cpu_s(pid)
         await asyncio.sleep(seconds)
-        share = (cpu_s(process.pid) - used_s) / seconds
+        share = (cpu_s(pid) - used_s) / seconds
     finally:
         await peer.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         for end in (near, far):
             if end.transport is not None:
                 end.transport.close()
-    found = ears[0].judge()
+    found = receivers[0].judge()
     found.cpu_share = share
     return found
 
 
-WAYS: Final = (
-    Way("WebRTC, no jitter", 0, 0),
-    Way("WebRTC, 50 ms jitter, 0 % lost", 0, JITTER_S),
-    Way("WebRTC, 50 ms jitter, 3 % lost", 0.03, JITTER_S),
-    Way("WebRTC, 50 ms jitter, 5 % lost", 0.05, JITTER_S),
+NETWORKS: Final = (
+    Network("WebRTC, no jitter", 0, 0),
+    Network("WebRTC, 50 ms jitter, 0 % lost", 0, JITTER_S),
+    Network("WebRTC, 50 ms jitter, 3 % lost", 0.03, JITTER_S),
+    Network("WebRTC, 50 ms jitter, 5 % lost", 0.05, JITTER_S),
 )
 
 
-def _started(gateway_port: int, port: int) -> subprocess.Popen[bytes]:
+@asynccontextmanager
+async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[int]:
     command = [sys.executable, "-m", "webrtc", "--gateway", f"ws://{HOST}:{gateway_port}"]
     variables = {"OMNI_LOGGING_LEVEL": "WARNING"}
-    return subprocess.Popen([*command, "--port", str(port)], env=os.environ | variables)
-
-
-@asynccontextmanager
-async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
-    process = _started(gateway_port, port)
+    process = await asyncio.create_subprocess_exec(
+        *command, "--port", str(port), env=os.environ | variables
+    )
     try:
         async with asyncio.timeout(START_LIMIT_S), httpx.AsyncClient(trust_env=False) as client:
             while True:
@@ -289,10 +280,10 @@ async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[subproce
                     break
                 except httpx.HTTPError:
                     await asyncio.sleep(PIECE_S)
-        yield process
+        yield process.pid
     finally:
         process.terminate()
-        await asyncio.to_thread(process.wait)
+        await process.wait()
 
 
 async def measure(seconds: float) -> dict[str, Found]:
@@ -301,16 +292,18 @@ async def measure(seconds: float) -> dict[str, Found]:
     found: dict[str, Found] = {}
 
     async def fresh(socket: ServerConnection) -> None:
-        await sources[-1].speak(socket)
+        await sources[-1].send_to(socket)
 
     sources = [Source()]
     async with serve(fresh, HOST, port, compression=None):
         url = f"ws://{HOST}:{port}/v1/live/sessions"
         found["WebSocket"] = await over_websocket(sources[-1], url, seconds)
-        async with webrtc_process(port, port + 1) as process:
-            for way in WAYS:
+        async with webrtc_process(port, port + 1) as pid:
+            for network in NETWORKS:
                 sources.append(Source())
-                found[way.name] = await over_webrtc(sources[-1], process, port + 1, seconds, way)
+                found[network.name] = await over_webrtc(
+                    sources[-1], pid, port + 1, seconds, network
+                )
     return found
 
 

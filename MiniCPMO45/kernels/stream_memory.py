@@ -130,11 +130,6 @@ class StreamCache:
     def memory_of(self, stream: int) -> Tensor:
         return self.table.memory[self.field("address")][stream]
 
-    def views(self, stream: int, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a stream's layer [group, heads, capacity, d] each."""
-        keys, values = self.memory_of(stream)[layer].chunk(2, dim=-1)
-        return keys, values
-
 
 def load_tails(table: StreamTable, size: int) -> Tensor:
     """Copy the flat tails of the streams, "tails" in the table: float32 [S, size]."""
@@ -194,7 +189,7 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
     for stream in range(len(table.rows)):
         length = table.value(cache.field("length"), stream)
         n_new = table.value(cache.n_new, stream)
-        old_keys, old_values = cache.views(stream, layer)
+        old_keys, old_values = cache.memory_of(stream)[layer].chunk(2, dim=-1)
         keys = torch.cat((old_keys[:, :, :length], key[stream, :, :, :n_new]), dim=2)
         values = torch.cat((old_values[:, :, :length], value[stream, :, :, :n_new]), dim=2)
         mask = None

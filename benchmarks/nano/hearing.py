@@ -50,7 +50,6 @@ class Outcome:
 
 
 def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Outcome]:
-    """Ask each question at the beginning of a conversation."""
     asked = [_Asked.draw(each, Random(seed + n)) for n, each in enumerate(spoken)]
     held = stage.hold(each.conversation for each in asked)
     return [each.outcome(log) for each, log in zip(asked, held, strict=True)]

@@ -50,8 +50,6 @@ _NUMBER = re.compile(r"\d+")
 
 
 class WhisperJudge:
-    """Whisper tiny.en with greedy decoding."""
-
     NAME = (
         f"Whisper tiny.en of {WHISPER.requirement}, by faster-whisper {version('faster-whisper')}"
     )

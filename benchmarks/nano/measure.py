@@ -79,22 +79,22 @@ class Measurement:
 
     def figures(self, areas: Sequence[Area]) -> Iterator[Figure]:
         """Yield the figures of some areas, some of which take minutes."""
-        wanted = set(areas)
-        if wanted & {Area.HEARS, Area.TAKES_TURNS}:
+        if {Area.HEARS, Area.TAKES_TURNS}.intersection(areas):
             yield from self._hearing()
-        if Area.YIELDS in wanted:
-            yield from self._or_why((gates.YIELDS_TO_STOP, gates.KEEPS_ON), self._yielding)
-        if Area.SEES in wanted:
-            size, seed = self.sizes.pictures, self.seed
-            yield from self._or_why(
-                (gates.SEES,), lambda: iter([sees(self.stage, size, seed, self.folder)])
-            )
-        if wanted & {Area.SPEAKS, Area.SOUNDS}:
-            yield from self._or_why((gates.SPEAKS, gates.SOUNDS), self._speaking)
-        if Area.IS_QUICK in wanted:
-            yield from self._or_why((gates.SPEAKING_SHARE, gates.FIRST_AUDIO), self._timing)
-        if Area.END_TO_END in wanted:
-            yield from self._or_why((gates.CONVERSATION,), self._end_to_end)
+        measured: tuple[tuple[tuple[Gate, ...], Callable[[], Iterator[Figure]]], ...] = (
+            ((gates.YIELDS_TO_STOP, gates.KEEPS_ON), self._yielding),
+            ((gates.SEES,), self._seeing),
+            ((gates.SPEAKS, gates.SOUNDS), self._speaking),
+            ((gates.SPEAKING_SHARE, gates.FIRST_AUDIO), self._timing),
+            ((gates.CONVERSATION,), self._end_to_end),
+        )
+        for concerned, measure in measured:
+            if any(gate.area in areas for gate in concerned):
+                try:
+                    yield from measure()
+                except InputError as error:
+                    for gate in concerned:
+                        yield Figure(gate, None, note=f"NOT MEASURED: {error}")
 
     def voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
         """Speak with natural voices or, if these are unavailable, with synthetic ones."""
@@ -137,6 +137,9 @@ class Measurement:
         stops = self.quick_voices(stop_questions(size, seed), seed + 1)
         yield from yields(self.stage, asked, stops, seed)
 
+    def _seeing(self) -> Iterator[Figure]:
+        yield sees(self.stage, self.sizes.pictures, self.seed, self.folder)
+
     def _speaking(self) -> Iterator[Figure]:
         asked = questions_with_held_out_replies(self.sizes.replies, self.seed)
         replies = say(self.stage, self.judge, asked)
@@ -159,12 +162,3 @@ class Measurement:
             for question, each in zip(asked, said, strict=True)
         ]
         yield figure
-
-    def _or_why(
-        self, concerned: Sequence[Gate], measure: Callable[[], Iterator[Figure]]
-    ) -> Iterator[Figure]:
-        try:
-            yield from measure()
-        except InputError as error:
-            for gate in concerned:
-                yield Figure(gate, None, note=f"NOT MEASURED: {error}")

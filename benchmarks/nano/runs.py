@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 @dataclass
 class ConversationLog:
-    """Results of the units of a conversation."""
-
     units: list[UnitResult] = field(default_factory=list)
 
     @property

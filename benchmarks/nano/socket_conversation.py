@@ -58,7 +58,6 @@ class SpokenReply:
 
     @property
     def sound(self) -> Samples:
-        """The audio, float32 at 24 kHz."""
         return np.concatenate([*self.waves, np.zeros(0, np.float32)])
 
 

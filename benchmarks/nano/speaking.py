@@ -64,7 +64,6 @@ def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
 
 
 def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Reply]:
-    """Ask typed questions and transcribe the spoken replies."""
     settings = GenerationSettings(
         do_sample=False, generate_audio=True, use_speech_template=True, max_new_tokens=120
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -12,10 +13,8 @@ from livekit import rtc
 from livekit.agents import Agent, AgentSession, llm, utils
 from livekit.plugins.openai.realtime import RealtimeModel
 from openai.types.beta.realtime.session import InputAudioTranscription
-from scenarios import Scenario, Server
+from scenarios import PIECE_S, RATE_HZ, Scenario, Server
 
-RATE_HZ = 24_000
-PIECE_S = 0.1
 RECYCLE_S = 2.0  # the client opens another connection after so long
 NOTHING_TO_CANCEL = "response_cancel_not_active"  # the client cancels what may have ended
 
@@ -26,22 +25,21 @@ async def look_up(city: str) -> str:
     return "sunny"
 
 
-class Talk:
+class Conversation:
     """A Realtime session and the replies that it announced."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, problems: list[Any]) -> None:
         self.session = session
         self.generations: asyncio.Queue[Any] = asyncio.Queue()
         self.transcripts: asyncio.Queue[Any] = asyncio.Queue()
         self.started = asyncio.Event()
         self.reconnected = asyncio.Event()
-        self.problems: list[Any] = []
+        self.problems = problems
         self.received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         session.on("generation_created", self.generations.put_nowait)
         session.on("input_audio_transcription_completed", self.transcripts.put_nowait)
         session.on("input_speech_started", lambda event: self.started.set())
         session.on("session_reconnected", lambda event: self.reconnected.set())
-        session.on("error", self.problems.append)
         session.on("openai_server_event_received", self._note)
 
     def _note(self, event: dict[str, Any]) -> None:
@@ -75,11 +73,6 @@ class Talk:
         await self.session.update_chat_ctx(context)
         return await self.session.generate_reply()
 
-    async def speak(self, server: Server) -> None:
-        for piece in server.pieces:
-            self.session.push_audio(rtc.AudioFrame(piece, RATE_HZ, 1, len(piece) // 2))
-            await asyncio.sleep(PIECE_S)
-
     async def hear_answer(self) -> None:
         """Wait for a reply; audio faster than speech interrupts the first ones."""
         samples = 0
@@ -89,18 +82,41 @@ class Talk:
 
 
 @asynccontextmanager
-async def talk(server: Server, **options: Any) -> AsyncIterator[Talk]:
-    """Begin a session; no error may come."""
+async def opened(server: Server, model_of: Any, **options: Any) -> AsyncIterator[tuple[Any, Any]]:
+    """Open a session of a model; also yield the list of problems, of which there may be none."""
+    problems: list[Any] = []
     async with aiohttp.ClientSession() as http:
-        model = RealtimeModel(base_url=server.url, api_key="sk-any", http_session=http, **options)
+        model = model_of(base_url=server.url, api_key="sk-any", http_session=http, **options)
         session = model.session()
-        made = Talk(session)
+        session.on("error", problems.append)
         try:
-            yield made
+            yield session, problems
         finally:
             await session.aclose()
             await model.aclose()
-        assert not made.problems, made.problems
+    assert not problems, problems
+
+
+@asynccontextmanager
+async def agent_session(model_of: Any, **options: Any) -> AsyncIterator[AgentSession]:
+    """Open an agent session, whose model is made where its HTTP client exists."""
+    async with utils.http_context.open():
+        model = model_of()
+        async with AgentSession(llm=model, **options) as session:
+            yield session
+        await model.aclose()
+
+
+async def speak(session: Any, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        session.push_audio(rtc.AudioFrame(piece, RATE_HZ, 1, len(piece) // 2))
+        await asyncio.sleep(PIECE_S)
+
+
+@asynccontextmanager
+async def converse(server: Server, **options: Any) -> AsyncIterator[Conversation]:
+    async with opened(server, RealtimeModel, **options) as (session, problems):
+        yield Conversation(session, problems)
 
 
 async def listen(generation: Any) -> tuple[str, int]:
@@ -126,22 +142,22 @@ async def first_audio(generation: Any) -> Any:
 
 
 async def hello(server: Server) -> None:
-    async with talk(server) as one:
+    async with converse(server) as one:
         words, samples = await listen(await one.ask("Hello!"))
         assert words and samples > RATE_HZ
 
 
 async def vad_turn(server: Server) -> None:
-    async with talk(server) as one:
-        await one.speak(server)
+    async with converse(server) as one:
+        await speak(one.session, server.pieces)
         await one.started.wait()
         await one.hear_answer()
 
 
 async def barge_in(server: Server) -> None:
-    async with talk(server) as one:
+    async with converse(server) as one:
         message = await first_audio(await one.ask("Tell me something."))
-        speaking = asyncio.create_task(one.speak(server))
+        speaking = asyncio.create_task(speak(one.session, server.pieces))
         await one.started.wait()
         one.session.interrupt()
         one.session.truncate(message_id=message.message_id, modalities=["audio"], audio_end_ms=300)
@@ -152,7 +168,7 @@ async def barge_in(server: Server) -> None:
 
 
 async def tool_call(server: Server) -> None:
-    async with talk(server) as one:
+    async with converse(server) as one:
         await one.session.update_tools([look_up])
         generation = await one.ask("What is the weather in Paris?")
         reading = asyncio.create_task(listen(generation))
@@ -169,14 +185,14 @@ async def tool_call(server: Server) -> None:
 
 
 async def reconnect(server: Server) -> None:
-    async with talk(server) as one:
+    async with converse(server) as one:
         await one.ask("Hello!")
     await hello(server)
 
 
 async def instructions(server: Server) -> None:
     """Change the session's instructions, and give one reply its own."""
-    async with talk(server) as one:
+    async with converse(server) as one:
         await one.session.update_instructions("Be brief.")
         updated = await one.receive("session.updated")
         while updated["session"]["instructions"] != "Be brief.":
@@ -187,7 +203,7 @@ async def instructions(server: Server) -> None:
 
 async def cancellation(server: Server) -> None:
     """Cancel a reply that is heard, and one before it begins; the next one is whole."""
-    async with talk(server) as one:
+    async with converse(server) as one:
         generation = await one.ask("Tell me a long story.")
         await first_audio(generation)
         one.session.interrupt()
@@ -201,7 +217,7 @@ async def cancellation(server: Server) -> None:
 
 async def two_replies(server: Server) -> None:
     """Ask for a reply while another one is being spoken, as `AgentSession` does: cancel first."""
-    async with talk(server) as one:
+    async with converse(server) as one:
         generation = await one.ask("Tell me a long story.")
         await first_audio(generation)
         one.session.interrupt()
@@ -210,7 +226,7 @@ async def two_replies(server: Server) -> None:
 
 async def history(server: Server) -> None:
     """Add, replace, insert and remove items; both sides hold the same ones in the same order."""
-    async with talk(server) as one:
+    async with converse(server) as one:
         assert await one.change(one="My name is Ann.", two="I live in Rome.") == ["one", "two"]
         assert await one.change(two="I live in Paris.") == ["one", "two"]
         await one.session.update_chat_ctx(
@@ -230,10 +246,10 @@ async def history(server: Server) -> None:
 
 
 async def transcription(server: Server) -> None:
-    async with talk(
+    async with converse(
         server, input_audio_transcription=InputAudioTranscription(model="whisper-1")
     ) as one:
-        await one.speak(server)
+        await speak(one.session, server.pieces)
         transcript = await one.transcripts.get()
         assert transcript.is_final and transcript.transcript, transcript
         item = one.session.chat_ctx.get_by_id(transcript.item_id)
@@ -242,10 +258,10 @@ async def transcription(server: Server) -> None:
 
 async def by_hand(server: Server) -> None:
     """Drop audio, then end a turn by hand; nothing is answered that was not asked for."""
-    async with talk(server, turn_detection=None) as one:
-        await one.speak(server)
+    async with converse(server, turn_detection=None) as one:
+        await speak(one.session, server.pieces)
         one.session.clear_audio()
-        await one.speak(server)
+        await speak(one.session, server.pieces)
         one.session.commit_audio()
         await one.receive("input_audio_buffer.committed")
         assert one.generations.empty()
@@ -254,7 +270,7 @@ async def by_hand(server: Server) -> None:
 
 
 async def text_only(server: Server) -> None:
-    async with talk(server, modalities=["text"]) as one:
+    async with converse(server, modalities=["text"]) as one:
         async for message in (await one.ask("Hello!")).message_stream:
             assert await message.modalities == ["text"]
             assert "".join([text async for text in message.text_stream])
@@ -262,7 +278,7 @@ async def text_only(server: Server) -> None:
 
 async def options(server: Server) -> None:
     """Change settings in the middle, and forbid and demand a call for one reply."""
-    async with talk(server, turn_detection=None) as one:
+    async with converse(server, turn_detection=None) as one:
         await one.session.update_tools([look_up])
         one.session.update_options(tool_choice="none", max_response_output_tokens=200, speed=1.2)
         assert (await listen(await one.ask("What is the weather?")))[1]
@@ -274,7 +290,7 @@ async def options(server: Server) -> None:
 
 async def truncation(server: Server) -> None:
     """Truncate a reply that is complete, and remove one of which nothing was heard."""
-    async with talk(server) as one:
+    async with converse(server) as one:
         for end_ms, answer in (
             (500, "conversation.item.truncated"),
             (0, "conversation.item.deleted"),
@@ -289,7 +305,7 @@ async def truncation(server: Server) -> None:
 
 
 async def picture(server: Server) -> None:
-    async with talk(server) as one:
+    async with converse(server) as one:
         pixels = bytes((200, 100, 50, 255)) * (64 * 64)
         one.session.push_video(rtc.VideoFrame(64, 64, rtc.VideoBufferType.RGBA, pixels))
         await one.receive("conversation.item.added")
@@ -298,7 +314,7 @@ async def picture(server: Server) -> None:
 
 async def recycled(server: Server) -> None:
     """Open another connection while the session goes on: its history is sent again."""
-    async with talk(server, max_session_duration=RECYCLE_S) as one:
+    async with converse(server, max_session_duration=RECYCLE_S) as one:
         await one.session.update_instructions("Be brief.")
         await one.change(one="My name is Ann.")
         assert (await listen(await one.session.generate_reply()))[1]
@@ -312,15 +328,13 @@ async def recycled(server: Server) -> None:
 
 async def agent(server: Server) -> None:
     """An agent session calls a function and speaks of what it returned."""
-    async with utils.http_context.open():
-        model = RealtimeModel(base_url=server.url, api_key="sk-any")
-        async with AgentSession(llm=model) as session:
-            await session.start(Agent(instructions="Be brief.", tools=[look_up]))
-            result = await session.run(user_input="What is the weather in Paris?")
-            result.expect.contains_function_call(name="look_up", arguments={"city": "Paris"})
-            result.expect.contains_function_call_output(output="sunny")
-            result.expect.contains_message(role="assistant")
-        await model.aclose()
+    model_of = partial(RealtimeModel, base_url=server.url, api_key="sk-any")
+    async with agent_session(model_of) as session:
+        await session.start(Agent(instructions="Be brief.", tools=[look_up]))
+        result = await session.run(user_input="What is the weather in Paris?")
+        result.expect.contains_function_call(name="look_up", arguments={"city": "Paris"})
+        result.expect.contains_function_call_output(output="sunny")
+        result.expect.contains_message(role="assistant")
 
 
 REALTIME: dict[str, Scenario] = {

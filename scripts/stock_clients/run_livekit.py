@@ -6,16 +6,17 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 from livekit import rtc
-from livekit.agents import Agent, AgentSession, utils
+from livekit.agents import Agent
 from livekit.agents.voice.io import VideoInput
 from livekit.plugins.openai.realtime import GPTLiveModel
-from livekit_scenarios import PIECE_S, RATE_HZ, REALTIME
-from scenarios import PIECE_BYTES, SILENCE, Scenario, Server, main
+from livekit_scenarios import REALTIME, agent_session, opened, speak
+from scenarios import SILENCE, Scenario, Server, main
 
 # Behind all that is installed here: no other package of ours may hide one of theirs.
 sys.path.append(str(Path(__file__).parents[2]))
@@ -27,30 +28,14 @@ AUDIBLE = 100  # of a 16-bit sample
 @asynccontextmanager
 async def live(server: Server) -> AsyncIterator[Any]:
     """Begin a GPT-Live session; no error may come."""
-    async with aiohttp.ClientSession() as http:
-        model = GPTLiveModel(
-            base_url=server.url, api_key="sk-any", http_session=http, delegation="client"
-        )
-        session, problems = model.session(), []
-        session.on("error", problems.append)
+    async with opened(server, GPTLiveModel, delegation="client") as (session, _):
         await session._update_session(instructions="Be brief.", tools=[])
-        try:
-            yield session
-        finally:
-            await session.aclose()
-            await model.aclose()
-        assert not problems, problems
+        yield session
 
 
 async def hear(session: Any, is_audible: bool) -> None:
     """Feed silence until an audible frame comes, or a silent one."""
-
-    async def feed() -> None:
-        while True:
-            session.push_audio(rtc.AudioFrame(SILENCE, RATE_HZ, 1, PIECE_BYTES // 2))
-            await asyncio.sleep(PIECE_S)
-
-    feeding = asyncio.create_task(feed())
+    feeding = asyncio.create_task(speak(session, repeat(SILENCE)))
     try:
         async for piece in session.audio_stream:
             if (max(abs(sample) for sample in piece.frame.data) > AUDIBLE) is is_audible:
@@ -78,9 +63,7 @@ async def live_turn(server: Server) -> None:
 async def live_barge_in(server: Server) -> None:
     async with live(server) as session:
         await hear(session, is_audible=True)
-        for piece in server.pieces[:-15]:
-            session.push_audio(rtc.AudioFrame(piece, RATE_HZ, 1, len(piece) // 2))
-            await asyncio.sleep(PIECE_S)
+        await speak(session, server.pieces[:-15])
         await hear(session, is_audible=False)
 
 
@@ -103,20 +86,18 @@ class Camera(VideoInput):
 
 
 async def camera(server: Server) -> None:
-    async with utils.http_context.open():
-        model = LiveModel(base_url=server.url, delegation="client")
-        async with AgentSession(llm=model, video_sampler=None) as session:
-            is_seen = asyncio.Event()
+    model_of = partial(LiveModel, base_url=server.url, delegation="client")
+    async with agent_session(model_of, video_sampler=None) as session:
+        is_seen = asyncio.Event()
 
-            def note(event: Any) -> None:
-                if event.item.type == "message" and "I see a picture" in event.item.text_content:
-                    is_seen.set()
+        def note(event: Any) -> None:
+            if event.item.type == "message" and "I see a picture" in event.item.text_content:
+                is_seen.set()
 
-            session.on("conversation_item_added", note)
-            session.input.video = Camera()
-            await session.start(Agent(instructions="Say what you see."))
-            await is_seen.wait()
-        await model.aclose()
+        session.on("conversation_item_added", note)
+        session.input.video = Camera()
+        await session.start(Agent(instructions="Say what you see."))
+        await is_seen.wait()
 
 
 SCENARIOS: dict[str, Scenario] = {

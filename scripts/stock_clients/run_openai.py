@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from openai import AsyncOpenAI
-from scenarios import SILENCE, Scenario, Server, main
+from scenarios import PIECE_S, SILENCE, Scenario, Server, main
 
-PIECE_S = 0.1
 SEMANTIC = "semantic_vad"
 TOOLS: list[Any] = [
     {

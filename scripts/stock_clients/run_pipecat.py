@@ -28,10 +28,8 @@ from pipecat.processors.aggregators.llm_response_universal import LLMContextAggr
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.openai.live.llm import OpenAILiveLLMService
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
-from scenarios import SILENCE, Scenario, Server, main
+from scenarios import PIECE_S, RATE_HZ, SILENCE, Scenario, Server, main
 
-RATE_HZ = 24_000
-PIECE_S = 0.1
 TOOL = FunctionSchema(
     name="look_up", description="", properties={"city": {"type": "string"}}, required=["city"]
 )

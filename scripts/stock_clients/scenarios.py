@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT_S = 120.0  # of a scenario
-PIECE_BYTES = 4_800  # 100 ms
+RATE_HZ = 24_000
+PIECE_S = 0.1
+PIECE_BYTES = 4_800
 SILENCE = bytes(PIECE_BYTES)
 
 

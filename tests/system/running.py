@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,37 @@ from launcher.plan import SECRET_VARIABLE
 from tests.source_tree import ROOT
 
 LIMIT_S = 120.0  # ends a test that hangs; how long something takes here says nothing
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Resources of one process.
+
+    Attributes:
+        sockets: open ones, including listening ones.
+        files: open regular files, by path.
+    """
+
+    sockets: int
+    files: tuple[str, ...]
+    threads: int
+
+
+def holdings(pid: int) -> Holdings:
+    targets = list(_open_descriptors(pid))
+    return Holdings(
+        sockets=sum(target.startswith("socket:") for target in targets),
+        files=tuple(sorted(target for target in targets if Path(target).is_file())),
+        threads=sum(1 for _ in processes.tasks(pid)),
+    )
+
+
+def _open_descriptors(pid: int) -> Iterator[str]:
+    for link in (processes.PROC / str(pid) / "fd").iterdir():
+        try:
+            yield str(link.readlink())
+        except OSError:
+            continue  # closed meanwhile
 
 
 class RunningSystem(LaunchedSystem):
@@ -72,8 +105,8 @@ class RunningSystem(LaunchedSystem):
             f"{url}/metrics", trust_env=False, timeout=60, verify=False
         ).text.splitlines()
 
-    def holdings(self) -> dict[str, processes.Holdings]:
-        return {name: processes.holdings(self.pid(name)) for name in self.names}
+    def holdings(self) -> dict[str, Holdings]:
+        return {name: holdings(self.pid(name)) for name in self.names}
 
     def assert_nothing_left(self) -> None:
         """No process, no listening socket, no process id on disk; and nothing went wrong inside."""

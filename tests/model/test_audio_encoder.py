@@ -23,7 +23,7 @@ from MiniCPMO45.model.audio_encoder import (
     pool,
 )
 from MiniCPMO45.model.transformer import Projector
-from MiniCPMO45.processing.mel import LogFloor, MelState, embedding_count, push
+from MiniCPMO45.processing.mel import MelState, embedding_count, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)
@@ -130,7 +130,8 @@ def test_a_stream_of_audio_equals_the_whole_clip(toy: ToyEncoder) -> None:
         item = _item(push(state, piece), cache, is_first=index == 0)
         embeddings += toy.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
-    whole = toy.embedder.embed_clips([textbook_log_mel(audio, LogFloor.FIXED)], BLOCK)[0]
+    mel = textbook_log_mel(audio, has_fixed_floor=True)
+    whole = toy.embedder.embed_clips([mel], BLOCK)[0]
     torch.testing.assert_close(torch.cat(embeddings), whole[:40], atol=1e-4, rtol=0)
 
 

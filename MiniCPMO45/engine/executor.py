@@ -100,13 +100,20 @@ class Executor:
         model.llm.model.fuse()  # first, since it temporarily needs memory besides the weights
         model.tts.model.fuse()
         free_bytes = use_device(self.device)
-        shapes = model.config.decoder, model.config.tts_config.decoder
-        asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
-        each = self.options.tokens_each, SPEECH_TOKENS_EACH
-        most_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
-        has_codes = self.options.text_cache is CacheKind.INT8
-        self.llm_store = self._store(shapes[0], asked[0], most_bytes[0], each[0], has_codes)
-        self.tts_store = self._store(shapes[1], asked[1], most_bytes[1], each[1])
+        config, asked = model.config, self.options
+        self.llm_store = self._store(
+            config.decoder,
+            asked.text_cache_bytes,
+            int(TEXT_SHARE * free_bytes),
+            asked.tokens_each,
+            has_codes=asked.text_cache is CacheKind.INT8,
+        )
+        self.tts_store = self._store(
+            config.tts_config.decoder,
+            asked.speech_cache_bytes,
+            int(SPEECH_SHARE * free_bytes),
+            SPEECH_TOKENS_EACH,
+        )
         self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
         speech_rows = SPEECH_ROWS_EACH * self.options.conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -284,7 +285,8 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, UnitPass] = {}
+        self._inputs: dict[int, UnitInputs] = {}
+        self._graphs: dict[int, Capturable[Tensor]] = {}
         fuse_attention(encoder)
         if is_on_card:
             for conv in (encoder.conv1, encoder.conv2):
@@ -332,7 +334,7 @@ class AudioEmbedder:
         return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._pass(n_rows) for n_rows in sorted(rows, reverse=True)]
+        return [self._fixed(n_rows) for n_rows in sorted(rows, reverse=True)]
 
     def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
@@ -340,12 +342,12 @@ class AudioEmbedder:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
         n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
-        run = self._pass(n_rows)
+        inputs = self._static_inputs(n_rows)
         try:
-            run.load(items)
-            rows = run.run()
+            inputs.load(items)
+            rows = self._fixed(n_rows).run() if self._has_fixed else self._embed(inputs)
         finally:
-            run.release()
+            inputs.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
         for item in items:
             item.cache.length += item.n_new
@@ -353,11 +355,24 @@ class AudioEmbedder:
             of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> UnitPass:
-        if n_rows not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it is reused
-                self._passes[n_rows] = UnitPass(self, n_rows)
-        return self._passes[n_rows]
+    def _embed(self, inputs: UnitInputs) -> Tensor:
+        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
+        attention = inputs.attention()
+        rows = self.projection(self.encoder(inputs.mel, inputs.batch(attention)))
+        attention.store()
+        return pool(rows, self.pool_step)
+
+    def _static_inputs(self, n_rows: int) -> UnitInputs:
+        if n_rows not in self._inputs:
+            with torch.inference_mode(False), torch.no_grad():  # they are reused
+                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows)
+        return self._inputs[n_rows]
+
+    def _fixed(self, n_rows: int) -> Capturable[Tensor]:
+        if n_rows not in self._graphs:
+            work = partial(self._embed, self._static_inputs(n_rows))
+            self._graphs[n_rows] = Capturable(f"audio encoder, {n_rows}", work)
+        return self._graphs[n_rows]
 
 
 def _check(items: Sequence[EncodeStream]) -> None:
@@ -371,12 +386,10 @@ def _check(items: Sequence[EncodeStream]) -> None:
             raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
 
 
-class UnitPass(Capturable[Tensor]):
-    """A unit of each of at most S streams; the static input `mel` is [S, 80, frames]."""
+class UnitInputs:
+    """Static input buffers for a unit of each of at most S streams; `mel` is [S, 80, frames]."""
 
-    def __init__(self, embedder: AudioEmbedder, n_rows: int) -> None:
-        super().__init__(f"audio encoder, {n_rows}")
-        self._embedder, encoder = embedder, embedder.encoder
+    def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
         sizes |= StreamCache.sizes("kv", UNIT_NEW)
@@ -417,14 +430,12 @@ class UnitPass(Capturable[Tensor]):
         """Release the caches of the last `load`."""
         self._table.release()
 
-    def _work(self) -> Tensor:
-        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
-        embedder, table = self._embedder, self._table
-        attention = StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
-        batch = AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
-        rows = embedder.projection(embedder.encoder(self.mel, batch))
-        stream_memory.store_entries(attention.new, self._cache, 0)
-        return pool(rows, embedder.pool_step)
+    def attention(self) -> StreamAttention:
+        return StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
+
+    def batch(self, attention: StreamAttention) -> AudioBatch:
+        table = self._table
+        return AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,3 +453,6 @@ class StreamAttention:
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         return stream_memory.attend(qkv, None, self.cache, layer)
+
+    def store(self) -> None:
+        stream_memory.store_entries(self.new, self.cache, 0)

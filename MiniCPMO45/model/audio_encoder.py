@@ -285,8 +285,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._inputs: dict[int, UnitInputs] = {}
-        self._graphs: dict[int, Capturable[Tensor]] = {}
+        self._passes: dict[int, tuple[UnitInputs, Capturable[Tensor]]] = {}
         fuse_attention(encoder)
         if is_on_card:
             for conv in (encoder.conv1, encoder.conv2):
@@ -334,7 +333,7 @@ class AudioEmbedder:
         return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._fixed(n_rows) for n_rows in sorted(rows, reverse=True)]
+        return [self._pass(n_rows)[1] for n_rows in sorted(rows, reverse=True)]
 
     def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
@@ -342,10 +341,10 @@ class AudioEmbedder:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
         n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
-        inputs = self._static_inputs(n_rows)
+        inputs, work = self._pass(n_rows)
         try:
             inputs.load(items)
-            rows = self._fixed(n_rows).run() if self._has_fixed else self._embed(inputs)
+            rows = work.run() if self._has_fixed else self._embed(inputs)
         finally:
             inputs.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
@@ -362,17 +361,14 @@ class AudioEmbedder:
         attention.store()
         return pool(rows, self.pool_step)
 
-    def _static_inputs(self, n_rows: int) -> UnitInputs:
-        if n_rows not in self._inputs:
+    def _pass(self, n_rows: int) -> tuple[UnitInputs, Capturable[Tensor]]:
+        """Return the static inputs of a pass and its work."""
+        if n_rows not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # they are reused
-                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows)
-        return self._inputs[n_rows]
-
-    def _fixed(self, n_rows: int) -> Capturable[Tensor]:
-        if n_rows not in self._graphs:
-            work = partial(self._embed, self._static_inputs(n_rows))
-            self._graphs[n_rows] = Capturable(f"audio encoder, {n_rows}", work)
-        return self._graphs[n_rows]
+                inputs = UnitInputs(self.encoder, n_rows)
+            work = Capturable(f"audio encoder, {n_rows}", partial(self._embed, inputs))
+            self._passes[n_rows] = inputs, work
+        return self._passes[n_rows]
 
 
 def _check(items: Sequence[EncodeStream]) -> None:

@@ -226,21 +226,18 @@ class EncodeStream:
     """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden].
 
     Attributes:
-        mel: [80, frames] with context frames on both sides.
+        mel: [80, frames] with two context frames on both sides, except on the left of the first.
         cache: the stream's KV cache; grows by `n_new` frames.
-        prefix_frames: leading context frames, 0 at the start of a stream.
-        suffix_frames: trailing context frames.
     """
 
     mel: Tensor
     cache: AudioCache
-    prefix_frames: int
-    suffix_frames: int
+    is_first: bool
 
     @property
     def context(self) -> int:
         """Leading context in encoder frames."""
-        return (self.prefix_frames + 1) // CONV_STRIDE
+        return 0 if self.is_first else UNIT_CONTEXT
 
     @property
     def all_frames(self) -> int:
@@ -249,7 +246,7 @@ class EncodeStream:
 
     @property
     def n_new(self) -> int:
-        return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
+        return self.all_frames - self.context - UNIT_CONTEXT
 
     @property
     def padding(self) -> int:

@@ -52,7 +52,15 @@ class UnifiedModel:
         model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
         model.drop_unused()
         options.report("loading the voice")
-        executor = _load_executor(model, folder, options)
+        assets, vocoder, voices = folder / TOKEN2WAV_FOLDER, None, None
+        if assets.is_dir():
+            vocoder = load_token2wav(assets, options, device=options.device)
+            encoder = read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device)
+            voices = VoiceLibrary(encoder, vocoder)
+            options.report("preparing the engine")
+        else:
+            logger.warning("%s is missing; replies will be text only", assets)
+        executor = Executor(model, vocoder, voices, options=options)
         processor = MiniCPMOProcessor.from_pretrained(folder)
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
 
@@ -68,18 +76,3 @@ class UnifiedModel:
     def voice_used_s(self) -> float | None:
         """Seconds of a voice sample that are used; None if voice samples are not supported."""
         return None if self.executor.voices is None else self.executor.voices.used_s
-
-
-def _load_executor(
-    model: MiniCPMOForConditionalGeneration, folder: Path, options: LoadOptions
-) -> Executor:
-    assets = folder / TOKEN2WAV_FOLDER
-    if not assets.is_dir():
-        logger.warning("%s is missing; replies will be text only", assets)
-        return Executor(model, options=options)
-    vocoder = load_token2wav(assets, options, device=options.device)
-    voices = VoiceLibrary(
-        read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device), vocoder
-    )
-    options.report("preparing the engine")
-    return Executor(model, vocoder, voices, options=options)

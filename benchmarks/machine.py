@@ -36,11 +36,13 @@ def reset_peak(device: torch.device) -> None:
 
 
 def tensor_bytes(*values: object) -> int:
-    """Return the bytes of tensors and of those inside dataclasses."""
+    """Return the bytes of tensors and of those inside tuples and dataclasses."""
     total = 0
     for value in values:
         if isinstance(value, torch.Tensor):
             total += value.nbytes
+        elif isinstance(value, tuple):
+            total += tensor_bytes(*value)
         elif is_dataclass(value):
             total += tensor_bytes(*vars(value).values())
     return total

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -77,6 +78,9 @@ class MissingVoiceError(RuntimeError):
     """Speech was requested and the checkpoint has no vocoder."""
 
 
+Handlers = dict[type, Callable[[Sequence[Any]], list[Any]]]
+
+
 class Executor:
     """Weights, cache stores, and `answer`, which takes requests of one kind.
 
@@ -100,13 +104,20 @@ class Executor:
         model.llm.model.fuse()  # first, since it temporarily needs memory besides the weights
         model.tts.model.fuse()
         free_bytes = use_device(self.device)
-        shapes = model.config.decoder, model.config.tts_config.decoder
-        asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
-        each = self.options.tokens_each, SPEECH_TOKENS_EACH
-        most_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
-        has_codes = self.options.text_cache is CacheKind.INT8
-        self.llm_store = self._store(shapes[0], asked[0], most_bytes[0], each[0], has_codes)
-        self.tts_store = self._store(shapes[1], asked[1], most_bytes[1], each[1])
+        config, asked = model.config, self.options
+        self.llm_store = self._store(
+            config.decoder,
+            asked.text_cache_bytes,
+            int(TEXT_SHARE * free_bytes),
+            asked.tokens_each,
+            has_codes=asked.text_cache is CacheKind.INT8,
+        )
+        self.tts_store = self._store(
+            config.tts_config.decoder,
+            asked.speech_cache_bytes,
+            int(SPEECH_SHARE * free_bytes),
+            SPEECH_TOKENS_EACH,
+        )
         self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
         speech_rows = SPEECH_ROWS_EACH * self.options.conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
@@ -117,7 +128,7 @@ class Executor:
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )
-        self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
+        self._handlers: Handlers = {
             LlmForward: self._text.feed,
             ChooseToken: self._text.choose,
             EncodeClips: lambda requests: [
@@ -131,16 +142,13 @@ class Executor:
         }
         self.memory_at_start = self._capture() if self._has_graphs else None
 
-    @torch.inference_mode()
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @cached_property
+    def answer(self) -> Callable[[Sequence[Request]], list[Any]]:
         """Answer requests of one kind, in their order; each request type documents its answer.
 
         At most one per conversation, besides pictures encoded ahead.
         """
-        if not requests:
-            return []
-        [kind] = {type(request) for request in requests}
-        return self._handlers[kind](requests)
+        return partial(_answer, self._handlers)
 
     @property
     def device(self) -> torch.device:
@@ -253,3 +261,11 @@ class Executor:
         if self.vocoder is None:
             raise MissingVoiceError(NO_VOICE)
         return self.vocoder
+
+
+@torch.inference_mode()
+def _answer(handlers: Handlers, requests: Sequence[Request]) -> list[Any]:
+    if not requests:
+        return []
+    [kind] = {type(request) for request in requests}
+    return handlers[kind](requests)

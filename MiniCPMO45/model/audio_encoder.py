@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -225,21 +226,18 @@ class EncodeStream:
     """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden].
 
     Attributes:
-        mel: [80, frames] with context frames on both sides.
+        mel: [80, frames] with two context frames on both sides, except on the left of the first.
         cache: the stream's KV cache; grows by `n_new` frames.
-        prefix_frames: leading context frames, 0 at the start of a stream.
-        suffix_frames: trailing context frames.
     """
 
     mel: Tensor
     cache: AudioCache
-    prefix_frames: int
-    suffix_frames: int
+    is_first: bool
 
     @property
     def context(self) -> int:
         """Leading context in encoder frames."""
-        return (self.prefix_frames + 1) // CONV_STRIDE
+        return 0 if self.is_first else UNIT_CONTEXT
 
     @property
     def all_frames(self) -> int:
@@ -248,7 +246,7 @@ class EncodeStream:
 
     @property
     def n_new(self) -> int:
-        return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
+        return self.all_frames - self.context - UNIT_CONTEXT
 
     @property
     def padding(self) -> int:
@@ -284,7 +282,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, UnitPass] = {}
+        self._passes: dict[int, tuple[UnitInputs, Capturable[Tensor]]] = {}
         fuse_attention(encoder)
         if is_on_card:
             for conv in (encoder.conv1, encoder.conv2):
@@ -332,7 +330,7 @@ class AudioEmbedder:
         return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._pass(n_rows) for n_rows in sorted(rows, reverse=True)]
+        return [self._pass(n_rows)[1] for n_rows in sorted(rows, reverse=True)]
 
     def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
@@ -340,12 +338,12 @@ class AudioEmbedder:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
         n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
-        run = self._pass(n_rows)
+        inputs, work = self._pass(n_rows)
         try:
-            run.load(items)
-            rows = run.run()
+            inputs.load(items)
+            rows = work.run() if self._has_fixed else self._embed(inputs)
         finally:
-            run.release()
+            inputs.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
         for item in items:
             item.cache.length += item.n_new
@@ -353,10 +351,20 @@ class AudioEmbedder:
             of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> UnitPass:
+    def _embed(self, inputs: UnitInputs) -> Tensor:
+        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
+        attention = inputs.attention()
+        rows = self.projection(self.encoder(inputs.mel, inputs.batch(attention)))
+        attention.store()
+        return pool(rows, self.pool_step)
+
+    def _pass(self, n_rows: int) -> tuple[UnitInputs, Capturable[Tensor]]:
+        """Return the static inputs of a pass and its work."""
         if n_rows not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it is reused
-                self._passes[n_rows] = UnitPass(self, n_rows)
+            with torch.inference_mode(False), torch.no_grad():  # they are reused
+                inputs = UnitInputs(self.encoder, n_rows)
+            work = Capturable(f"audio encoder, {n_rows}", partial(self._embed, inputs))
+            self._passes[n_rows] = inputs, work
         return self._passes[n_rows]
 
 
@@ -371,12 +379,10 @@ def _check(items: Sequence[EncodeStream]) -> None:
             raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
 
 
-class UnitPass(Capturable[Tensor]):
-    """A unit of each of at most S streams; the static input `mel` is [S, 80, frames]."""
+class UnitInputs:
+    """Static input buffers for a unit of each of at most S streams; `mel` is [S, 80, frames]."""
 
-    def __init__(self, embedder: AudioEmbedder, n_rows: int) -> None:
-        super().__init__(f"audio encoder, {n_rows}")
-        self._embedder, encoder = embedder, embedder.encoder
+    def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
         sizes |= StreamCache.sizes("kv", UNIT_NEW)
@@ -417,14 +423,12 @@ class UnitPass(Capturable[Tensor]):
         """Release the caches of the last `load`."""
         self._table.release()
 
-    def _work(self) -> Tensor:
-        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
-        embedder, table = self._embedder, self._table
-        attention = StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
-        batch = AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
-        rows = embedder.projection(embedder.encoder(self.mel, batch))
-        stream_memory.store_entries(attention.new, self._cache, 0)
-        return pool(rows, embedder.pool_step)
+    def attention(self) -> StreamAttention:
+        return StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
+
+    def batch(self, attention: StreamAttention) -> AudioBatch:
+        table = self._table
+        return AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,3 +446,6 @@ class StreamAttention:
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         return stream_memory.attend(qkv, None, self.cache, layer)
+
+    def store(self) -> None:
+        stream_memory.store_entries(self.new, self.cache, 0)

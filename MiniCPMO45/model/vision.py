@@ -73,9 +73,8 @@ def patch_grid(
         ValueError: a size is empty or does not fit into `length`.
     """
     key = tuple((int(rows), int(cols)) for rows, cols in sizes)
-    ids, rows, cols, mask = _layout(key, length, buckets, like.device)
-    longest = max(max(size) for size in key)
-    return PatchGrid(ids, rows, cols, mask, side_codes(longest, width, like))
+    places = _layout(key, length, buckets, like.device)
+    return PatchGrid(*places, side_codes(max(map(max, key)), width, like))
 
 
 @lru_cache(maxsize=CACHED_SIDES)

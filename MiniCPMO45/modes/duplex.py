@@ -38,7 +38,6 @@ from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
 from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, speak_unit
 from MiniCPMO45.processing.mel import (
-    CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
     UNIT_SAMPLES,
@@ -98,10 +97,10 @@ def prepare_audio(audio_input: AudioInputState, audio: np.ndarray) -> UnitAudio:
 def get_audio_embedding(audio_input: AudioInputState, audio: UnitAudio) -> Steps[Tensor]:
     """Encode one unit's audio as continuation of the stream: [10, hidden]."""
     assert audio.mel is not None, "there is enough audio"
-    prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
+    is_first = audio_input.audio_units == 0
     audio_input.mel, audio_input.pending = audio.mel_state, audio.rest
     audio_input.audio_units += 1
-    return (yield EncodeStream(audio.mel, audio_input.cache, prefix, CONTEXT_FRAMES))
+    return (yield EncodeStream(audio.mel, audio_input.cache, is_first))
 
 
 class UnitOrderError(RuntimeError):
@@ -166,6 +165,7 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
+        self._speech_eos = config.tts_config.speech_eos_id
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -405,8 +405,8 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        config = self.config.tts_config
-        return (yield from speak_unit(session, draft, text, config, rule, watch))
+        config, eos = self.config.tts_config, self._speech_eos
+        return (yield from speak_unit(session, draft, text, config, rule, watch, eos=eos))
 
     def _result(
         self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any

@@ -20,7 +20,6 @@ from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import (
-    CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
     UNIT_SAMPLES,
     as_samples,
@@ -86,8 +85,8 @@ def embed_stream(
             mel = push(audio_input.mel, part, is_last=is_end)
             if mel.shape[1] == 0:
                 continue
-            prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
-            rows.append((yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES)))
+            is_first = audio_input.audio_units == 0
+            rows.append((yield EncodeStream(mel, audio_input.cache, is_first)))
             audio_input.audio_units += 1
         audio.append(torch.cat(rows) if rows else torch.zeros(0))
     return audio

@@ -10,7 +10,6 @@ Source: arXiv:2212.04356, section 2.2; docs/specification/model.md#4.4 and #4.5.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import lru_cache
 
 import numpy as np
@@ -50,13 +49,6 @@ KEEP_AT_LEAST_SAMPLES = 1 * SAMPLE_RATE_HZ
 REFLECTED_FRAMES = 2  # leading frames of the buffer whose windows extend into the padding
 
 
-class LogFloor(Enum):
-    """Lower clipping bound of log10 mel power."""
-
-    FIXED = auto()  # FIXED_FLOOR_LOG10
-    DYNAMIC = auto()  # DYNAMIC_RANGE_LOG10 below the loudest bin
-
-
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # the cached tensor is used in training, too
 def mel_filter_bank(
@@ -81,11 +73,11 @@ def mel_filter_bank(
     return torch.from_numpy(filters.T.astype(np.float32))
 
 
-def clip_mels(audio: np.ndarray | Tensor, floor: LogFloor = LogFloor.DYNAMIC) -> list[Tensor]:
+def clip_mels(audio: np.ndarray | Tensor) -> list[Tensor]:
     """Compute the log-mels of a clip, mono [n] at 16 kHz, one per 30 s.
 
-    Each part is zero-padded to 30 s, which a dynamic floor includes, and trimmed to the frames that
-    hold audio.
+    Each part is zero-padded to 30 s, which its floor includes, and trimmed to the frames that hold
+    audio.
 
     Returns:
         ceil(n / 480 000) tensors, float32 [80, f] with f = ceil(samples / 160).
@@ -93,17 +85,17 @@ def clip_mels(audio: np.ndarray | Tensor, floor: LogFloor = LogFloor.DYNAMIC) ->
     Raises:
         ValueError: the audio is not one-dimensional.
     """
-    return [_clip_mel(part, floor) for part in as_samples(audio).split(PIECE_SAMPLES) if len(part)]
+    return [_clip_mel(part) for part in as_samples(audio).split(PIECE_SAMPLES) if len(part)]
 
 
-def _clip_mel(part: Tensor, floor: LogFloor) -> Tensor:
+def _clip_mel(part: Tensor) -> Tensor:
     n_frames = -(-len(part) // HOP_SAMPLES)
     # Silence is at the lowest value in every bin, so two windows of it stand for the whole padding.
     padded_samples = min(PIECE_SAMPLES, n_frames * HOP_SAMPLES + 2 * N_FFT)
     padded = F.pad(part, (0, padded_samples - len(part)))
     reflected = F.pad(padded[None], (HALF_WINDOW_SAMPLES, HALF_WINDOW_SAMPLES), mode="reflect")[0]
     frames = _log10_mel(reflected, padded_samples // HOP_SAMPLES)
-    return _normalise(frames, floor, frames.max())[:, :n_frames]
+    return _normalise(frames, float(frames.max()) - DYNAMIC_RANGE_LOG10)[:, :n_frames]
 
 
 def embedding_count(n_samples: int) -> int:
@@ -170,12 +162,6 @@ class MelState:
         """Frames of the stream that further audio will not change."""
         return self.base_frames + self.stable_frames
 
-    @property
-    def floor(self) -> LogFloor:
-        """Fixed while the buffer is too short for an estimate of the loudness."""
-        is_short = len(self.samples) < DYNAMIC_FLOOR_FROM_SAMPLES
-        return LogFloor.FIXED if is_short else LogFloor.DYNAMIC
-
 
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
     """Append audio and return the next unit's mel frames, once they are stable.
@@ -202,9 +188,12 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     if state.stable_frames_global < stop and not is_last:
         return nothing
     known = torch.cat([state.frames, unstable], dim=1)
-    loudest = torch.cat([state.loudest, unstable.amax(0)]).max()
+    lowest = FIXED_FLOOR_LOG10  # while the buffer is too short for an estimate of the loudness
+    if len(state.samples) >= DYNAMIC_FLOOR_FROM_SAMPLES:
+        loudest = torch.cat([state.loudest, unstable.amax(0)]).max()
+        lowest = float(loudest) - DYNAMIC_RANGE_LOG10
     first, last = (max(0, frame - state.frames_start) for frame in (start, stop))
-    mel = _normalise(known[:, first:last], state.floor, loudest)
+    mel = _normalise(known[:, first:last], lowest)
     state.core_end += unit_frames
     _drop_frames(state, state.core_end - CONTEXT_FRAMES)
     return mel
@@ -271,7 +260,6 @@ def _hann_window() -> Tensor:
     return torch.hann_window(N_FFT, periodic=True, device="cpu")
 
 
-def _normalise(frames: Tensor, floor: LogFloor, loudest: Tensor) -> Tensor:
-    """Clip log10 mel power [80, T] at the floor and scale it to the encoder's range, about ±1.5."""
-    lowest = FIXED_FLOOR_LOG10 if floor is LogFloor.FIXED else float(loudest) - DYNAMIC_RANGE_LOG10
+def _normalise(frames: Tensor, lowest: float) -> Tensor:
+    """Clip log10 mel power [80, T] from below and scale it to the encoder's range, about ±1.5."""
     return (frames.clamp(min=lowest) + SHIFT) / SCALE

@@ -195,14 +195,12 @@ class StreamMemory:
     """State of one stream; updated in place.
 
     Attributes:
-        estimator: keys and values [steps * depth, 2, heads, slots, 2 * head_dim].
-        token_rate: of the encoder's layers at 25/s [layers, 1, heads, slots / 2, 2 * head_dim].
-        mel_rate: of its layers at 50/s [layers, 1, heads, slots, 2 * head_dim].
+        caches: keys and values, in the order of a stream's rings: of the estimator [steps * depth,
+            2, heads, slots, 2 * head_dim], and of the encoder's layers at 25/s [layers, 1, heads,
+            slots / 2, 2 * head_dim] and at 50/s [layers, 1, heads, slots, 2 * head_dim].
     """
 
-    estimator: Tensor
-    token_rate: Tensor
-    mel_rate: Tensor
+    caches: tuple[Tensor, ...]
     tails: Tensor
 
     @classmethod
@@ -217,24 +215,15 @@ class StreamMemory:
     ) -> StreamMemory:
         """Allocate caches of `slots` mel frames; 0 for a row without a stream."""
         encoder, estimator = config.flow.encoder, config.flow.estimator
-        of_encoder = (encoder.attention_heads, 2 * encoder.head_dim)
+        steps, width = n_steps * estimator.depth, 2 * estimator.head_dim
+        heads, width_of_encoder = encoder.attention_heads, 2 * encoder.head_dim
         shapes = (
-            (n_steps * estimator.depth, GUIDANCE_ROWS, slots),
-            (encoder.num_blocks, 1, slots // UPSAMPLING),
-            (encoder.num_up_blocks, 1, slots),
+            (steps, GUIDANCE_ROWS, estimator.num_heads, slots, width),
+            (encoder.num_blocks, 1, heads, slots // UPSAMPLING, width_of_encoder),
+            (encoder.num_up_blocks, 1, heads, slots, width_of_encoder),
         )
-        widths = ((estimator.num_heads, 2 * estimator.head_dim), of_encoder, of_encoder)
-        caches = [
-            torch.empty((layers, group, heads, length, width), device=device, dtype=dtype)
-            for (layers, group, length), (heads, width) in zip(shapes, widths, strict=True)
-        ]
-        tails = torch.zeros(TailLayout.of(config, n_steps).size, device=device)
-        return cls(caches[0], caches[1], caches[2], tails)
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values, in the order of a stream's rings."""
-        return self.estimator, self.token_rate, self.mel_rate
+        caches = tuple(torch.empty(shape, device=device, dtype=dtype) for shape in shapes)
+        return cls(caches, torch.zeros(TailLayout.of(config, n_steps).size, device=device))
 
     def load(self, other: StreamMemory) -> None:
         """Copy the state of another with at most as many slots."""

@@ -158,5 +158,6 @@ def copy_of(stream: SpeechStream) -> SpeechStream:
     if stream.generator is not None:
         generator = torch.Generator(device=stream.generator.device)
         generator.set_state(stream.generator.get_state())
-    memory = StreamMemory(*(each.clone() for each in vars(stream.memory).values()))
+    held = stream.memory
+    memory = StreamMemory(tuple(each.clone() for each in held.caches), held.tails.clone())
     return replace(stream, memory=memory, generator=generator)

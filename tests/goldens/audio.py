@@ -20,7 +20,6 @@ from MiniCPMO45.model.audio_encoder import (
 )
 from MiniCPMO45.model.transformer import Projector
 from MiniCPMO45.processing.mel import (
-    CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
     HOP_SAMPLES,
@@ -181,8 +180,7 @@ def _stream(hearing: Hearing, cache: AudioCache, audio: np.ndarray, n_units: int
         taken = UNIT_SAMPLES if index else FIRST_UNIT_SAMPLES
         samples, buffer = buffer[:taken], buffer[taken:]
         mel = push(state, samples)
-        context = CONTEXT_FRAMES
-        item = EncodeStream(mel, cache, context if index else 0, context)
+        item = EncodeStream(mel, cache, is_first=index == 0)
         length_before = cache.length
         [frames] = embedder.embed_streams([item])
         embeds = pool(hearing.projection(frames), hearing.pool_step)

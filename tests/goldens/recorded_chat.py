@@ -45,16 +45,28 @@ def _split(rows: Sequence[Tensor], prompt: Prompt) -> list[Tensor]:
     return list(joined[: sum(lengths)].split(lengths))
 
 
-class RecordedStreaming(StreamingCapability):
-    """Replies with D5, D10, D13, D14 and D16.
+class GappedStreaming(StreamingCapability):
+    """D16: after a group that ended at the code limit, the next one begins a position later."""
+
+    rope: GappedRope
+
+    def _emit_group(
+        self, session: Session, reply: Any, settings: GenerationSettings, speaks: bool
+    ) -> Steps[None]:
+        before = len(session.speech.codes)
+        yield from super()._emit_group(session, reply, settings, speaks)
+        if len(session.speech.codes) - before >= settings.speech.max_codes_per_chunk:
+            self.rope.gaps.append(session.speech.kv.length)
+
+
+class RecordedStreaming(GappedStreaming):
+    """Replies with D5, D10, D13 and D14 as well.
 
     The clips of a message are concatenated before the log-mel. Rounds have the length of the spoken
     text, the token limit is rounded up and its last token lost, and every reply begins as if a
-    message were still open. After a group of text that ended at the code limit, the next one begins
-    a position later.
+    message were still open.
     """
 
-    rope: GappedRope
     _counts: Sequence[int] = ()  # clips of each message that is fed next
 
     def prefill(
@@ -97,12 +109,9 @@ class RecordedStreaming(StreamingCapability):
     def _emit_group(
         self, session: Session, reply: Any, settings: GenerationSettings, speaks: bool
     ) -> Steps[None]:
-        before = len(session.speech.codes)
         hit_limit, reply.hit_limit = reply.hit_limit, False  # without the end-of-text token
         yield from super()._emit_group(session, reply, settings, speaks)
         reply.hit_limit = hit_limit
-        if len(session.speech.codes) - before >= settings.speech.max_codes_per_chunk:
-            self.rope.gaps.append(session.speech.kv.length)
 
     def _end(self, session: Session, reply: Any, start: int) -> ReplyResult:
         result, rounds = super()._end(session, reply, start), session.window.rounds

@@ -27,11 +27,12 @@ class RecordedVocoder(Token2Wav):
 
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
         stream = super().new_state(base, generator)
-        held, (of_estimator, of_codes, of_frames) = stream.memory.token_rate, stream.rings
+        (estimator, held, mel_rate), rings = stream.memory.caches, stream.rings
+        of_estimator, of_codes, of_frames = rings
         n_slots = held.shape[3] + LARGEST_CALL_CODES
         room = held.new_empty(*held.shape[:3], n_slots, held.shape[4])
         room[:, :, :, : held.shape[3]] = held
-        stream.memory = replace(stream.memory, token_rate=room)
+        stream.memory = replace(stream.memory, caches=(estimator, room, mel_rate))
         ring = SlotRing(n_slots, 0, newest_first=False, order=of_codes.order)
         stream.rings = (of_estimator, ring, of_frames)
         return stream
@@ -41,8 +42,8 @@ class RecordedVocoder(Token2Wav):
         samples = super().stream_many(calls)
         for state in (call.state for call in calls):
             of_estimator, ring, of_frames = state.rings
-            kept = _frozen(ordered(state.memory.token_rate, ring), state.base.frames)
-            state.memory.token_rate[:, :, :, : kept.shape[3]] = kept
+            kept = _frozen(ordered(state.memory.caches[1], ring), state.base.frames)
+            state.memory.caches[1][:, :, :, : kept.shape[3]] = kept
             state.rings = (of_estimator, ring.filled(range(kept.shape[3])), of_frames)
         return samples
 

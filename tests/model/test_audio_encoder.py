@@ -23,7 +23,7 @@ from MiniCPMO45.model.audio_encoder import (
     pool,
 )
 from MiniCPMO45.model.transformer import Projector
-from MiniCPMO45.processing.mel import LogFloor, MelState, embedding_count, push
+from MiniCPMO45.processing.mel import MelState, embedding_count, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)
@@ -73,7 +73,7 @@ def _units(mel: Tensor) -> list[Tensor]:
 
 
 def _item(mel: Tensor, cache: AudioCache, is_first: bool = False) -> EncodeStream:
-    return EncodeStream(mel, cache, 0 if is_first else 2, 2)
+    return EncodeStream(mel, cache, is_first)
 
 
 def _run(toy: ToyEncoder, units: list[Tensor], cache: AudioCache | None = None) -> list[Tensor]:
@@ -130,7 +130,8 @@ def test_a_stream_of_audio_equals_the_whole_clip(toy: ToyEncoder) -> None:
         item = _item(push(state, piece), cache, is_first=index == 0)
         embeddings += toy.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
-    whole = toy.embedder.embed_clips([textbook_log_mel(audio, LogFloor.FIXED)], BLOCK)[0]
+    mel = textbook_log_mel(audio, has_fixed_floor=True)
+    whole = toy.embedder.embed_clips([mel], BLOCK)[0]
     torch.testing.assert_close(torch.cat(embeddings), whole[:40], atol=1e-4, rtol=0)
 
 
@@ -148,16 +149,20 @@ class Stock:
         self.encoder = WhisperEncoder._from_config(config, attn_implementation="eager").eval()
         self.encoder.load_state_dict(encoder.state_dict())
 
-    @torch.no_grad()
     def frames(self, units: list[EncodeStream]) -> Tensor:
         """Frames of a stream's units: each sees itself and those before it."""
-        rows = []
-        for item in units:
-            hidden = F.gelu(self.encoder.conv1(item.mel[None]))
-            hidden = F.gelu(self.encoder.conv2(hidden))[0].T
-            rows.append(hidden[item.context :][: item.n_new])
-        counts = torch.tensor([item.n_new for item in units])
-        number = torch.arange(len(units)).repeat_interleave(counts)
+        rows = [self.convolve(item.mel)[item.context :][: item.n_new] for item in units]
+        return self.transform(rows)
+
+    @torch.no_grad()
+    def convolve(self, mel: Tensor) -> Tensor:
+        hidden = F.gelu(self.encoder.conv1(mel[None]))
+        return F.gelu(self.encoder.conv2(hidden))[0].T
+
+    @torch.no_grad()
+    def transform(self, rows: list[Tensor]) -> Tensor:
+        counts = torch.tensor([len(each) for each in rows])
+        number = torch.arange(len(rows)).repeat_interleave(counts)
         hidden = (torch.cat(rows) + self.encoder.embed_positions.weight[: len(number)])[None]
         hides = (number[None, :] > number[:, None])[None, None]
         mask = torch.zeros(hides.shape).masked_fill(hides, float("-inf"))
@@ -171,7 +176,7 @@ def test_clips_equal_the_library_layers(toy: ToyEncoder) -> None:
     mels = [_mel(n, seed=n) for n in (340, 77, 200)]
     together = toy.frames.embed_clips(mels, None)
     for mel, frames in zip(mels, together, strict=True):
-        expected = stock.frames([EncodeStream(mel, new_audio_cache(CONFIG), 0, 0)])
+        expected = stock.transform([stock.convolve(mel)])
         torch.testing.assert_close(frames, expected, atol=1e-5, rtol=0)
         [alone] = toy.frames.embed_clips([mel], None)
         torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
@@ -183,7 +188,7 @@ def test_units_equal_the_library_layers(toy: ToyEncoder, has_fixed_passes: bool)
     frames = AudioEmbedder(
         toy.encoder, nn.Identity(), pool_step=1, has_fixed_passes=has_fixed_passes
     )
-    shapes = [(102, 0, 2), (104, 2, 2), (61, 2, 2), (100, 0, 0), (9, 2, 2), (3, 1, 0)]
+    shapes = [(102, True), (104, False), (61, False), (100, True), (9, False), (7, False)]
     caches = [new_audio_cache(CONFIG) for _ in range(3)]
     streams: list[list[EncodeStream]] = [[], [], []]
     embedded: list[list[Tensor]] = [[], [], []]
@@ -191,10 +196,10 @@ def test_units_equal_the_library_layers(toy: ToyEncoder, has_fixed_passes: bool)
         indices = [i for i in range(3) if 0 <= step - i < len(shapes)]
         items = []
         for i in indices:
-            usual = (104, 2, 2) if step > i else (102, 0, 2)
-            n_frames, prefix, suffix = usual if i else shapes[step]
+            usual = (104, False) if step > i else (102, True)
+            n_frames, is_first = usual if i else shapes[step]
             mel = _mel(n_frames, 10 * step + i)
-            items.append(EncodeStream(mel, caches[i], prefix, suffix))
+            items.append(EncodeStream(mel, caches[i], is_first))
         for i, item, rows in zip(indices, items, frames.embed_streams(items), strict=True):
             streams[i].append(item)
             embedded[i].append(rows)

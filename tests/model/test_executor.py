@@ -63,9 +63,9 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
     def tts() -> Any:
         return executor.tts_store.open()
 
-    def stream(n_frames: int, prefix: int) -> EncodeStream:
+    def stream(n_frames: int, is_first: bool) -> EncodeStream:
         cache = new_audio_cache(toy.config.audio_config)
-        return EncodeStream(rows(80, n_frames).mul(0.1), cache, prefix, 2)
+        return EncodeStream(rows(80, n_frames).mul(0.1), cache, is_first)
 
     def decision(seed: int, **changes: Any) -> TextDecision:
         policy = UnitPolicy(toy.tokenizer.special, executor.device)
@@ -79,7 +79,7 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
     return [
         LlmForward(llm(), (TokenIds((1, 2)), Embeddings(rows(3, width)), TokenIds((4,)))),
         codes((SpokenText((5, 6), rows(2, width)), TextMarkers((7,))), 4, 1),
-        stream(102, 0),
+        stream(102, True),
         EncodeImages(tuple(to_patches(picture(n, 56, 42)) for n in range(2))),
         Vocode(toy.open_voice(), tuple(range(10, 38)), False),
         LlmForward(llm(), (TokenIds((9,)),), wants_logits=False),
@@ -88,7 +88,7 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
         ChooseToken(rows(1, len(toy.tokenizer))[0], decision(3)),
         LlmForward(llm(), (TokenIds((3,)),), wants_logits=False, decision=decision(4)),
         ChooseToken(rows(1, len(toy.tokenizer))[0], decision(5, decode_mode="greedy")),
-        stream(104, 2),
+        stream(104, False),
         EncodeImages((to_patches(picture(5, 70, 28)),)),
         Vocode(toy.open_voice(), (1, 2, 3, 4, 5), True),
     ]

@@ -101,7 +101,7 @@ def test_streams_of_any_age_answered_together_equal_each_alone(sizes: tuple[int,
         mine, other = (streams.bases[row].memory for streams in (together, alone))
         count = together.rings[row][2].length
         torch.testing.assert_close(
-            mine.mel_rate[:, :, :, :count], other.mel_rate[:, :, :, :count], atol=1e-5, rtol=1e-5
+            mine.caches[2][:, :, :, :count], other.caches[2][:, :, :, :count], atol=1e-5, rtol=1e-5
         )
 
 

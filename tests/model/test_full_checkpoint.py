@@ -18,10 +18,10 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, TokenIds
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import LoadOptions
+from tests.fakes.textbook_mel import textbook_log_mel
 
 SECOND = 16_000
 NARROW = {
@@ -89,7 +89,8 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
     noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
     decided = []
     for sound in (np.zeros(SECOND, np.float32), noise):
-        [rows] = executor.answer([EncodeClips(tuple(clip_mels(sound, LogFloor.FIXED)), 50)])
+        mel = textbook_log_mel(torch.from_numpy(sound), has_fixed_floor=True)
+        [rows] = executor.answer([EncodeClips((mel,), 50)])
         opening = (*tokenizer.encode(duplex_prefix() + duplex_suffix()), special.unit_start)
         pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
         [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])

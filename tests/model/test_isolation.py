@@ -180,7 +180,7 @@ def _tensors_of(session: Session) -> dict[str, Tensor]:
         "audio encoder": session.audio_input.cache.kv,
         "mel": session.audio_input.mel.samples,
         "logits": logits,
-        "vocoder": vocoder.memory.estimator,
+        "vocoder": vocoder.memory.caches[0],
         "vocoder tail": vocoder.memory.tails,
     }
 

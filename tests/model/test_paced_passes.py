@@ -87,7 +87,7 @@ class Speaker:
         if self._units == self._stalls_in:
             raise_in_unit()
         kv: Any = Cache()
-        request: Any = EncodeStream(torch.zeros(0), kv, 0, 0)
+        request: Any = EncodeStream(torch.zeros(0), kv, True)
         yield request
         for _ in range(TOKENS + 1):
             yield LlmForward(kv, (TokenIds((0,)),))
@@ -224,7 +224,7 @@ class VideoCall(Speaker):
         place = (self._units + self._index) % 5
         kv: Any = Cache()
         yield EncodeImages((cast(Any, None),))
-        request: Any = EncodeStream(torch.zeros(0), kv, 0, 0)
+        request: Any = EncodeStream(torch.zeros(0), kv, True)
         yield request
         yield LlmForward(kv, (TokenIds((0,) * 80),))
         if place < 2:

@@ -121,8 +121,8 @@ def requests_of(kind: type, toy: Toy, executor: Executor) -> tuple[Request, Requ
     """Return a request that is right and one of the same kind that is wrong."""
     if kind is EncodeStream:
         caches = [executor.open_session(str(n), seed=1).audio_input.cache for n in range(2)]
-        right = EncodeStream(torch.zeros(80, 102), caches[0], 0, 2)
-        return right, EncodeStream(torch.zeros(1, 1), caches[1], 0, 2)
+        right = EncodeStream(torch.zeros(80, 102), caches[0], True)
+        return right, EncodeStream(torch.zeros(1, 1), caches[1], True)
     if kind is Vocode:
         streams = [toy.open_voice() for _ in range(2)]
         return Vocode(streams[0], (0,) * 28, False), Vocode(streams[1], (0,) * 3, False)

@@ -15,7 +15,6 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
 from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.pictures import Patches
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
@@ -24,6 +23,7 @@ from MiniCPMO45.tiny.__main__ import main
 from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, voice_sample, write_tiny_checkpoint
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.voices import VoiceEncoder
+from tests.fakes.textbook_mel import textbook_log_mel
 from tests.goldens.places import COMMITTED
 
 FILES = {
@@ -135,8 +135,8 @@ def test_silence_is_answered_and_noise_is_listened_to(folder: Path, executor: Ex
     noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
     decided = []
     for sound in (np.zeros(SECOND, np.float32), noise):
-        mels = tuple(clip_mels(sound, LogFloor.FIXED))
-        [rows] = executor.answer([EncodeClips(mels, block_frames=50)])
+        mel = textbook_log_mel(torch.from_numpy(sound), has_fixed_floor=True)
+        [rows] = executor.answer([EncodeClips((mel,), block_frames=50)])
         opening = (*tokenizer.encode(duplex_prefix() + duplex_suffix()), special.unit_start)
         pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
         [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])

@@ -309,9 +309,9 @@ def test_noise_that_ends_too_early_is_refused(vocoder: Token2Wav) -> None:
 def test_look_ahead_of_the_prompt_is_silence_unless_given(exact: Token2Wav) -> None:
     voice = toy_voice()
     silent, given = exact.set_up(voice), exact.set_up(voice, lookahead=toy_codes(3))
-    assert not torch.equal(silent.memory.mel_rate, given.memory.mel_rate)
+    assert not torch.equal(silent.memory.caches[2], given.memory.caches[2])
     named = exact.set_up(voice, lookahead=(4218, 4218, 4218))
-    assert torch.equal(silent.memory.mel_rate, named.memory.mel_rate)
+    assert torch.equal(silent.memory.caches[2], named.memory.caches[2])
 
 
 @pytest.mark.parametrize(
@@ -356,5 +356,5 @@ def test_a_voice_s_parts_belong_together(shapes: tuple[tuple[int, ...], ...]) ->
 
 def test_a_cache_has_room_for_prompt_and_history(vocoder: Token2Wav, base: VoiceBase) -> None:
     stream = vocoder.new_state(base)
-    assert stream.memory.estimator.shape == (2 * 2, 2, 2, base.frames + 100, 16)
-    assert base.memory.estimator.shape == (2 * 2, 2, 2, base.frames, 16)
+    assert stream.memory.caches[0].shape == (2 * 2, 2, 2, base.frames + 100, 16)
+    assert base.memory.caches[0].shape == (2 * 2, 2, 2, base.frames, 16)

@@ -66,7 +66,7 @@ def test_d28_the_token_rate_history_goes_on(recorded: Recorded) -> None:
 
 def test_d29_a_stream_holds_the_steps_it_takes(toy: Toy) -> None:
     depth = toy.vocoder.config.flow.estimator.depth
-    held = toy.open_voice().memory.estimator
+    held = toy.open_voice().memory.caches[0]
     assert held.shape[0] == toy.vocoder.options.flow_steps * depth < 16 * depth, (
         "the reference allocates 16 steps"
     )

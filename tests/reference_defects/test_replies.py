@@ -15,7 +15,7 @@ from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.token2wav.vocoder import HOP_CODES, WINDOW_CODES, cut_whole_reply
 from tests.fakes.scripted import CODE_EOS, spoken
-from tests.goldens.recorded_chat import RecordedStreaming
+from tests.goldens.recorded_chat import GappedStreaming
 from tests.goldens.recorded_model import GappedRope
 from tests.model.toy import Toy
 from tests.model.turns import GREEDY, SPOKEN, ScriptedTurns, ToyTurns
@@ -158,10 +158,9 @@ def test_d16_the_code_limit_leaves_no_gap(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     ours = talk.executor.tts_store.rope
     rule = GappedRope(ours.frequencies)
-    plain = talk.model.streaming
-    recorded = RecordedStreaming(toy.config, plain.processor, plain.policy)
-    recorded.rope = rule
-    talk.model.streaming = recorded
+    usual = talk.model.streaming
+    gapped = GappedStreaming(usual.config, usual.processor, usual.policy)
+    gapped.rope, talk.model.streaming = rule, gapped
     talk.prefill("user", "hello")
     talk.script(talk.encode(ANSWER)[:12])
     talk.generate(SPOKEN)

@@ -9,7 +9,6 @@ from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audi
 from MiniCPMO45.processing.mel import MelState, clip_mels, push
 from tests.training.conftest import Nano
 from training.nano.hearing import (
-    CONTEXT,
     clip_frames,
     encoder_rows,
     stream_frames,
@@ -37,7 +36,7 @@ def test_streams_equal_serving(nano: Nano) -> None:
         for unit in range(UNITS):
             first = stream_samples(unit) if unit else 0
             mel = push(state, audio[0, first : stream_samples(unit + 1)])
-            item = EncodeStream(mel, cache, CONTEXT if unit else 0, CONTEXT)
+            item = EncodeStream(mel, cache, is_first=unit == 0)
             served += embedder.embed_streams([item])
     torch.testing.assert_close(batched, torch.cat(served), atol=1e-3, rtol=1e-3)
 

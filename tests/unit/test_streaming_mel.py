@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from benchmarks.machine import tensor_bytes
-from MiniCPMO45.processing.mel import LogFloor, MelState, push
+from MiniCPMO45.processing.mel import MelState, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
 FIRST_SAMPLES = 16_480
 UNIT_SAMPLES = 16_000
 
-# unit: frames out, buffer after, frames of the buffer, stable frames, base, floor
+# unit: frames out, buffer after, frames of the buffer, stable frames, base
 TRACE = {
-    0: (102, 16_480, 103, 102, 0, LogFloor.FIXED),
-    1: (104, 32_480, 203, 202, 0, LogFloor.FIXED),
-    3: (104, 64_480, 403, 402, 0, LogFloor.FIXED),
-    4: (104, 80_480, 503, 502, 0, LogFloor.DYNAMIC),
-    28: (104, 464_480, 2903, 2902, 0, LogFloor.DYNAMIC),
-    29: (104, 320_480, 2003, 3002, 1000, LogFloor.DYNAMIC),
-    39: (104, 320_480, 2003, 4002, 2000, LogFloor.DYNAMIC),
+    0: (102, 16_480, 103, 102, 0),
+    1: (104, 32_480, 203, 202, 0),
+    3: (104, 64_480, 403, 402, 0),
+    4: (104, 80_480, 503, 502, 0),
+    28: (104, 464_480, 2903, 2902, 0),
+    29: (104, 320_480, 2003, 3002, 1000),
+    39: (104, 320_480, 2003, 4002, 2000),
 }
 
 
@@ -47,7 +47,7 @@ class WholeBuffer:
         n = len(self.buffer)
         if n <= 200:
             return torch.zeros(80, 0)
-        mel = textbook_log_mel(self.buffer, LogFloor.FIXED if n < 80_000 else LogFloor.DYNAMIC)
+        mel = textbook_log_mel(self.buffer, has_fixed_floor=n < 80_000)
         stable = self.base + min(n // 160, (n - 200) // 160 + 1)
         if stable < self.last + 102 and not is_last:
             return torch.zeros(80, 0)
@@ -95,7 +95,6 @@ def test_a_stream_follows_the_recorded_trace() -> None:
                 state.full_frames,
                 state.stable_frames_global,
                 state.base_frames,
-                state.floor,
             )
             assert seen == TRACE[unit]
 
@@ -135,7 +134,7 @@ def test_a_burst_lifts_the_floor_until_it_is_dropped(burst_at: int) -> None:
 
 def test_frames_of_a_stream_are_those_of_the_whole_signal() -> None:
     audio = _noise(FIRST_SAMPLES + 3 * UNIT_SAMPLES, seed=4)  # below 5 s: one constant floor
-    whole = textbook_log_mel(audio, LogFloor.FIXED)
+    whole = textbook_log_mel(audio, has_fixed_floor=True)
     state = MelState()
     for unit, piece in enumerate(_duplex_pieces(audio)):
         mel = push(state, piece)

@@ -140,7 +140,7 @@ def test_units_reach_the_encoder_with_their_context(
         assert len(rows) == 10
     asked = executor.of_kind(EncodeStream)
     assert [each.mel.shape for each in asked] == [(80, 102), *[(80, 104)] * 5]
-    assert [(each.prefix_frames, each.suffix_frames) for each in asked] == [(0, 2), *[(2, 2)] * 5]
+    assert [each.is_first for each in asked] == [True, *[False] * 5]
     assert session.audio_input.audio_units == 6
 
 

@@ -18,7 +18,6 @@ from core.schemas.worker import ActionResult
 from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditList, LogPart
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
@@ -238,8 +237,17 @@ def _worker(gateway: Gateway, worker_id: str) -> WorkerConnection:
 @admin_router.post("/workers/{worker_id}/restart", responses=problems(404, 409, 429, 502, 503, 504))
 async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
     """Drain a worker and have its launcher restart it."""
-    worker = _worker(gateway, worker_id)
-    await restart_worker(gateway.pool, worker)
+    pool, worker = gateway.pool, _worker(gateway, worker_id)
+    if worker.service.is_restarting:
+        raise WorkerBusyError("A restart has already been requested.")
+    worker.service.is_restarting = True
+    is_asked = False
+    try:
+        await pool.client.restart(worker)
+        is_asked = True
+    finally:
+        worker.service.is_restarting = is_asked
+        pool.directory.recheck(worker)
     return worker_info(worker, datetime.now(UTC))
 
 
@@ -273,20 +281,6 @@ async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
     if app is None:
         raise NotFoundError("There is no such app.")
     return AppChanged(app=app)
-
-
-async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
-    """Drain a worker and have it restarted; undone if that fails."""
-    if worker.service.is_restarting:
-        raise WorkerBusyError("A restart has already been requested.")
-    worker.service.is_restarting = True
-    is_asked = False
-    try:
-        await pool.client.restart(worker)
-        is_asked = True
-    finally:
-        worker.service.is_restarting = is_asked
-        pool.directory.recheck(worker)
 
 
 @admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))

@@ -255,12 +255,8 @@ class ClientSocket:
         self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
         self._sending = asyncio.Lock()
         self._lease = lease
-        self._pass_on: Take | None = None
+        self.pass_on: Take | None = None  # offered short texts while `receive` waits
         self._debt_s = 0.0  # delay that the sender's rate requires
-
-    def offer_texts(self, pass_on: Take) -> None:
-        """Offer texts to `pass_on` while `receive` waits; `receive` returns those it declines."""
-        self._pass_on = pass_on
 
     async def receive(self) -> str:
         """Wait for the next text.
@@ -297,7 +293,7 @@ class ClientSocket:
         """Forward a short text at once, unless its sender has to be slowed down."""
         if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
             return False
-        if self._pass_on is None or not self._pass_on(text):
+        if self.pass_on is None or not self.pass_on(text):
             return False
         self._count(len(text))
         return True

@@ -85,10 +85,10 @@ async def test_a_door_reconnects_after_an_unexpected_error(deployment: Deploymen
     waiting = await deployment.enqueue(0, "adx_waits")
     doors = deployment.desk.gateway.doors
     assert doors is not None
-    [before] = doors._doors.values()
+    [before] = doors.doors.values()
     ticket_id = waiting.heard[-1]["ticket_id"]
     before.send(Assigned(ticket_id=ticket_id, order=1, worker="nowhere:1", is_cache_hit=False))
-    await until(lambda: len(doors) == 1 and [*doors._doors.values()] != [before])
+    await until(lambda: len(doors) == 1 and [*doors.doors.values()] != [before])
     await units(session)
     session.cut()
     await waiting.hear("queue_done")

@@ -200,7 +200,7 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        return self.service.status not in OUT_OF_SERVICE and self.service.missed_polls == 0
+        return self.service.status not in OUT_OF_SERVICE and not self.is_silent
 
     @property
     def is_silent(self) -> bool:

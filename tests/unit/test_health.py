@@ -21,7 +21,7 @@ from gateway_modules.queue.worker_client import HEALTH_TIMEOUT_S, WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import WorkerPool
 from settings.workers import WorkerPlace
-from tests.fakes.pools import answer, ask, assigned, hear
+from tests.fakes.pools import answer, ask, assigned, hear, idle_count
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
 Script = list[WorkerStatus | None]
@@ -228,7 +228,7 @@ async def test_workers_are_polled_independently() -> None:
     await asyncio.sleep(1)
     assert [worker.is_idle for worker in pool.workers.values()] == [False, True]
     await asyncio.sleep(5)
-    assert pool.idle_count == 2
+    assert idle_count(pool) == 2
     await pool.stop()
     assert len(asyncio.all_tasks()) == 1
 

@@ -14,6 +14,7 @@ from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import (
     ask,
+    busy_count,
     count,
     end_sessions,
     make_pool,
@@ -197,7 +198,7 @@ async def test_stop_refuses_all_waiting_requests() -> None:
     assert all(future.cancelled() for _, future in places)
     assert all(ticket.cancelled for ticket, _ in places)
     assert pool.queue_length == 0
-    assert pool.busy_count == 1
+    assert busy_count(pool) == 1
     with pytest.raises(ShuttingDownError):
         ask(pool, "chat")
     await pool.stop()

@@ -85,7 +85,13 @@ class RefAudioRegistry:
         """Store an audio file of any format (Base64) as mono at 16 kHz."""
         if len(self.list_all()) >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
-        wav = self._decoder.to_wav(self._decoded(audio_base64), self._max_duration_s)
+        if len(audio_base64) > base64_chars(self._max_bytes):
+            raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
+        try:
+            content = base64.b64decode(audio_base64, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise AudioError("The audio is not valid Base64.") from error
+        wav = self._decoder.to_wav(content, self._max_duration_s)
         voice_id = str(uuid.uuid4())
         filename = voice_id + WAV_SUFFIX
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -132,14 +138,6 @@ class RefAudioRegistry:
         with suppress(OSError):  # an orphaned file is harmless
             (self._folder / voice.filename).unlink()
         return True
-
-    def _decoded(self, audio_base64: str) -> bytes:
-        if len(audio_base64) > base64_chars(self._max_bytes):
-            raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
-        try:
-            return base64.b64decode(audio_base64, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise AudioError("The audio is not valid Base64.") from error
 
     def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
         for (text,) in rows:

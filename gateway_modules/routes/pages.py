@@ -56,6 +56,7 @@ Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
 router = APIRouter(include_in_schema=False)
 assets = APIRouter(tags=["assets"])
+documents = APIRouter(tags=["documents"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:
@@ -107,19 +108,15 @@ def _missing(request: Request, missing: Missing) -> Response:
     return missing_page(request, missing, gateway.languages, gateway.settings.service.default_lang)
 
 
-def make_documents() -> APIRouter:
-    documents = APIRouter(tags=["documents"])
+@cache
+def asyncapi_json() -> bytes:
+    return json.dumps(asyncapi_document(), ensure_ascii=False).encode()
 
-    @cache
-    def document() -> bytes:
-        return json.dumps(asyncapi_document(), ensure_ascii=False).encode()
 
-    @documents.get("/api/asyncapi.json")
-    async def asyncapi() -> Response:
-        """Return the AsyncAPI document of all WebSockets."""
-        return Response(await asyncio.to_thread(document), media_type=CONTENT_TYPE)
-
-    return documents
+@documents.get("/api/asyncapi.json")
+async def asyncapi() -> Response:
+    """Return the AsyncAPI document of all WebSockets."""
+    return Response(await asyncio.to_thread(asyncapi_json), media_type=CONTENT_TYPE)
 
 
 @assets.head("/static/vendor/{library}/{name:path}", include_in_schema=False)

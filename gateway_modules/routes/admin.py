@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -176,15 +175,18 @@ async def all_apps(gateway: GatewayHere) -> AppStateList:
 
 
 @admin_router.put("/apps/{app_id}", responses=problems(404, 422))
-async def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
+def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
     """Switch an app on or off; running sessions continue."""
-    return await _set_app(gateway, app_id, body.enabled)
+    app = gateway.apps.set_enabled(app_id, body.enabled)
+    if app is None:
+        raise NotFoundError("There is no such app.")
+    return AppChanged(app=app)
 
 
 @admin_router.put("/apps", responses=problems(404, 422))
-async def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
+def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
     """Switch the app named in the body on or off."""
-    return await _set_app(gateway, body.app_id, body.enabled)
+    return set_app(body.app_id, body, gateway)
 
 
 @admin_router.get("/intake")
@@ -263,24 +265,15 @@ async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
 
 
 @admin_router.post("/cleanup")
-async def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
+def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
     """Delete recordings by age and by least recent use, or report what would be deleted."""
     recording = gateway.settings.recording
     days, gigabytes = body.retention_days, body.max_storage_gb
-    work = partial(
-        gateway.recordings.clean,
+    return gateway.recordings.clean(
         recording.session_retention_days if days is None else days,
         recording.max_storage_gb if gigabytes is None else gigabytes,
         dry_run=body.dry_run,
     )
-    return await asyncio.to_thread(work)
-
-
-async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
-    app = await asyncio.to_thread(gateway.apps.set_enabled, app_id, enabled)
-    if app is None:
-        raise NotFoundError("There is no such app.")
-    return AppChanged(app=app)
 
 
 @admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))
@@ -319,8 +312,8 @@ async def logs(
 
 
 @admin_router.get("/audit", responses=problems(422))
-async def audit(
+def audit(
     gateway: GatewayHere, limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT
 ) -> AuditList:
     """List the actions of administrators, newest first."""
-    return AuditList(entries=await asyncio.to_thread(gateway.audit.newest, limit))
+    return AuditList(entries=gateway.audit.newest(limit))

@@ -170,9 +170,9 @@ async def frontend_defaults(gateway: GatewayHere) -> FrontendDefaults:
 
 
 @assets.get("/api/presets")
-async def presets(gateway: GatewayHere) -> dict[str, list[Preset]]:
+def presets(gateway: GatewayHere) -> dict[str, list[Preset]]:
     """List the presets of every mode; their audio is fetched separately."""
-    return await asyncio.to_thread(gateway.presets.list_all)
+    return gateway.presets.list_all()
 
 
 @assets.get("/api/presets/{mode}/{preset_id}/audio", responses=problems(400, 404))
@@ -197,18 +197,18 @@ async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
 
 
 @assets.get("/api/assets/ref_audio")
-async def ref_audios(gateway: GatewayHere) -> RefAudioList:
+def ref_audios(gateway: GatewayHere) -> RefAudioList:
     """List the uploaded voices."""
-    voices = await asyncio.to_thread(gateway.voices.registry.list_all)
+    voices = gateway.voices.registry.list_all()
     return RefAudioList(total=len(voices), ref_audios=voices)
 
 
 @assets.get(
     "/api/assets/ref_audio/{ref_id}/audio", response_class=FileResponse, responses=problems(404)
 )
-async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
+def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
     """Return an uploaded voice as a WAV file, or the requested ranges of it."""
-    path = await asyncio.to_thread(gateway.voices.registry.get_file_path, ref_id)
+    path = gateway.voices.registry.get_file_path(ref_id)
     if path is None:
         raise NotFoundError("There is no voice with this id.")
     return FileResponse(path, media_type="audio/wav", headers={"Cache-Control": NO_CACHE})
@@ -227,9 +227,8 @@ async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAud
 @assets.delete(
     "/api/assets/ref_audio/{ref_id}", dependencies=[AdminOnly], responses=problems(401, 403, 404)
 )
-async def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
+def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
     """Delete an uploaded voice."""
-    is_deleted = await asyncio.to_thread(gateway.voices.registry.delete, ref_id)
-    if not is_deleted:
+    if not gateway.voices.registry.delete(ref_id):
         raise NotFoundError("There is no voice with this id.")
     return RefAudioChanged(success=True, id=ref_id, message="Deleted.")

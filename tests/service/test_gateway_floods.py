@@ -24,7 +24,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
 from gateway_modules.queue import worker_client
-from gateway_modules.relay import relay, turns
+from gateway_modules.relay import relay, traffic
 from gateway_modules.routes import chat as routes_chat
 from gateway_modules.web import client_socket
 from gateway_modules.web.messages import LongTextReader
@@ -48,7 +48,7 @@ STEPS = (
     (GatewaySocketProtocol, "handle_cont"),
     (GatewayHttpProtocol, "data_received"),
     (LongTextReader, "feed"),
-    (turns, "parse_message"),
+    (traffic, "parse_message"),
     (client_socket, "parse_type"),
     (routes_chat, "parse_message"),
     (binascii, "a2b_base64"),

@@ -83,8 +83,8 @@ async def test_events_reach_all_relays_and_the_last_one_is_awaited() -> None:
     relay = Somebody("s")
     leaving = asyncio.create_task(enter_and_leave(live, cast(Relay, relay)))
     await asyncio.sleep(0)
-    for relay in live.relays():
-        relay.post(ShuttingDown())
+    for one in live.relays():
+        one.post(ShuttingDown())
     assert relay.told == [ShuttingDown()]
     assert not await live.wait_until_empty(0.1)
     assert await live.wait_until_empty(1.0)

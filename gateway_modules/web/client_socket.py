@@ -6,11 +6,10 @@ A resumable session may use several sockets, one after the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -28,8 +27,6 @@ INLINE_CHARS: Final = 128 * 1024  # parsed on the event loop, a few milliseconds
 FIRST_TYPES: Final = frozenset({"prepare", "prefill"})
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 CLOSE_LIMIT_S: Final = 5.0
-
-COMMANDS: Final = frozenset({"stop", "heartbeat"})
 
 
 class SocketKind(StrEnum):
@@ -70,27 +67,6 @@ class SocketKind(StrEnum):
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.LIVE:
                 return RequestType.AUDIO_DUPLEX
-
-
-CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(
-    {
-        SocketKind.STREAMING: COMMANDS | {"prefill", "generate", "close"},
-        SocketKind.CHAT: COMMANDS | {"prefill"},  # stands for the one request
-        SocketKind.HALF_DUPLEX: COMMANDS | {"prepare", "audio_chunk", "interrupt", "close"},
-        SocketKind.DUPLEX: COMMANDS
-        | {
-            "prepare",
-            "audio_chunk",
-            "video_frame",
-            "pause",
-            "resume",
-            "interrupt",
-            "client_diagnostic",
-            "close",
-        },
-    }
-)
-"""Types of messages a client may send."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_ti
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
-from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary, find_default_voice
+from gateway_modules.voices import VoiceLibrary, find_default_voice
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
@@ -180,7 +180,7 @@ def build_gateway(
     access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
     languages = Languages(STATIC / "i18n", settings.service.default_lang)
     store, registry = Store(data_dir), new_registry()
-    voices, eta = _voices(settings, store, AudioDecoder()), EtaStore(store, settings.service)
+    voices, eta = _voices(settings, store), EtaStore(store, settings.service)
     connections = Connections(
         connection_limit(limits.max_connections),
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
@@ -305,21 +305,16 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     return ObjectStore(bucket, running, state, is_direct=is_direct)
 
 
-def _voices(settings: Settings, store: Store, decoder: AudioDecoder) -> VoiceLibrary:
+def _voices(settings: Settings, store: Store) -> VoiceLibrary:
     limits = settings.limits
     uploaded = settings.service.data_dir / "assets" / "ref_audio"  # spec section 6.2
     return VoiceLibrary(
-        RefAudioRegistry(
-            uploaded,
-            store,
-            max_bytes=limits.reference_upload_bytes,
-            max_duration_s=limits.reference_max_s,
-            decoder=decoder,
-        ),
-        decoder,
+        uploaded,
+        store,
         folders=[ASSETS / "ref_audio", uploaded],
         root=PROJECT_ROOT,
         default_voice=find_default_voice(settings),
+        max_bytes=limits.reference_upload_bytes,
         max_duration_s=limits.reference_max_s,
     )
 

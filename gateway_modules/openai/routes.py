@@ -145,7 +145,8 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
         raise NoWorkerError()
     params = parse_body(SpeechRequest, await text_of(request))
     check_model(gateway, params.model)
-    params.check()
+    if not params.input.strip():
+        raise BadRequestError("input: the text is empty.")
     worker_text = await gateway.voices.run(speech_request, params, gateway.voices)
     client = gateway.access.limited_client(request)
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
@@ -164,7 +165,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 @router.get("/audio/voices")
 async def voices(gateway: GatewayHere) -> Response:
     """List the uploaded voices."""
-    listed = await asyncio.to_thread(gateway.voices.registry.list_all)
+    listed = await asyncio.to_thread(gateway.voices.list_all)
     found = [voice_object(voice) for voice in listed]
     ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
     return JSONResponse({"object": "list", "data": found, "has_more": False, **ends})
@@ -182,7 +183,7 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
         if not isinstance(sample, UploadFile):
             raise BadRequestError("audio_sample: an audio file is required.")
         audio_base64 = base64.b64encode(await sample.read()).decode("ascii")
-    voice = await gateway.voices.run(gateway.voices.registry.upload, name, audio_base64)
+    voice = await gateway.voices.run(gateway.voices.upload, name, audio_base64)
     return JSONResponse(voice_object(voice))
 
 

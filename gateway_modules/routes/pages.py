@@ -199,7 +199,7 @@ async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
 @assets.get("/api/assets/ref_audio")
 def ref_audios(gateway: GatewayHere) -> RefAudioList:
     """List the uploaded voices."""
-    voices = gateway.voices.registry.list_all()
+    voices = gateway.voices.list_all()
     return RefAudioList(total=len(voices), ref_audios=voices)
 
 
@@ -208,7 +208,7 @@ def ref_audios(gateway: GatewayHere) -> RefAudioList:
 )
 def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
     """Return an uploaded voice as a WAV file, or the requested ranges of it."""
-    path = gateway.voices.registry.get_file_path(ref_id)
+    path = gateway.voices.get_file_path(ref_id)
     if path is None:
         raise NotFoundError("There is no voice with this id.")
     return FileResponse(path, media_type="audio/wav", headers={"Cache-Control": NO_CACHE})
@@ -219,8 +219,7 @@ def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
     """Store a voice: half a second to 30 s of audio in any file format."""
-    registry = gateway.voices.registry
-    voice = await gateway.voices.run(registry.upload, body.name, body.audio_base64)
+    voice = await gateway.voices.run(gateway.voices.upload, body.name, body.audio_base64)
     return RefAudioChanged(success=True, id=voice.id, name=voice.name, message="Stored.")
 
 
@@ -229,6 +228,6 @@ async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAud
 )
 def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
     """Delete an uploaded voice."""
-    if not gateway.voices.registry.delete(ref_id):
+    if not gateway.voices.delete(ref_id):
         raise NotFoundError("There is no voice with this id.")
     return RefAudioChanged(success=True, id=ref_id, message="Deleted.")

@@ -116,7 +116,7 @@ async def test_speech_as_events(stage: Stage) -> None:
 @pytest.mark.parametrize("is_by_name", [False, True])
 @on_stage()
 async def test_a_registered_voice_speaks(stage: Stage, is_by_name: bool) -> None:
-    voice = stage.gateway.voices.registry.upload("Ada", wav(1.0))
+    voice = stage.gateway.voices.upload("Ada", wav(1.0))
     async with client_of(stage) as client:
         chosen = voice.name if is_by_name else {"id": voice.id}
         await client.audio.speech.create(**ASKED | {"voice": chosen})

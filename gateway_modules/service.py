@@ -28,7 +28,7 @@ from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogT
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
-from gateway_modules.queue.desk_link import DeskHttp, DeskLink, desk_place, shared_secret
+from gateway_modules.queue.desk_link import DeskHttp, DeskLink
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
@@ -327,12 +327,11 @@ def _pool(
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
     service, secret = settings.service, settings.security.worker_secret
-    heartbeat_s, tls = settings.limits.heartbeat_s, client_context(settings)
     client = WorkerClient(
         request_timeout_s=service.request_timeout,
         secret=secret.get_secret_value() if secret is not None else None,
-        heartbeat_s=heartbeat_s,
-        tls=tls,
+        heartbeat_s=settings.limits.heartbeat_s,
+        tls=client_context(settings),
     )
     if role is not Role.DOOR:
         return WorkerPool(
@@ -348,6 +347,4 @@ def _pool(
         if (relay := live.get(session_id)) is not None:
             relay.post(event)
 
-    place, secret_text = desk_place(settings), shared_secret(settings)
-    link = DeskLink(place, secret=secret_text, heartbeat_s=heartbeat_s, tls=tls)
-    return DeskClient(link, client, post)
+    return DeskClient(DeskLink(settings), client, post)

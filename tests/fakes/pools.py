@@ -147,11 +147,11 @@ def count(pool: WorkerPool, status: WorkerStatus) -> int:
 
 
 def idle_count(pool: WorkerPool) -> int:
-    return sum(worker.is_idle for worker in pool.workers.values())
+    return sum(worker.status == "idle" for worker in pool.workers.values())
 
 
 def busy_count(pool: WorkerPool) -> int:
-    return sum(worker.is_busy for worker in pool.workers.values())
+    return sum(worker.status.is_busy for worker in pool.workers.values())
 
 
 def status_of(pool: WorkerPool) -> ServiceStatus:

@@ -28,7 +28,7 @@ async def test_a_streaming_request_finds_its_history() -> None:
     _, future = ask(pool, "streaming", history_hash="A")
     assert future.result() is second
     assert freshest(second).cached_hash == "A"
-    assert first.is_idle
+    assert first.status == "idle"
 
 
 @in_virtual_time

@@ -95,7 +95,7 @@ class PoolMachine(PoolBench):
                 number = self.admitted(verdict, request, ticket)
                 await self.work(number, ticket)
         except QueueCancelledError:
-            assert self.tickets[number].cancelled
+            assert self.tickets[number].refusal is not None
         except (QueueFullError, NoWorkerError) as error:
             assert verdict == error.code
 

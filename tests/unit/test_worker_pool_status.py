@@ -183,7 +183,7 @@ async def test_a_drained_worker_finishes_and_gets_no_new_sessions() -> None:
     _, future = ask(pool, "duplex")
     worker = future.result()
     pool.drain_worker(worker)
-    assert worker.is_busy
+    assert worker.status.is_busy
     release(pool, worker)
     assert ask(pool, "chat")[1].result() is not worker
     assert ask(pool, "chat")[0].position == 1
@@ -196,7 +196,7 @@ async def test_stop_refuses_all_waiting_requests() -> None:
     places = [ask(pool, "chat") for _ in range(3)]
     await pool.stop()
     assert all(future.cancelled() for _, future in places)
-    assert all(ticket.cancelled for ticket, _ in places)
+    assert all(ticket.refusal is not None for ticket, _ in places)
     assert pool.queue_length == 0
     assert busy_count(pool) == 1
     with pytest.raises(ShuttingDownError):

@@ -122,7 +122,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     for router in (queue.pool_router, admin.admin_router, pages.assets):
         app.include_router(router)
     if not is_desk:
-        app.include_router(pages.make_documents())
+        app.include_router(pages.documents)
         for router in (openai_routes.router, openai_sessions.calls):
             app.include_router(router, prefix=OPENAI_PREFIX.rstrip("/"))
             app.include_router(router, include_in_schema=False)

@@ -28,14 +28,14 @@ from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogT
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
-from gateway_modules.queue.desk_link import DeskHttp, DeskLink, desk_place, shared_secret
+from gateway_modules.queue.desk_link import DeskHttp, DeskLink
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
-from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary, find_default_voice
+from gateway_modules.voices import VoiceLibrary, find_default_voice
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
@@ -180,7 +180,7 @@ def build_gateway(
     access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
     languages = Languages(STATIC / "i18n", settings.service.default_lang)
     store, registry = Store(data_dir), new_registry()
-    voices, eta = _voices(settings, store, AudioDecoder()), EtaStore(store, settings.service)
+    voices, eta = _voices(settings, store), EtaStore(store, settings.service)
     connections = Connections(
         connection_limit(limits.max_connections),
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
@@ -305,21 +305,16 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     return ObjectStore(bucket, running, state, is_direct=is_direct)
 
 
-def _voices(settings: Settings, store: Store, decoder: AudioDecoder) -> VoiceLibrary:
+def _voices(settings: Settings, store: Store) -> VoiceLibrary:
     limits = settings.limits
     uploaded = settings.service.data_dir / "assets" / "ref_audio"  # spec section 6.2
     return VoiceLibrary(
-        RefAudioRegistry(
-            uploaded,
-            store,
-            max_bytes=limits.reference_upload_bytes,
-            max_duration_s=limits.reference_max_s,
-            decoder=decoder,
-        ),
-        decoder,
+        uploaded,
+        store,
         folders=[ASSETS / "ref_audio", uploaded],
         root=PROJECT_ROOT,
         default_voice=find_default_voice(settings),
+        max_bytes=limits.reference_upload_bytes,
         max_duration_s=limits.reference_max_s,
     )
 
@@ -332,12 +327,11 @@ def _pool(
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
     service, secret = settings.service, settings.security.worker_secret
-    heartbeat_s, tls = settings.limits.heartbeat_s, client_context(settings)
     client = WorkerClient(
         request_timeout_s=service.request_timeout,
         secret=secret.get_secret_value() if secret is not None else None,
-        heartbeat_s=heartbeat_s,
-        tls=tls,
+        heartbeat_s=settings.limits.heartbeat_s,
+        tls=client_context(settings),
     )
     if role is not Role.DOOR:
         return WorkerPool(
@@ -353,6 +347,4 @@ def _pool(
         if (relay := live.get(session_id)) is not None:
             relay.post(event)
 
-    place, secret_text = desk_place(settings), shared_secret(settings)
-    link = DeskLink(place, secret=secret_text, heartbeat_s=heartbeat_s, tls=tls)
-    return DeskClient(link, client, post)
+    return DeskClient(DeskLink(settings), client, post)

@@ -65,95 +65,6 @@ class RefAudio(WireModel):
     created_at: AwareDatetime = Field(description="When it was uploaded, UTC.")
 
 
-class RefAudioRegistry:
-    """Uploaded voices by id; thread-safe. More than `VOICES_MAX` are refused."""
-
-    def __init__(
-        self,
-        storage_dir: Path | str,
-        store: Store,
-        *,
-        max_bytes: int = UPLOAD_MAX_BYTES,
-        max_duration_s: float = REFERENCE_MAX_S,
-        decoder: AudioDecoder | None = None,
-    ) -> None:
-        self._folder = Path(storage_dir)
-        self._store = store
-        self._max_bytes = max_bytes
-        self._max_duration_s = max_duration_s
-        self._decoder = decoder or AudioDecoder()
-
-    def upload(self, name: str, audio_base64: str) -> RefAudio:
-        """Store an audio file of any format (Base64) as mono at 16 kHz."""
-        if len(self.list_all()) >= VOICES_MAX:
-            raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
-        wav = self._decoder.to_wav(self._decoded(audio_base64), self._max_duration_s)
-        voice_id = str(uuid.uuid4())
-        filename = voice_id + WAV_SUFFIX
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / filename
-        with ExitStack() as undo:
-            undo.callback(path.unlink, missing_ok=True)
-            atomic_write(path, wav, is_durable=True)
-            shape = readable_wav(path)
-            if shape is None or shape.duration_ms < UPLOAD_MIN_MS:
-                raise AudioError(f"A voice needs at least {UPLOAD_MIN_MS} ms of audio.")
-            voice = RefAudio(
-                id=voice_id,
-                name=" ".join(name.split())[:NAME_MAX_CHARS] or filename,
-                filename=filename,
-                duration_ms=shape.duration_ms,
-                created_at=datetime.now(UTC),
-            )
-            with self._store.transaction() as state:
-                state.execute(
-                    "INSERT INTO voices VALUES (?, ?)", (voice_id, voice.model_dump_json())
-                )
-            undo.pop_all()
-        return voice
-
-    def get(self, ref_id: str) -> RefAudio | None:
-        sql = "SELECT voice FROM voices WHERE id = ?"
-        return next(self._whole(self._store.rows(sql, (ref_id,))), None)
-
-    def list_all(self) -> list[RefAudio]:
-        """Return the voices whose file exists, oldest first."""
-        return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
-
-    def get_file_path(self, ref_id: str) -> Path | None:
-        voice = self.get(ref_id)
-        return self._folder / voice.filename if voice else None
-
-    def delete(self, ref_id: str) -> bool:
-        voice = self.get(ref_id)
-        if voice is None:
-            return False
-        with self._store.transaction() as state:
-            if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
-                return False
-        with suppress(OSError):  # an orphaned file is harmless
-            (self._folder / voice.filename).unlink()
-        return True
-
-    def _decoded(self, audio_base64: str) -> bytes:
-        if len(audio_base64) > base64_chars(self._max_bytes):
-            raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
-        try:
-            return base64.b64decode(audio_base64, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise AudioError("The audio is not valid Base64.") from error
-
-    def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
-        for (text,) in rows:
-            with suppress(ValidationError):
-                voice = RefAudio.model_validate_json(text)
-                # Not even a manipulated database may name a file elsewhere.
-                name = Path(voice.filename).name
-                is_ours = name == voice.filename == voice.id + WAV_SUFFIX
-                if is_ours and (self._folder / name).is_file():
-                    yield voice
-
-
 @dataclass(frozen=True)
 class Audio:
     """Mono audio at 16 kHz: little-endian float32 in -1..1."""
@@ -215,24 +126,34 @@ USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 
 
 class VoiceLibrary:
-    """Finds and decodes voices; an LRU cache holds `CACHED_VOICES` of them."""
+    """Finds, decodes and stores voices; an LRU cache holds `CACHED_VOICES` of them; thread-safe.
+
+    More than `VOICES_MAX` uploads are refused.
+    """
 
     def __init__(
         self,
-        registry: RefAudioRegistry,
-        decoder: AudioDecoder,
+        uploads: Path,
+        store: Store,
+        decoder: AudioDecoder | None = None,
         *,
-        folders: Sequence[Path],
-        root: Path,
+        folders: Sequence[Path] = (),
+        root: Path = Path(),
         default_voice: Path | None = None,
+        max_bytes: int = UPLOAD_MAX_BYTES,
         max_duration_s: float = REFERENCE_MAX_S,
     ) -> None:
-        """Clients may name files of `folders`; their relative paths start at `root`."""
-        self.registry = registry
-        self.decoder = decoder
+        """`uploads` is the folder of uploaded voices, each at most `max_bytes` long.
+
+        Clients may name files of `folders`; their relative paths start at `root`.
+        """
+        self.decoder = decoder or AudioDecoder()
+        self._uploads = uploads
+        self._store = store
         self._folders = [folder.resolve() for folder in folders]
         self._root = root.resolve()
         self._default = default_voice
+        self._max_bytes = max_bytes
         self._max_duration_s = max_duration_s
         self._decoded = functools.lru_cache(CACHED_VOICES)(self._decode)
         self._threads = ThreadPoolExecutor(DECODERS, thread_name_prefix="voices")
@@ -252,19 +173,87 @@ class VoiceLibrary:
         """Stop the threads after their current work, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def upload(self, name: str, audio_base64: str) -> RefAudio:
+        """Store an audio file of any format (Base64) as mono at 16 kHz."""
+        if len(self.list_all()) >= VOICES_MAX:
+            raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
+        if len(audio_base64) > base64_chars(self._max_bytes):
+            raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
+        try:
+            content = base64.b64decode(audio_base64, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise AudioError("The audio is not valid Base64.") from error
+        wav = self.decoder.to_wav(content, self._max_duration_s)
+        voice_id = str(uuid.uuid4())
+        filename = voice_id + WAV_SUFFIX
+        self._uploads.mkdir(parents=True, exist_ok=True)
+        path = self._uploads / filename
+        with ExitStack() as undo:
+            undo.callback(path.unlink, missing_ok=True)
+            atomic_write(path, wav, is_durable=True)
+            shape = readable_wav(path)
+            if shape is None or shape.duration_ms < UPLOAD_MIN_MS:
+                raise AudioError(f"A voice needs at least {UPLOAD_MIN_MS} ms of audio.")
+            voice = RefAudio(
+                id=voice_id,
+                name=" ".join(name.split())[:NAME_MAX_CHARS] or filename,
+                filename=filename,
+                duration_ms=shape.duration_ms,
+                created_at=datetime.now(UTC),
+            )
+            with self._store.transaction() as state:
+                state.execute(
+                    "INSERT INTO voices VALUES (?, ?)", (voice_id, voice.model_dump_json())
+                )
+            undo.pop_all()
+        return voice
+
+    def get(self, ref_id: str) -> RefAudio | None:
+        sql = "SELECT voice FROM voices WHERE id = ?"
+        return next(self._whole(self._store.rows(sql, (ref_id,))), None)
+
+    def list_all(self) -> list[RefAudio]:
+        """Return the voices whose file exists, oldest first."""
+        return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
+
+    def get_file_path(self, ref_id: str) -> Path | None:
+        voice = self.get(ref_id)
+        return self._uploads / voice.filename if voice else None
+
+    def delete(self, ref_id: str) -> bool:
+        voice = self.get(ref_id)
+        if voice is None:
+            return False
+        with self._store.transaction() as state:
+            if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
+                return False
+        with suppress(OSError):  # an orphaned file is harmless
+            (self._uploads / voice.filename).unlink()
+        return True
+
+    def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
+        for (text,) in rows:
+            with suppress(ValidationError):
+                voice = RefAudio.model_validate_json(text)
+                # Not even a manipulated database may name a file elsewhere.
+                name = Path(voice.filename).name
+                is_ours = name == voice.filename == voice.id + WAV_SUFFIX
+                if is_ours and (self._uploads / name).is_file():
+                    yield voice
+
     @property
     def default_path(self) -> Path | None:
         return self._default if self._default is not None and self._default.is_file() else None
 
     def by_id(self, ref_id: str) -> Audio:
-        path = self.registry.get_file_path(ref_id)
+        path = self.get_file_path(ref_id)
         if path is None:
             raise NotFoundError("There is no voice with this id.")
         return self.read(path)
 
     def audio_of(self, name: str) -> str | None:
         """Return the Base64 audio of an uploaded voice by id or name, None if there is none."""
-        ids = (voice.id for voice in self.registry.list_all() if name in (voice.id, voice.name))
+        ids = (voice.id for voice in self.list_all() if name in (voice.id, voice.name))
         found = next(ids, None)
         return None if found is None else self.by_id(found).to_base64()
 

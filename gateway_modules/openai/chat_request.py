@@ -49,10 +49,6 @@ class ResponseFormat(WireModel):
     json_schema: JsonSchema | None = None
 
     @property
-    def is_json(self) -> bool:
-        return self.type != "text"
-
-    @property
     def prompt(self) -> str:
         if self.json_schema is None:
             return PROMPT
@@ -293,7 +289,7 @@ class CompletionRequest(WireModel):
     @property
     def json_format(self) -> ResponseFormat | None:
         wanted = self.response_format
-        return wanted if wanted is not None and wanted.is_json else None
+        return wanted if wanted is not None and wanted.type != "text" else None
 
     @property
     def reply_start(self) -> str:

@@ -12,7 +12,6 @@ import hmac
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Request
@@ -38,7 +37,7 @@ from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed, server_event
 from gateway_modules.openai.speech import worker_request as speech_request
-from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, worker_request
+from gateway_modules.openai.worker_request import Transcripts, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
@@ -53,28 +52,24 @@ BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
 
 
-@dataclass(frozen=True)
-class Grant:
-    """Permission of a key; `session` are the settings of a client secret's sessions."""
+def check_key(connection: HTTPConnection) -> Json | None:
+    """Accept an API key or a valid client secret; anything if no key is configured.
 
-    session: Json | None = None
-
-
-def check_key(connection: HTTPConnection) -> Grant:
-    """Accept an API key or a valid client secret; anything if no key is configured."""
+    Return the settings of a client secret's sessions.
+    """
     gateway, key = gateway_of(connection), shown_key(connection)
     session = gateway.client_secrets.find(key)
     if session is not None:
-        return Grant(session)
+        return session
     keys, shown = gateway.settings.security.api_keys, key.encode("utf-8", "surrogatepass")
     known = [hmac.compare_digest(shown, one.get_secret_value().encode()) for one in keys]
     if keys and not any(known):
         raise UnauthorizedError("Incorrect API key provided.")
-    return Grant()
+    return None
 
 
 def check_api_key(connection: HTTPConnection) -> None:
-    if check_key(connection).session is not None:
+    if check_key(connection) is not None:
         raise UnauthorizedError("A client secret cannot make another; an API key is needed.")
 
 
@@ -123,11 +118,11 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
     check_chat(gateway)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
-    params, sent = await voices.run(_parsed, text, voices, transcripts)
+    params, sent, audio_s = await voices.run(_parsed, text, voices, transcripts)
     check_model(gateway, params.model)
-    answer = Answer(params, served_model(gateway), voices, transcripts, sent.audio_s)
+    answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     client = gateway.access.limited_client(request)
-    messages = reply(gateway, sent.text, client, lambda: answer.is_over)
+    messages = reply(gateway, sent, client, lambda: answer.is_over)
     if not params.stream:
         return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
     # Until the first message an error is an HTTP status, which clients know how to retry.
@@ -145,7 +140,8 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
         raise NoWorkerError()
     params = parse_body(SpeechRequest, await text_of(request))
     check_model(gateway, params.model)
-    params.check()
+    if not params.input.strip():
+        raise BadRequestError("input: the text is empty.")
     worker_text = await gateway.voices.run(speech_request, params, gateway.voices)
     client = gateway.access.limited_client(request)
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
@@ -164,7 +160,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 @router.get("/audio/voices")
 async def voices(gateway: GatewayHere) -> Response:
     """List the uploaded voices."""
-    listed = await asyncio.to_thread(gateway.voices.registry.list_all)
+    listed = await asyncio.to_thread(gateway.voices.list_all)
     found = [voice_object(voice) for voice in listed]
     ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
     return JSONResponse({"object": "list", "data": found, "has_more": False, **ends})
@@ -182,7 +178,7 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
         if not isinstance(sample, UploadFile):
             raise BadRequestError("audio_sample: an audio file is required.")
         audio_base64 = base64.b64encode(await sample.read()).decode("ascii")
-    voice = await gateway.voices.run(gateway.voices.registry.upload, name, audio_base64)
+    voice = await gateway.voices.run(gateway.voices.upload, name, audio_base64)
     return JSONResponse(voice_object(voice))
 
 
@@ -210,11 +206,11 @@ def _model(name: str) -> Json:
 
 def _parsed(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> tuple[CompletionRequest, WorkerRequest]:
+) -> tuple[CompletionRequest, str, float]:
     params = parse_body(CompletionRequest, text)
     params.check()
     try:
-        return params, worker_request(params, text, voices, transcripts)
+        return params, *worker_request(params, text, voices, transcripts)
     except ValidationError as error:  # valid here, but not with what the server adds
         raise explain(error) from error
 

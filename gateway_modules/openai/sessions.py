@@ -108,7 +108,7 @@ async def live(websocket: WebSocket) -> None:
 async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
     gateway = gateway_of(websocket)
     try:
-        grant = routes.check_key(websocket)
+        session = routes.check_key(websocket)
         for name in UNSUPPORTED:
             if name in websocket.query_params:
                 raise errors.BadRequestError(f"{name}: this use of the path is not supported.")
@@ -122,8 +122,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         await deny(websocket, error)
         return
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
-    update = {"type": "session.update", "session": grant.session}
-    first = json.dumps(update) if grant.session else None
+    first = json.dumps({"type": "session.update", "session": session}) if session else None
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     handshake = Handshake(
         subprotocol=SUBPROTOCOL if offers else None,

@@ -194,19 +194,13 @@ class SpeechRequest(WireModel):
     speed: float = Field(1.0, ge=0.25, le=4)
     stream_format: Literal["audio", "sse"] = "audio"
 
-    def check(self) -> None:
-        if not self.input.strip():
-            raise BadRequestError("input: the text is empty.")
-
     @property
     def voice_name(self) -> str:
         return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
 
     @property
     def media_type(self) -> str:
-        if self.stream_format == "sse":
-            return EVENTS
-        return MEDIA_TYPES[self.response_format]
+        return EVENTS if self.stream_format == "sse" else MEDIA_TYPES[self.response_format]
 
 
 def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:

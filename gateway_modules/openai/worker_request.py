@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.errors import BadRequestError
 from core.schemas import limits
@@ -93,16 +93,10 @@ class Clips:
             del self._clips[next(iter(self._clips))]
 
 
-class WorkerRequest(NamedTuple):
-    """The JSON of a `ChatSocketRequest`, and the length of its audio without videos, s."""
-
-    text: str
-    audio_s: float
-
-
 def worker_request(
     params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> WorkerRequest:
+) -> tuple[str, float]:
+    """Return the JSON of a `ChatSocketRequest`, and the length of its audio without videos, s."""
     content = _Content(text, voices, transcripts)
     messages = list(_history(params.messages, content))
     if params.prompt:
@@ -128,7 +122,7 @@ def worker_request(
         reply_start=params.reply_start,
         seed=params.seed,
     )
-    return WorkerRequest(LongText.of(request.to_json(), content.strings), content.audio_s)
+    return LongText.of(request.to_json(), content.strings), content.audio_s
 
 
 def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple
 
 import httpx
@@ -188,15 +188,18 @@ def shared_secret(settings: Settings) -> str:
 class DeskLink:
     """The door's connection to its desk; reconnects whenever it is lost."""
 
-    def __init__(
-        self, desk: WorkerPlace, *, secret: str, heartbeat_s: float, tls: ssl.SSLContext | None
-    ) -> None:
-        """`heartbeat_s` is how long the desk may leave a ping unanswered."""
+    def __init__(self, settings: Settings) -> None:
+        """Raises ValueError without a desk or a secret in the settings."""
+        desk, secret, tls = desk_place(settings), shared_secret(settings), client_context(settings)
+        door_id, heartbeat_s = secrets.token_hex(DOOR_ID_BYTES), settings.limits.heartbeat_s
         self.is_open = False
-        self._url = f"{'wss' if tls else 'ws'}://{desk.netloc}{DOOR_PATH}"
-        self._headers = {WORKER_SECRET_HEADER: secret, DOOR_ID: secrets.token_hex(DOOR_ID_BYTES)}
-        self._heartbeat_s = heartbeat_s
-        self._tls = tls
+        self._connect = partial(
+            connect,
+            f"{'wss' if tls else 'ws'}://{desk.netloc}{DOOR_PATH}",
+            additional_headers={WORKER_SECRET_HEADER: secret, DOOR_ID: door_id},
+            max_size=MESSAGE_MAX_BYTES,
+            **socket_options(tls, heartbeat_s),
+        )
         self._outbox: list[FromDoor] = []
         self._wake = asyncio.Event()
 
@@ -220,7 +223,7 @@ class DeskLink:
         problem = ""
         while True:
             try:
-                async with self._connected() as socket:
+                async with self._connect() as socket:
                     [welcome] = FROM_DESK.validate_json(await socket.recv(decode=False))
                     assert isinstance(welcome, Welcome), "a desk's first message"
                     problem, self.is_open = "", True
@@ -257,11 +260,6 @@ class DeskLink:
                 self._wake.clear()
                 messages, self._outbox = self._outbox, []
                 await socket.send(FROM_DOOR.dump_json(messages), text=True)
-
-    def _connected(self) -> connect:
-        options = socket_options(self._tls, self._heartbeat_s)
-        headers = self._headers
-        return connect(self._url, additional_headers=headers, max_size=MESSAGE_MAX_BYTES, **options)
 
 
 BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # methods

@@ -17,6 +17,7 @@ import structlog
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
+from gateway_modules.queue.models import OUT_OF_SERVICE
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
 from settings.workers import WorkerPlace, worker_place
 
@@ -61,7 +62,7 @@ class WorkerSet:
 
     @property
     def ready_count(self) -> int:
-        return sum(worker.is_idle or worker.is_busy for worker in self.workers.values())
+        return sum(worker.status not in OUT_OF_SERVICE for worker in self.workers.values())
 
     def at(self, netloc: str) -> WorkerConnection | None:
         """Return the worker at "host:port", if there is one."""

@@ -155,20 +155,14 @@ class WorkerClient:
     ) -> None:
         """Connections are opened on demand.
 
-        Args:
-            request_timeout_s: Limit of one chat call, s.
-            secret: The workers' shared secret, sent with every call.
-            heartbeat_s: Time for a worker to answer a ping on a WebSocket, s.
-            tls: Verifies the workers' certificates; None: plain HTTP.
-            transport: Replaces the network in tests.
-            connect: Opens a WebSocket.
-            sleep: Waits between two attempts.
+        `request_timeout_s` limits one chat call, `heartbeat_s` a worker's answer to a ping;
+        `secret` is sent with every call; without `tls` it is plain HTTP; `transport` replaces
+        the network in tests.
         """
         self._request_timeout_s = request_timeout_s
         self._headers = {WORKER_SECRET_HEADER: secret} if secret else {}
         self._heartbeat_s = heartbeat_s
         self._tls = tls
-        self._scheme = "https" if tls else "http"
         self._transport = transport
         self._connect = connect
         self._sleep = sleep
@@ -226,7 +220,7 @@ class WorkerClient:
         Raises:
             OmniError: As for `chat`; also `GenerationFailedError` part-way.
         """
-        url = f"{self._scheme}://{worker.place.netloc}/transcribe"
+        url = self._url("http", worker, "/transcribe")
         stream = self._client().stream
         with _our_errors():
             async with stream("POST", url, params=query, content=audio, extensions=SNI) as answer:
@@ -271,7 +265,7 @@ class WorkerClient:
 
         A full receive buffer applies backpressure; messages are limited to `max_bytes`.
         """
-        address = f"{'wss' if self._tls else 'ws'}://{worker.place.netloc}{path}"
+        address = self._url("ws", worker, path)
         if query:
             address += f"?{urlencode(query)}"
         headers = {**self._headers, SESSION_SECRET_HEADER: session_secret}
@@ -284,6 +278,9 @@ class WorkerClient:
             finally:
                 # If the close is cancelled, the connection would linger until a ping fails.
                 socket.transport.abort()
+
+    def _url(self, scheme: Literal["http", "ws"], worker: WorkerConnection, path: str) -> str:
+        return f"{scheme}{'s' * bool(self._tls)}://{worker.place.netloc}{path}"
 
     async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
@@ -325,7 +322,7 @@ class WorkerClient:
                 asyncio.timeout(timeout_s),
                 self._client().stream(
                     method,
-                    f"{self._scheme}://{worker.place.netloc}{path}",
+                    self._url("http", worker, path),
                     content=body,
                     headers=headers,
                     extensions=SNI,

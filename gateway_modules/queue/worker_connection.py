@@ -88,10 +88,6 @@ class Ticket:
         return self.assigned is None and self.refusal is None
 
     @property
-    def cancelled(self) -> bool:
-        return self.refusal is not None
-
-    @property
     def worker(self) -> WorkerConnection:
         assert self.assigned is not None, "no worker is assigned"
         return self.assigned
@@ -200,20 +196,12 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        return self.service.status not in OUT_OF_SERVICE and self.service.missed_polls == 0
+        return self.service.status not in OUT_OF_SERVICE and not self.is_silent
 
     @property
     def is_silent(self) -> bool:
         """Missed the latest polls without being offline yet: it may only be busy."""
         return self.service.missed_polls > 0 and self.service.status not in OUT_OF_SERVICE
-
-    @property
-    def is_idle(self) -> bool:
-        return self.status is WorkerStatus.IDLE
-
-    @property
-    def is_busy(self) -> bool:
-        return self.status.is_busy
 
     @property
     def tasks(self) -> list[Ticket]:

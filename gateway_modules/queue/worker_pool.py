@@ -362,14 +362,6 @@ class WorkerPool:
     def ready_count(self) -> int:
         return self.directory.ready_count
 
-    @property
-    def idle_count(self) -> int:
-        return sum(worker.is_idle for worker in self.workers.values())
-
-    @property
-    def busy_count(self) -> int:
-        return sum(worker.is_busy for worker in self.workers.values())
-
     def get_ticket(self, ticket_id: str) -> Ticket | None:
         self.refresh_estimates()
         return self._queue.get(ticket_id)

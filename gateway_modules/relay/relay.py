@@ -517,7 +517,7 @@ class Relay:
         return True
 
     async def _read(self) -> None:
-        self._client.offer_texts(self._pass_up_now)
+        self._client.pass_on = self._pass_up_now
         while True:
             websocket = self._client.socket.websocket
             try:

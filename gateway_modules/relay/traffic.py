@@ -25,7 +25,7 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.telemetry import DiagnosticsFile
 from gateway_modules.voices import VoiceLibrary, name_voices, with_confined_tts, without_paths
-from gateway_modules.web.client_socket import CLIENT_TYPES, INLINE_CHARS, SocketKind
+from gateway_modules.web.client_socket import INLINE_CHARS, SocketKind
 from gateway_modules.web.messages import (
     LongText,
     Text,
@@ -42,6 +42,9 @@ UTF8_BYTES_MAX: Final = 4  # of a character
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # longer messages are not searched for diagnostics
 LAST_TYPES: Final = frozenset({"stopped", "timeout", "error"})
+# Types of messages that clients may send.
+LIVE_TYPES: Final = frozenset("prepare audio_chunk interrupt stop heartbeat close".split())
+DUPLEX_TYPES: Final = LIVE_TYPES | {"video_frame", "pause", "resume", "client_diagnostic"}
 TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
 
 STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
@@ -135,7 +138,7 @@ class LiveTraffic(Traffic):
     def __init__(
         self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsFile
     ) -> None:
-        self._types = CLIENT_TYPES[kind]
+        self._types = DUPLEX_TYPES if kind is SocketKind.DUPLEX else LIVE_TYPES
         self._voices = voices
         self._diagnostics = diagnostics
         self._is_prepared = False  # from then on no message can name a voice

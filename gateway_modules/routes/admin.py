@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -18,7 +17,6 @@ from core.schemas.worker import ActionResult
 from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditList, LogPart
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
@@ -177,15 +175,18 @@ async def all_apps(gateway: GatewayHere) -> AppStateList:
 
 
 @admin_router.put("/apps/{app_id}", responses=problems(404, 422))
-async def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
+def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
     """Switch an app on or off; running sessions continue."""
-    return await _set_app(gateway, app_id, body.enabled)
+    app = gateway.apps.set_enabled(app_id, body.enabled)
+    if app is None:
+        raise NotFoundError("There is no such app.")
+    return AppChanged(app=app)
 
 
 @admin_router.put("/apps", responses=problems(404, 422))
-async def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
+def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
     """Switch the app named in the body on or off."""
-    return await _set_app(gateway, body.app_id, body.enabled)
+    return set_app(body.app_id, body, gateway)
 
 
 @admin_router.get("/intake")
@@ -238,8 +239,17 @@ def _worker(gateway: Gateway, worker_id: str) -> WorkerConnection:
 @admin_router.post("/workers/{worker_id}/restart", responses=problems(404, 409, 429, 502, 503, 504))
 async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
     """Drain a worker and have its launcher restart it."""
-    worker = _worker(gateway, worker_id)
-    await restart_worker(gateway.pool, worker)
+    pool, worker = gateway.pool, _worker(gateway, worker_id)
+    if worker.service.is_restarting:
+        raise WorkerBusyError("A restart has already been requested.")
+    worker.service.is_restarting = True
+    is_asked = False
+    try:
+        await pool.client.restart(worker)
+        is_asked = True
+    finally:
+        worker.service.is_restarting = is_asked
+        pool.directory.recheck(worker)
     return worker_info(worker, datetime.now(UTC))
 
 
@@ -255,38 +265,15 @@ async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
 
 
 @admin_router.post("/cleanup")
-async def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
+def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
     """Delete recordings by age and by least recent use, or report what would be deleted."""
     recording = gateway.settings.recording
     days, gigabytes = body.retention_days, body.max_storage_gb
-    work = partial(
-        gateway.recordings.clean,
+    return gateway.recordings.clean(
         recording.session_retention_days if days is None else days,
         recording.max_storage_gb if gigabytes is None else gigabytes,
         dry_run=body.dry_run,
     )
-    return await asyncio.to_thread(work)
-
-
-async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
-    app = await asyncio.to_thread(gateway.apps.set_enabled, app_id, enabled)
-    if app is None:
-        raise NotFoundError("There is no such app.")
-    return AppChanged(app=app)
-
-
-async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
-    """Drain a worker and have it restarted; undone if that fails."""
-    if worker.service.is_restarting:
-        raise WorkerBusyError("A restart has already been requested.")
-    worker.service.is_restarting = True
-    is_asked = False
-    try:
-        await pool.client.restart(worker)
-        is_asked = True
-    finally:
-        worker.service.is_restarting = is_asked
-        pool.directory.recheck(worker)
 
 
 @admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))
@@ -325,8 +312,8 @@ async def logs(
 
 
 @admin_router.get("/audit", responses=problems(422))
-async def audit(
+def audit(
     gateway: GatewayHere, limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT
 ) -> AuditList:
     """List the actions of administrators, newest first."""
-    return AuditList(entries=await asyncio.to_thread(gateway.audit.newest, limit))
+    return AuditList(entries=gateway.audit.newest(limit))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from types import MappingProxyType
@@ -127,7 +127,10 @@ class HttpEdge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                self._add_headers(headers, request_id)
+                for name, value in {"X-Request-Id": request_id, **self._security_headers}.items():
+                    headers.setdefault(name, value)
+                if headers.get("content-type", "").startswith("text/html"):
+                    headers.setdefault("Cache-Control", "no-cache")
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)
                 # Before the response, so that its reader finds the entry.
@@ -197,13 +200,6 @@ class HttpEdge:
             await asyncio.to_thread(self._gateway.audit.append, entry)
         except OSError as error:
             self._log.warning("audit not written", action=entry.action, reason=str(error))
-
-    def _add_headers(self, headers: MutableHeaders, request_id: str) -> None:
-        headers.setdefault("X-Request-Id", request_id)
-        for name, value in self._security_headers.items():
-            headers.setdefault(name, value)
-        if headers.get("content-type", "").startswith("text/html"):
-            headers.setdefault("Cache-Control", "no-cache")
 
 
 def route_template(scope: Scope) -> str:
@@ -284,24 +280,20 @@ class DoorsOnly:
             await PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)(scope, receive, send)
 
 
-def desk_routes() -> Sequence[Route]:
-    """Return the routes that a door forwards: those that need the pool or an administrator.
-
-    Admin sessions exist at the desk only.
-    """
-    routers = (queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router)
-    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
-    files = [route for route in pages.assets.routes if isinstance(route, Route)]
-    routes += [route for route in files if not SAFE_METHODS >= (route.methods or set())]
-    return [route for route in routes if route.path not in OPEN_PATHS]
-
-
 class Forwarding:
+    """Forwards to a door's desk the requests that need the pool or an administrator, whose
+    sessions exist at the desk only.
+    """
+
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         assert gateway.desk is not None, "a door has a desk"
         self._app = app
         self._desk = gateway.desk
-        self._routes = desk_routes()
+        parts = queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router
+        routes = [one for part in parts for one in part.routes if isinstance(one, Route)]
+        files = [one for one in pages.assets.routes if isinstance(one, Route)]
+        routes += [one for one in files if not SAFE_METHODS >= (one.methods or set())]
+        self._routes = [one for one in routes if one.path not in OPEN_PATHS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         routes = self._routes if scope["type"] == "http" else ()

@@ -56,6 +56,7 @@ Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
 router = APIRouter(include_in_schema=False)
 assets = APIRouter(tags=["assets"])
+documents = APIRouter(tags=["documents"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:
@@ -107,19 +108,15 @@ def _missing(request: Request, missing: Missing) -> Response:
     return missing_page(request, missing, gateway.languages, gateway.settings.service.default_lang)
 
 
-def make_documents() -> APIRouter:
-    documents = APIRouter(tags=["documents"])
+@cache
+def asyncapi_json() -> bytes:
+    return json.dumps(asyncapi_document(), ensure_ascii=False).encode()
 
-    @cache
-    def document() -> bytes:
-        return json.dumps(asyncapi_document(), ensure_ascii=False).encode()
 
-    @documents.get("/api/asyncapi.json")
-    async def asyncapi() -> Response:
-        """Return the AsyncAPI document of all WebSockets."""
-        return Response(await asyncio.to_thread(document), media_type=CONTENT_TYPE)
-
-    return documents
+@documents.get("/api/asyncapi.json")
+async def asyncapi() -> Response:
+    """Return the AsyncAPI document of all WebSockets."""
+    return Response(await asyncio.to_thread(asyncapi_json), media_type=CONTENT_TYPE)
 
 
 @assets.head("/static/vendor/{library}/{name:path}", include_in_schema=False)
@@ -173,9 +170,9 @@ async def frontend_defaults(gateway: GatewayHere) -> FrontendDefaults:
 
 
 @assets.get("/api/presets")
-async def presets(gateway: GatewayHere) -> dict[str, list[Preset]]:
+def presets(gateway: GatewayHere) -> dict[str, list[Preset]]:
     """List the presets of every mode; their audio is fetched separately."""
-    return await asyncio.to_thread(gateway.presets.list_all)
+    return gateway.presets.list_all()
 
 
 @assets.get("/api/presets/{mode}/{preset_id}/audio", responses=problems(400, 404))
@@ -200,18 +197,18 @@ async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
 
 
 @assets.get("/api/assets/ref_audio")
-async def ref_audios(gateway: GatewayHere) -> RefAudioList:
+def ref_audios(gateway: GatewayHere) -> RefAudioList:
     """List the uploaded voices."""
-    voices = await asyncio.to_thread(gateway.voices.registry.list_all)
+    voices = gateway.voices.list_all()
     return RefAudioList(total=len(voices), ref_audios=voices)
 
 
 @assets.get(
     "/api/assets/ref_audio/{ref_id}/audio", response_class=FileResponse, responses=problems(404)
 )
-async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
+def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
     """Return an uploaded voice as a WAV file, or the requested ranges of it."""
-    path = await asyncio.to_thread(gateway.voices.registry.get_file_path, ref_id)
+    path = gateway.voices.get_file_path(ref_id)
     if path is None:
         raise NotFoundError("There is no voice with this id.")
     return FileResponse(path, media_type="audio/wav", headers={"Cache-Control": NO_CACHE})
@@ -222,17 +219,15 @@ async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
     """Store a voice: half a second to 30 s of audio in any file format."""
-    registry = gateway.voices.registry
-    voice = await gateway.voices.run(registry.upload, body.name, body.audio_base64)
+    voice = await gateway.voices.run(gateway.voices.upload, body.name, body.audio_base64)
     return RefAudioChanged(success=True, id=voice.id, name=voice.name, message="Stored.")
 
 
 @assets.delete(
     "/api/assets/ref_audio/{ref_id}", dependencies=[AdminOnly], responses=problems(401, 403, 404)
 )
-async def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
+def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
     """Delete an uploaded voice."""
-    is_deleted = await asyncio.to_thread(gateway.voices.registry.delete, ref_id)
-    if not is_deleted:
+    if not gateway.voices.delete(ref_id):
         raise NotFoundError("There is no voice with this id.")
     return RefAudioChanged(success=True, id=ref_id, message="Deleted.")

@@ -266,7 +266,7 @@ def service_status(
     return models.ServiceStatus(
         total_workers=len(workers),
         idle_workers=statuses[WorkerStatus.IDLE],
-        busy_workers=sum(worker.is_busy for worker in workers),
+        busy_workers=sum(worker.status.is_busy for worker in workers),
         free_slots=sum(worker.available_slots for worker in workers),
         duplex_workers=sum(statuses[status] for status in models.DUPLEX_STATUSES),
         loading_workers=statuses[WorkerStatus.LOADING],

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Annotated, BinaryIO, Final, Literal
@@ -28,7 +29,7 @@ from recording.folder import LowDiskError, is_owner, parse_meta
 from recording.listing import touch_access
 from recording.names import media_type
 from recording.records import Status
-from recording.store import Download, StoredFile, file_answer, zipped
+from recording.store import Download, file_answer, zipped
 
 ID_MAX_CHARS = 200  # the exact limit is checked by `check_recording_id`
 DIRECT_TYPES = ("audio/", "image/", "video/")  # browsers follow no redirect of subtitles
@@ -79,71 +80,19 @@ class Deleted(WireModel):
     success: bool = Field(True, description="It was deleted.")
 
 
+@dataclass(frozen=True)
 class RecordingFiles:
     """A recording's files for clients, confined to its folder. Blocks on disk or network."""
 
-    def __init__(self, gateway: Gateway, recording_id: str) -> None:
-        self._id = recording_id
-        self._recordings = gateway.recordings
-        self._state = gateway.store
-        self._limits = gateway.settings.limits
+    gateway: Gateway
+    id: str
 
     def check(self) -> None:
-        self._recordings.check(self._id)
-        touch_access(self._state, self._id)
+        self.gateway.recordings.check(self.id)
+        touch_access(self.gateway.store, self.id)
 
-    def is_owner(self, secret: str) -> bool:
-        return is_owner(self._recordings.read(self._id, names.OWNER_FILE), secret)
-
-    def meta(self) -> bytes:
-        content = self._recordings.read(self._id, names.META_FILE)
-        if content is None:
-            raise errors.NotFoundError("This recording has no metadata.")
-        files = self._recordings
-        upload = next((one for one in sorted(UPLOAD_NAMES) if files.file(self._id, one)), None)
-        if upload is None:
-            return content
-        with suppress(ValueError):  # damaged: returned unchanged
-            known = json.loads(content)
-            if isinstance(known, dict):
-                return json.dumps(known | {UPLOAD_FIELD: upload}).encode()
-        return content
-
-    def recording(self) -> bytes:
-        """Return the timeline, of a resumable session as far as it goes; else StillWritingError."""
-        is_running = self._recordings.is_running(self._id)
-        if is_running:
-            meta = parse_meta(self._recordings.read(self._id, names.META_FILE))
-            if meta is not None and meta.status is Status.FINALIZING:
-                raise errors.StillWritingError()
-        content = self._recordings.read(self._id, names.RECORDING_FILE)
-        if content is not None:
-            return content
-        if is_running:
-            raise errors.StillWritingError()
-        raise errors.NotFoundError("This recording is empty.")
-
-    def asset(self, name: str) -> StoredFile:
-        parts = name.split("/")
-        if "\0" in name or "\\" in name or ".." in parts or not all(parts):
-            raise errors.BadRequestError("This is not a path within a recording.")
-        file = self._recordings.file(self._id, name)
-        if file is None:
-            raise errors.NotFoundError("There is no such file.")
-        return file
-
-    def comment(self) -> str:
-        with suppress(UnicodeDecodeError):
-            return (self._recordings.read(self._id, names.COMMENT_FILE) or b"").decode()
-        return ""
-
-    def set_comment(self, comment: str) -> int:
-        text = comment.strip()
-        most = self._limits.comment_chars
-        if len(text) > most:
-            raise errors.TooBigError(f"A comment has at most {most} characters.")
-        self._recordings.write(self._id, names.COMMENT_FILE, text.encode("utf-8", "replace"))
-        return len(text)
+    def read(self, name: str) -> bytes | None:
+        return self.gateway.recordings.read(self.id, name)
 
     def keep_upload(self, file: BinaryIO, media_type: str) -> UploadKept:
         """Store a complete file under a name for its type, after checking the type."""
@@ -151,8 +100,8 @@ class RecordingFiles:
         if suffix is None:
             raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
         head, size_bytes = file.read(HEAD_BYTES), file.seek(0, os.SEEK_END)
-        if size_bytes > self._limits.recording_upload_bytes:
-            most = self._limits.recording_upload_bytes
+        most = self.gateway.settings.limits.recording_upload_bytes
+        if size_bytes > most:
             raise errors.TooBigError(f"A recording has at most {most} bytes.")
         is_right = {
             "webm": head.startswith(EBML_MARK),
@@ -165,24 +114,27 @@ class RecordingFiles:
         name = f"{names.UPLOAD_STEM}.{suffix}"
         file.seek(0)
         try:
-            self._recordings.keep(self._id, name, file, replaces=set(UPLOAD_NAMES))
+            self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
         except LowDiskError as error:
             raise errors.RecordingStoppedError(NO_ROOM) from error
         return UploadKept(path=name, size_bytes=size_bytes)
 
 
-async def files_of(recording_id: RecordingId, gateway: GatewayHere) -> RecordingFiles:
+# Routes and dependencies that block are plain functions, which run on threads.
+
+
+def files_of(recording_id: RecordingId, gateway: GatewayHere) -> RecordingFiles:
     if not gateway.settings.recording.enabled:
         raise errors.NotFoundError("Recording is switched off on this server.")
     files = RecordingFiles(gateway, recording_id)
-    await asyncio.to_thread(files.check)
+    files.check()
     return files
 
 
 Files = Annotated[RecordingFiles, Depends(files_of)]
 
 
-async def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
+def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
     """Accept the recording's owner and administrators; ForbiddenError for others.
 
     The recording's id, which links share, grants read access only.
@@ -190,9 +142,8 @@ async def only_owner(recording_id: RecordingId, request: Request, gateway: Gatew
     if gateway.access.is_admin(request):
         mark_admin(request.scope)
         return
-    files = await files_of(recording_id, gateway)
-    secret = request.headers.get(SESSION_SECRET_HEADER, "")
-    if not await asyncio.to_thread(files.is_owner, secret):
+    owner = files_of(recording_id, gateway).read(names.OWNER_FILE)
+    if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):
         raise errors.ForbiddenError()
 
 
@@ -205,42 +156,63 @@ def _json(body: bytes) -> Response:
 
 
 @router.get("/{recording_id}", responses=problems(400, 404))
-async def meta(files: Files) -> Response:
+def meta(files: Files) -> Response:
     """Return the metadata: `meta.json`."""
-    return _json(await asyncio.to_thread(files.meta))
+    content, stored = files.read(names.META_FILE), files.gateway.recordings
+    if content is None:
+        raise errors.NotFoundError("This recording has no metadata.")
+    upload = next((one for one in sorted(UPLOAD_NAMES) if stored.file(files.id, one)), None)
+    with suppress(ValueError):  # damaged: returned unchanged
+        known = json.loads(content) if upload is not None else None
+        if isinstance(known, dict):
+            return _json(json.dumps(known | {UPLOAD_FIELD: upload}).encode())
+    return _json(content)
 
 
 @router.get("/{recording_id}/recording", responses=problems(400, 404, 409))
-async def recording(files: Files) -> Response:
+def recording(files: Files) -> Response:
     """Return the timeline: `recording.json`; 409 while it is still being written."""
-    return _json(await asyncio.to_thread(files.recording))
+    # That of a resumable session is returned as far as it goes.
+    is_running = files.gateway.recordings.is_running(files.id)
+    meta = parse_meta(files.read(names.META_FILE)) if is_running else None
+    if meta is not None and meta.status is Status.FINALIZING:
+        raise errors.StillWritingError()
+    content = files.read(names.RECORDING_FILE)
+    if content is not None:
+        return _json(content)
+    if is_running:
+        raise errors.StillWritingError()
+    raise errors.NotFoundError("This recording is empty.")
 
 
 @router.head("/{recording_id}/assets/{path:path}", include_in_schema=False)
 @router.get(
     "/{recording_id}/assets/{path:path}", response_class=FileResponse, responses=problems(400, 404)
 )
-async def asset(path: str, request: Request, files: Files) -> Response:
+def asset(path: str, request: Request, files: Files) -> Response:
     """Return a file of the recording, or the requested range of it.
 
     With `recording.direct`, audio, images and videos are redirected to the object store (302).
     """
-    file = await asyncio.to_thread(files.asset, path)
+    parts = path.split("/")
+    if "\0" in path or "\\" in path or ".." in parts or not all(parts):
+        raise errors.BadRequestError("This is not a path within a recording.")
+    file = files.gateway.recordings.file(files.id, path)
+    if file is None:
+        raise errors.NotFoundError("There is no such file.")
     kind, is_head = media_type(file.name), request.method == "HEAD"
     if file.signed_url is not None and kind.startswith(DIRECT_TYPES) and not is_head:
-        url = await asyncio.to_thread(file.signed_url)
-        return RedirectResponse(url, HTTPStatus.FOUND, {"Cache-Control": NO_STORE})
+        return RedirectResponse(file.signed_url(), HTTPStatus.FOUND, {"Cache-Control": NO_STORE})
     return file_answer(file, request.headers, kind, dict(ASSET_HEADERS), is_head=is_head)
 
 
 @router.get(
     "/{recording_id}/download", response_class=StreamingResponse, responses=problems(400, 404)
 )
-async def download(recording_id: RecordingId, gateway: GatewayHere, _: Files) -> StreamingResponse:
+def download(files: Files) -> StreamingResponse:
     """Return the whole recording as a zip file, created while it is sent."""
-    found = await asyncio.to_thread(gateway.recordings.files, recording_id)
-    headers = {"Content-Disposition": f'attachment; filename="{recording_id}.zip"'}
-    return Download(zipped(found), headers)
+    headers = {"Content-Disposition": f'attachment; filename="{files.id}.zip"'}
+    return Download(zipped(files.gateway.recordings.files(files.id)), headers)
 
 
 @router.post(
@@ -267,21 +239,28 @@ async def upload(
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))
-async def comment(files: Files) -> Comment:
+def comment(files: Files) -> Comment:
     """Return the comment, "" if there is none."""
-    return Comment(comment=await asyncio.to_thread(files.comment))
+    with suppress(UnicodeDecodeError):
+        return Comment(comment=(files.read(names.COMMENT_FILE) or b"").decode())
+    return Comment(comment="")
 
 
 @router.post(
     "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
 )
-async def set_comment(body: Comment, files: Files) -> CommentKept:
+def set_comment(body: Comment, files: Files) -> CommentKept:
     """Replace the comment."""
-    return CommentKept(len=await asyncio.to_thread(files.set_comment, body.comment))
+    text, most = body.comment.strip(), files.gateway.settings.limits.comment_chars
+    if len(text) > most:
+        raise errors.TooBigError(f"A comment has at most {most} characters.")
+    content = text.encode("utf-8", "replace")
+    files.gateway.recordings.write(files.id, names.COMMENT_FILE, content)
+    return CommentKept(len=len(text))
 
 
 @router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
-async def delete(recording_id: RecordingId, gateway: GatewayHere, _: Files) -> Deleted:
+def delete(files: Files) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
-    await asyncio.to_thread(gateway.recordings.delete, recording_id)
+    files.gateway.recordings.delete(files.id)
     return Deleted()

@@ -94,7 +94,9 @@ async def serve(
                 gateway.apps.check(app_of_request(kind.request_type(session_id)))
                 if not gateway.is_open:
                     raise errors.NoWorkerError()
-                last_seq = last_seq_of(websocket)
+                params, last_seq = websocket.query_params, None
+                if queue.RESUME_TOKEN in params:
+                    last_seq = queue.read_seq(params.get(queue.LAST_SEQ, ""))
                 earlier = None if last_seq is None else gateway.live.get(session_id)
                 if earlier is None:  # else the session is already counted
                     stack.enter_context(gateway.live.counted(client))
@@ -125,12 +127,6 @@ async def serve(
                 await wire.refuse(text, error.close_code, error.code)
                 return
             await relay.run()
-
-
-def last_seq_of(websocket: WebSocket) -> int | None:
-    if queue.RESUME_TOKEN not in websocket.query_params:
-        return None
-    return queue.read_seq(websocket.query_params.get(queue.LAST_SEQ, ""))
 
 
 async def _resume(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:

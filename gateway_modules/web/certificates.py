@@ -6,6 +6,7 @@ The key never leaves the machine it was created on.
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,19 +46,20 @@ def host_names() -> list[str]:
 
 
 def lan_addresses() -> list[str]:
-    found = []
+    found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
+        with suppress(OSError):  # no network at all
             probe.connect(UNROUTED_ADDRESS)
             found.append(str(probe.getsockname()[0]))
-        except OSError:
-            found.clear()  # no network at all
-    try:
+    with suppress(OSError):
         known = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        known = []
-    found += [str(entry[4][0]).partition("%")[0] for entry in known]
-    return list(dict.fromkeys(place for place in found if _is_reachable(place)))
+        found += [str(entry[4][0]).partition("%")[0] for entry in known]
+    return [
+        place
+        for place in dict.fromkeys(found)
+        if (address := address_of(place)) is not None
+        and not (address.is_loopback or address.is_link_local)
+    ]
 
 
 def ensure_certificate(
@@ -133,18 +135,9 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
 
 def general_name(name: str) -> x509.GeneralName:
     address = address_of(name)
-    return x509.DNSName(_ascii(name)) if address is None else x509.IPAddress(address)
-
-
-def _ascii(name: str) -> str:
-    """Source: RFC 5890 (A-labels)."""
+    if address is not None:
+        return x509.IPAddress(address)
     try:
-        return name.encode("idna").decode("ascii")
+        return x509.DNSName(name.encode("idna").decode("ascii"))  # source: RFC 5890 (A-labels)
     except UnicodeError:
-        return "localhost"
-
-
-def _is_reachable(place: str) -> bool:
-    """Whether other machines may reach an address: neither loopback nor link-local."""
-    address = address_of(place)
-    return address is not None and not address.is_loopback and not address.is_link_local
+        return x509.DNSName("localhost")

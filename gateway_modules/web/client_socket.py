@@ -6,11 +6,10 @@ A resumable session may use several sockets, one after the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -28,8 +27,6 @@ INLINE_CHARS: Final = 128 * 1024  # parsed on the event loop, a few milliseconds
 FIRST_TYPES: Final = frozenset({"prepare", "prefill"})
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 CLOSE_LIMIT_S: Final = 5.0
-
-COMMANDS: Final = frozenset({"stop", "heartbeat"})
 
 
 class SocketKind(StrEnum):
@@ -70,27 +67,6 @@ class SocketKind(StrEnum):
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.LIVE:
                 return RequestType.AUDIO_DUPLEX
-
-
-CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(
-    {
-        SocketKind.STREAMING: COMMANDS | {"prefill", "generate", "close"},
-        SocketKind.CHAT: COMMANDS | {"prefill"},  # stands for the one request
-        SocketKind.HALF_DUPLEX: COMMANDS | {"prepare", "audio_chunk", "interrupt", "close"},
-        SocketKind.DUPLEX: COMMANDS
-        | {
-            "prepare",
-            "audio_chunk",
-            "video_frame",
-            "pause",
-            "resume",
-            "interrupt",
-            "client_diagnostic",
-            "close",
-        },
-    }
-)
-"""Types of messages a client may send."""
 
 
 @dataclass(frozen=True)
@@ -255,12 +231,8 @@ class ClientSocket:
         self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
         self._sending = asyncio.Lock()
         self._lease = lease
-        self._pass_on: Take | None = None
+        self.pass_on: Take | None = None  # offered short texts while `receive` waits
         self._debt_s = 0.0  # delay that the sender's rate requires
-
-    def offer_texts(self, pass_on: Take) -> None:
-        """Offer texts to `pass_on` while `receive` waits; `receive` returns those it declines."""
-        self._pass_on = pass_on
 
     async def receive(self) -> str:
         """Wait for the next text.
@@ -297,7 +269,7 @@ class ClientSocket:
         """Forward a short text at once, unless its sender has to be slowed down."""
         if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
             return False
-        if self._pass_on is None or not self._pass_on(text):
+        if self.pass_on is None or not self.pass_on(text):
             return False
         self._count(len(text))
         return True

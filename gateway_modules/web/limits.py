@@ -226,25 +226,21 @@ class ByteBudget:
     def __init__(self, total_bytes: int, per_client_bytes: int) -> None:
         self._total_bytes = total_bytes
         self._per_client_bytes = per_client_bytes
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._by_client: Counter[str] = Counter()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
 
     def lease(self, client: str) -> ByteLease:
         return ByteLease(self, client)
 
     def take(self, client: str, size_bytes: int) -> None:
-        is_full = self._held_bytes + size_bytes > self._total_bytes
+        is_full = self.held_bytes + size_bytes > self._total_bytes
         if is_full or (client and self._by_client[client] + size_bytes > self._per_client_bytes):
             raise RateLimitedError("The server cannot buffer more data now; try again later.")
-        self._held_bytes += size_bytes
+        self.held_bytes += size_bytes
         self._by_client[client] += size_bytes
 
     def release(self, client: str, size_bytes: int) -> None:
-        self._held_bytes -= size_bytes
+        self.held_bytes -= size_bytes
         subtract(self._by_client, client, size_bytes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -132,9 +132,6 @@ def _package_folder(package: str) -> Path:
     return Path(next(iter(folders))) if folders else Path(package)
 
 
-NO_PAGES: Final = ("/api/", "/static/")  # requested by programs
-
-
 class Missing(StrEnum):
     """What was not found."""
 
@@ -168,7 +165,9 @@ PAGE: Final = """<!doctype html>
 def missing_page(
     request: Request, missing: Missing, languages: Languages, default_lang: str | None
 ) -> HTMLResponse:
-    lang = languages.pick(_preferences(request, default_lang))
+    accepted = request.headers.get("accept-language", "").split(",")
+    chosen = [request.query_params.get("lang"), default_lang]
+    lang = languages.pick([*chosen, *(part.partition(";")[0] for part in accepted)])
     texts = languages.texts(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
     shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
@@ -178,15 +177,8 @@ def missing_page(
 
 def wants_page(request: Request) -> bool:
     """Whether a browser navigates, as opposed to a program or a script."""
-    is_page = not request.url.path.startswith(NO_PAGES)
+    is_page = not request.url.path.startswith(("/api/", "/static/"))
     return request.method == "GET" and is_page and "text/html" in request.headers.get("accept", "")
-
-
-def _preferences(request: Request, default_lang: str | None) -> Iterator[str | None]:
-    yield request.query_params.get("lang")
-    yield default_lang
-    for part in request.headers.get("accept-language", "").split(","):
-        yield part.partition(";")[0]
 
 
 ENGLISH: Final = "en"  # the fallback

@@ -81,7 +81,7 @@ class AccessPolicy:
     ) -> None:
         """`host_names` are further names of this server: those of its certificate."""
         self._token = admin_token
-        self._is_admin_open = settings.insecure_admin and settings.admin_token is None
+        self.needs_token = not settings.insecure_admin or settings.admin_token is not None
         self._origins = frozenset(map(origin_key, settings.allowed_origins)) - {""}
         names = {LOCAL_NAME, *host_names, *settings.allowed_hosts}
         self._hosts = frozenset(name.lower().rstrip(".") for name in names)
@@ -91,10 +91,6 @@ class AccessPolicy:
             TRIES_PER_MINUTE, TRIES_PER_MINUTE / SECONDS_PER_MINUTE, clock
         )
         self.sessions = AdminSessions(clock)
-
-    @property
-    def needs_token(self) -> bool:
-        return not self._is_admin_open
 
     def client_address(self, connection: HTTPConnection) -> str:
         """Return the address of the peer or that a trusted proxy reports; "" if unknown."""
@@ -158,10 +154,9 @@ class AccessPolicy:
         raise OriginRefusedError()
 
     def check_admin(self, connection: HTTPConnection) -> None:
-        shown = connection.headers.get(ADMIN_HEADER)
-        if self._is_admin_open or self.sessions.is_open(self.admin_cookie(connection)):
-            return
-        self.check_token(shown, self.client_address(connection))
+        if self.needs_token and not self.sessions.is_open(self.admin_cookie(connection)):
+            shown = connection.headers.get(ADMIN_HEADER)
+            self.check_token(shown, self.client_address(connection))
 
     def is_admin(self, connection: HTTPConnection) -> bool:
         try:
@@ -293,12 +288,6 @@ class ClientSecret:
     expires_at: int
 
 
-@dataclass(frozen=True)
-class _KeptSecret:
-    expires_at: int
-    session: str  # JSON, which takes less memory than its objects
-
-
 class ClientSecrets:
     """Unexpired secrets by their hash, with the settings of their sessions, in memory.
 
@@ -307,7 +296,7 @@ class ClientSecrets:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._kept: dict[str, _KeptSecret] = {}
+        self._kept: dict[str, tuple[int, str]] = {}  # expiry, session as JSON
 
     def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
         text = settings.model_dump_json(exclude_unset=True)
@@ -316,17 +305,15 @@ class ClientSecrets:
                 f"session: longer than {SECRET_SESSION_MAX_CHARS} characters of JSON."
             )
         now_s = self._clock()
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.expires_at > now_s}
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_s}
         if len(self._kept) >= SECRETS_MAX:
             raise RateLimitedError(f"There are {SECRETS_MAX} client secrets; wait for one to end.")
         made = ClientSecret(SECRET_PREFIX + secrets.token_hex(SECRET_BYTES), int(now_s) + seconds)
-        self._kept[hash_of(made.value)] = _KeptSecret(made.expires_at, text)
+        self._kept[hash_of(made.value)] = made.expires_at, text
         return made
 
     # Any: a JSON object.
     def find(self, value: str) -> dict[str, Any] | None:
-        kept = self._kept.get(hash_of(value)) if value.startswith(SECRET_PREFIX) else None
-        if kept is None or kept.expires_at <= self._clock():
-            return None
-        session: dict[str, Any] = json.loads(kept.session)
-        return session
+        is_ours = value.startswith(SECRET_PREFIX)
+        expires_at, text = self._kept.get(hash_of(value), (0, "")) if is_ours else (0, "")
+        return dict(json.loads(text)) if expires_at > self._clock() else None

@@ -29,6 +29,7 @@ from gateway_modules.web.limits import Connections
 from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
 from gateway_modules.web.server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
+from tests.fakes.pools import idle_count
 
 HOST = "127.0.0.1"
 ANSWER_LIMIT_S = 120.0
@@ -189,7 +190,7 @@ class Stage:
     async def wait_for_workers(self) -> None:
         """Wait until all are idle: a loop that was stopped between two tests has missed polls."""
         pool, count = self.gateway.pool, len(self.workers) + len(self.real_workers)
-        await until(lambda: pool.idle_count == count, "workers not found")
+        await until(lambda: idle_count(pool) == count, "workers not found")
 
     @property
     def certificate(self) -> Certificate | None:

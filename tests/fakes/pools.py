@@ -146,6 +146,14 @@ def count(pool: WorkerPool, status: WorkerStatus) -> int:
     return sum(worker.status is status for worker in pool.workers.values())
 
 
+def idle_count(pool: WorkerPool) -> int:
+    return sum(worker.status == "idle" for worker in pool.workers.values())
+
+
+def busy_count(pool: WorkerPool) -> int:
+    return sum(worker.status.is_busy for worker in pool.workers.values())
+
+
 def status_of(pool: WorkerPool) -> ServiceStatus:
     workers, queue = pool.workers.values(), pool.get_queue_status()
     return service_status(workers, queue, is_intake_paused=pool.is_intake_paused)

@@ -20,6 +20,7 @@ from gateway_modules.service import Role
 from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.doors import SECURITY, Deployment, play, units, with_deployment
 from tests.fakes.gateway_stage import HOST, settings_for, until
+from tests.fakes.pools import busy_count, idle_count
 from tests.service.callers import GRACE_S, Caller, duplex_unit, prepare
 from tests.service.workers import running_worker
 
@@ -67,7 +68,7 @@ async def test_sessions_continue_when_the_desk_is_killed(deployment: Deployment)
     assert deployment.queued() == [names[0], *names[2:], "adx_late"]
     deployment.desk.gateway.pool._end_hold()
     pool = deployment.desk.gateway.pool
-    await until(lambda: pool.busy_count == 1)
+    await until(lambda: busy_count(pool) == 1)
     assert [task.session_id for worker in pool.workers.values() for task in worker.tasks] == [
         "adx_runs"
     ], "the new desk knows who is served"
@@ -129,7 +130,7 @@ async def test_sessions_keep_their_slots_while_a_door_reconnects(deployment: Dep
     await waiting.hear("queue_done")
     for caller in (sessions[1], waiting):
         caller.cut()
-    await until(lambda: pool.idle_count == 2)
+    await until(lambda: idle_count(pool) == 2)
 
 
 @with_deployment(workers=3)
@@ -143,7 +144,7 @@ async def test_cached_histories_are_found_through_both_doors(deployment: Deploym
 
     asked = [{"role": "user", "content": "Hi"}]
     said = await turn(0, asked)
-    await until(lambda: deployment.desk.gateway.pool.idle_count == 3)
+    await until(lambda: idle_count(deployment.desk.gateway.pool) == 3)
     history = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": "So?"}]
     await turn(1, history)
     prefills = [
@@ -200,7 +201,7 @@ def test_a_session_resumes_through_another_door(tmp_path: Path) -> None:
         await until(lambda: [w.tasks[0].session_id for w in pool.workers.values()] == ["adx_stays"])
         await caller.say("stop")
         await caller.hear("stopped")
-        await until(lambda: pool.idle_count == 1)
+        await until(lambda: idle_count(pool) == 1)
 
     with running_worker(served, lambda: FakeBackend(FakeTimes(unit_ms=5))) as worker:
         settings = settings_for(tmp_path / "gateway", limits=limits, security=SECURITY)

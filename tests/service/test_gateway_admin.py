@@ -15,7 +15,7 @@ from recording.folder import write_meta
 from recording.names import recording_folder
 from recording.records import Meta, Status
 from tests.fakes.gateway_stage import Stage, on_stage, until
-from tests.fakes.pools import count
+from tests.fakes.pools import count, idle_count
 
 TOKEN = "a long enough token"
 ADMIN = {"X-Admin-Token": TOKEN}
@@ -155,7 +155,7 @@ async def test_a_worker_leaves_without_cutting_a_session_and_rejoins(stage: Stag
     await until(lambda: set(pool.workers) == {"worker_1"})
     stage.worker.script.health = {"worker_id": "gpu-7"}
     await stage.http.put(path, json={"workers": both})
-    await until(lambda: "gpu-7" in pool.workers and pool.idle_count == 2)
+    await until(lambda: "gpu-7" in pool.workers and idle_count(pool) == 2)
     for wrong in (["http://x"], ["a:1", "a:1"], "a:1"):
         refused = await stage.http.put(path, json={"workers": wrong})
         assert refused.status_code in {400, 422}, wrong

@@ -11,7 +11,7 @@ import pytest
 from core.schemas.worker import WorkerStatus
 from gateway_modules.routes.chat import reply
 from tests.fakes.gateway_stage import Stage, on_stage, until
-from tests.fakes.pools import count
+from tests.fakes.pools import busy_count, count, idle_count
 
 REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -75,7 +75,7 @@ async def test_a_full_queue_refuses(stage: Stage) -> None:
     gate = stage.worker.script.gate = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(stage.http.post("/api/chat", json=REQUEST))
-        await until(lambda: stage.gateway.pool.busy_count == 1)
+        await until(lambda: busy_count(stage.gateway.pool) == 1)
         group.create_task(stage.http.post("/api/chat", json=REQUEST))
         await until(lambda: stage.gateway.pool.queue_length == 1)
         answer = await stage.http.post("/api/chat", json=REQUEST)
@@ -97,7 +97,7 @@ async def test_a_disconnect_frees_the_queue_position_or_the_worker(stage: Stage)
     await stage.check_quiet()
     await until(lambda: stage.worker.aborted == 1)
     assert stage.worker.told == [REQUEST]
-    assert stage.gateway.pool.idle_count == 1
+    assert idle_count(stage.gateway.pool) == 1
 
 
 @on_stage()
@@ -105,7 +105,7 @@ async def test_a_cancelled_ticket_is_reported(stage: Stage) -> None:
     gate = stage.worker.script.gate = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(stage.http.post("/api/chat", json=REQUEST))
-        await until(lambda: stage.gateway.pool.busy_count == 1)
+        await until(lambda: busy_count(stage.gateway.pool) == 1)
         waiting = group.create_task(stage.http.post("/api/chat", json=REQUEST))
         await until(lambda: stage.gateway.pool.queue_length == 1)
         (item,) = (await stage.http.get("/api/queue")).json()["items"]
@@ -214,7 +214,7 @@ async def test_leaving_a_chat_socket_frees_the_worker(stage: Stage) -> None:
         await client.expect("queue_done", "prefill_done")
         assert stage.gateway.pool.workers["worker_0"].status is WorkerStatus.BUSY_CHAT
     await stage.check_quiet()
-    assert stage.gateway.pool.idle_count == 1
+    assert idle_count(stage.gateway.pool) == 1
 
 
 @on_stage()

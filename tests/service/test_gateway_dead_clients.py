@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 from tests.fakes.fake_worker import SECOND_OF_SOUND
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, until
+from tests.fakes.pools import idle_count
 
 FINAL_TEXT = 0x81
 MASKED = 0x80
@@ -58,7 +59,7 @@ async def test_a_client_that_answers_no_ping_is_disconnected(stage: Stage) -> No
         writer.write(frame({"type": "prepare"}))
         await until(lambda: "prepare" in stage.worker.told_types())
         await stage.check_quiet()
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
 @on_stage(limits={"heartbeat_s": 0.5})
@@ -72,7 +73,7 @@ async def test_a_client_that_does_not_read_is_disconnected(stage: Stage) -> None
             writer.write(frame({"type": "audio_chunk", "audio": "A" * 200}))
         await until(lambda: stage.worker.told_types().count("audio_chunk") >= 1)
         await stage.check_quiet()
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
 @on_stage(limits={"heartbeat_s": 0.5})

@@ -16,6 +16,7 @@ from gateway_modules.web.client_socket import Pace
 from recording.names import DIAGNOSTICS_FILE, recording_folder
 from tests.fakes.fake_worker import SECOND_OF_SOUND
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
+from tests.fakes.pools import idle_count
 
 DUPLEX = "/ws/duplex/adx_1"
 VOICE = Path("examples/hello.wav").read_bytes()
@@ -50,7 +51,7 @@ async def test_a_whole_session(stage: Stage) -> None:
         assert await client.expect_end() == (1000, "")
     assert stage.worker.told_types() == ["prepare", "audio_chunk", "stop"]
     assert stage.worker.queries == [{"session_id": "adx_1", "variant": "audio"}]
-    await until(lambda: stage.gateway.pool.idle_count == 1)
+    await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
 @on_stage(service={"https": True})
@@ -235,7 +236,7 @@ async def test_the_worker_is_free_when_the_client_disconnects(stage: Stage) -> N
         await prepare(client)
         client.connection.transport.abort()
         await stage.check_quiet()
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
 @on_stage()
@@ -247,7 +248,7 @@ async def test_the_worker_is_free_when_the_client_leaves_upon_assignment(
             await client.expect_after("queue_done", "queued", "queue_update")
             client.connection.transport.abort()
         await stage.check_quiet()
-    await until(lambda: stage.gateway.pool.idle_count == 1)
+    await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
 @on_stage()
@@ -259,7 +260,7 @@ async def test_a_dead_worker_is_reported_and_not_used_until_it_returns(stage: St
         error = await client.expect("error")
         assert (error["code"], error["error"]) == ("worker_lost", error["message"])
         assert await client.expect_end() == (1011, "worker_lost")
-    await until(lambda: stage.gateway.pool.idle_count == 1)  # it answers health again
+    await until(lambda: idle_count(stage.gateway.pool) == 1)  # it answers health again
 
 
 @on_stage()

@@ -32,6 +32,7 @@ from gateway_modules.web.server import GatewayHttpProtocol
 from gateway_modules.web.socket_server import GatewaySocketProtocol
 from recording.store import Download
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
+from tests.fakes.pools import idle_count
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
 ORIGIN = "https://friend.example"
@@ -87,7 +88,7 @@ async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None
         await client.expect("error")
         await client.expect_end()
         assert worker.status is not WorkerStatus.OFFLINE
-    await until(lambda: stage.gateway.pool.idle_count == 1)
+    await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
 @on_stage(limits={"waiting_per_client": 2})

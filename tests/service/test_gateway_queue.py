@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 
 from core.schemas.worker import WorkerStatus
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
-from tests.fakes.pools import count
+from tests.fakes.pools import count, idle_count
 
 LIVE = "/ws/duplex/adx_"
 
@@ -120,7 +120,7 @@ async def test_a_stop_ends_the_wait_of_a_turn_and_the_socket_stays_open(stage: S
         assert stage.gateway.pool.queue_length == 0
         await first.say("stop")
         await first.expect("stopped")
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
         await second.say("prefill", **prefill)
         await second.expect("queue_done", "prefill_done")
         await second.say("close")

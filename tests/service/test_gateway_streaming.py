@@ -11,7 +11,7 @@ from core.history import compute_history_hash
 from core.schemas.worker import WorkerStatus
 from tests.fakes.fake_worker import Raw
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
-from tests.fakes.pools import freshest
+from tests.fakes.pools import busy_count, freshest, idle_count
 
 PATH = "/ws/streaming/s_1"
 
@@ -50,7 +50,7 @@ async def test_the_second_turn_sends_only_what_is_new(stage: Stage) -> None:
     async with stage.client(PATH) as client:
         first = await turn(client, history)
         assert (first["cached_tokens"], first["cache_hit"]) == (0, False)
-        assert stage.gateway.pool.idle_count == 1  # free before `done` was told
+        assert idle_count(stage.gateway.pool) == 1  # free before `done` was told
         history += [model("Hello"), user("And now?")]
         assert cached(stage) == [compute_history_hash(history[:-1])]
         second = await turn(client, history)
@@ -168,7 +168,7 @@ async def test_a_stop_during_the_reply_ends_the_turn_and_retains_the_text(
         await client.expect("queue_done", "prefill_done")
         await client.say("generate")
         await client.expect("chunk")
-        assert stage.gateway.pool.busy_count == 1
+        assert busy_count(stage.gateway.pool) == 1
         await client.say("stop")
         done = await client.expect("done")
         assert (done["stopped"], done["text"]) == (True, "Hel")
@@ -222,7 +222,7 @@ async def test_a_client_that_leaves_in_a_turn_frees_the_worker_and_its_cache(
         client.connection.transport.abort()
         await stage.check_quiet()
     assert cached(stage) == [None]
-    assert stage.gateway.pool.idle_count == 1
+    assert idle_count(stage.gateway.pool) == 1
 
 
 @on_stage()
@@ -319,7 +319,7 @@ async def test_a_live_session_evicts_the_cache(stage: Stage) -> None:
         assert cached(stage) != [None]
         async with stage.client("/ws/duplex/adx_1") as live:
             await live.expect("queue_done")
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
         assert (await turn(client, [user("Hi"), model("Hello"), user("?")]))["cache_hit"] is False
 
 

@@ -23,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from gateway_modules.openai import routes as openai_routes
 from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.fakes.pools import busy_count, idle_count
 
 HELLO: list[Any] = [{"role": "user", "content": "Hi"}]
 KEY = "sk-of-this-test"
@@ -231,7 +232,7 @@ async def test_a_full_queue_is_an_overloaded_server(stage: Stage) -> None:
     gate = stage.worker.script.gate = asyncio.Event()
     async with client_of(stage) as client, asyncio.TaskGroup() as group:
         group.create_task(client.chat.completions.create(model="x", messages=HELLO))
-        await until(lambda: stage.gateway.pool.busy_count == 1)
+        await until(lambda: busy_count(stage.gateway.pool) == 1)
         group.create_task(client.chat.completions.create(model="x", messages=HELLO))
         await until(lambda: stage.gateway.pool.queue_length == 1)
         with pytest.raises(openai.InternalServerError) as raised:
@@ -252,11 +253,11 @@ async def test_a_disconnect_frees_the_worker(stage: Stage) -> None:
         waiting.cancel()
         await until(lambda: stage.gateway.pool.queue_length == 0)
         whole.cancel()
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
         stream = await client.chat.completions.create(model="x", messages=HELLO, stream=True)
         await anext(aiter(stream))
         await stream.close()
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
     await stage.check_quiet()
 
 
@@ -388,6 +389,6 @@ async def test_a_disconnect_during_a_stream_frees_the_worker(stage: Stage, path:
     gc.disable()  # a generator that is only forgotten is closed at some collection, or never
     try:
         await app(scope | {"asgi": {"version": "3.0", "spec_version": "2.3"}}, receive, send)
-        await until(lambda: stage.gateway.pool.idle_count == 1, "the worker is still held")
+        await until(lambda: idle_count(stage.gateway.pool) == 1, "the worker is still held")
     finally:
         gc.enable()

@@ -130,7 +130,7 @@ async def test_an_administrator_registers_a_voice(stage: Stage) -> None:
                 **{**asked, "audio_sample": huge}, extra_headers=headers
             )
         assert too_big.value.status_code == 413
-    assert stage.gateway.voices.registry.get(made.id) is not None
+    assert stage.gateway.voices.get(made.id) is not None
 
 
 @on_stage(security={"api_keys": [KEY]})

@@ -18,6 +18,7 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from gateway_modules.openai.speech import WAV_HEAD, encoded
 from gateway_modules.queue.directory import loaded_model
 from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.fakes.pools import idle_count
 from tests.service.test_openai_chat import client_of, wav
 
 ASKED: dict[str, Any] = {"model": "tts-1", "voice": "alloy", "input": "Good morning."}
@@ -115,7 +116,7 @@ async def test_speech_as_events(stage: Stage) -> None:
 @pytest.mark.parametrize("is_by_name", [False, True])
 @on_stage()
 async def test_a_registered_voice_speaks(stage: Stage, is_by_name: bool) -> None:
-    voice = stage.gateway.voices.registry.upload("Ada", wav(1.0))
+    voice = stage.gateway.voices.upload("Ada", wav(1.0))
     async with client_of(stage) as client:
         chosen = voice.name if is_by_name else {"id": voice.id}
         await client.audio.speech.create(**ASKED | {"voice": chosen})
@@ -161,7 +162,7 @@ async def test_speech_waits_in_the_queue_and_a_disconnect_frees_the_worker(stage
         second.cancel()
         await until(lambda: stage.gateway.pool.queue_length == 0)
         first.cancel()
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
     await stage.check_quiet()
 
 

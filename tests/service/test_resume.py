@@ -12,6 +12,7 @@ import pytest
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway_modules.relay import relay
 from tests.fakes.gateway_stage import Stage, settings_for, until
+from tests.fakes.pools import idle_count
 from tests.service.callers import (
     GRACE_S,
     SILENCE,
@@ -322,7 +323,7 @@ def test_a_session_that_ends_while_detached_frees_its_slot(
         await begin(caller)
         caller.cut()
         await until(lambda: brief.runtime.slots.is_free)
-        await until(lambda: stage.gateway.pool.idle_count == 1)
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
         after = Caller(stage, f"{path}_2" if path.startswith("/ws") else path)
         await begin(after)
         assert after.socket is not None

@@ -24,6 +24,7 @@ from launcher.health import check_health
 from launcher.plan import Options, Planner, Programs
 from launcher.scaling import Bounds
 from tests.fakes.gateway_stage import HURRY, LIMIT_S, Stage, settings_for, until
+from tests.fakes.pools import idle_count
 from tests.service.workers import RunningWorker, running_worker
 
 SECRET = "the secret of both"
@@ -59,7 +60,7 @@ def meet(worker: Settings, gateway: Settings, refused: str | None = None) -> Non
                     and not found.available_slots
                 )
                 return
-            await until(lambda: pool.idle_count == 1, f"refused: {found.service.last_error}")
+            await until(lambda: idle_count(pool) == 1, f"refused: {found.service.last_error}")
             async with stage.client("/ws/duplex/adx_1") as client:
                 await client.expect("queue_done")
                 await client.say("prepare")

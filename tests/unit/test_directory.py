@@ -18,7 +18,7 @@ from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from settings.workers import WorkerPlace, worker_place
-from tests.fakes.pools import Outcome, answer, ask, freshest, set_cache
+from tests.fakes.pools import Outcome, answer, ask, freshest, idle_count, set_cache
 from tests.fakes.virtual_time import VirtualTimeLoop, in_virtual_time
 
 PORT = 22_400
@@ -130,7 +130,7 @@ async def test_workers_follow_dns() -> None:
         network.dns = dns
         await asyncio.sleep(LOOK_UP_PERIOD_S + 1)
         assert places(pool) == expected, dns
-        assert pool.idle_count == len(expected)
+        assert idle_count(pool) == len(expected)
     assert pool.is_open
     await pool.stop()
 

@@ -11,17 +11,16 @@ from config import PROJECT_ROOT, Settings
 from core.errors import NotFoundError
 from core.store import Store
 from gateway_modules.presets import MODES, PresetAudio, PresetLibrary
-from gateway_modules.voices import RefAudioRegistry, VoiceLibrary, find_default_voice
+from gateway_modules.voices import VoiceLibrary, find_default_voice
 from tests.unit.test_ref_audio_registry import QuickDecoder, wav
 
 
 def library(folder: Path, default_voice: Path | None = None) -> PresetLibrary:
     decoder = QuickDecoder()
     voices = VoiceLibrary(
-        RefAudioRegistry(folder / "voices", Store(folder)),
+        folder / "voices",
+        Store(folder),
         decoder,
-        folders=[],
-        root=folder,
         default_voice=default_voice,
     )
     for mode in MODES:
@@ -31,9 +30,7 @@ def library(folder: Path, default_voice: Path | None = None) -> PresetLibrary:
 
 def test_the_shipped_presets_are_complete() -> None:
     decoder, none = QuickDecoder(), PROJECT_ROOT / "none"
-    voices = VoiceLibrary(
-        RefAudioRegistry(none, Store(none)), decoder, folders=[], root=PROJECT_ROOT
-    )
+    voices = VoiceLibrary(none, Store(none), decoder)
     presets = PresetLibrary(PROJECT_ROOT / "assets" / "presets", voices).list_all()
     folder = PROJECT_ROOT / "assets" / "presets"
     files = {mode: len(list((folder / mode).iterdir())) for mode in MODES}

@@ -15,7 +15,6 @@ from gateway_modules import voices as voice_library
 from gateway_modules.voices import (
     Audio,
     AudioDecoder,
-    RefAudioRegistry,
     VoiceLibrary,
     wav_duration_s,
 )
@@ -54,24 +53,24 @@ def encoded(length: int) -> str:
 
 
 def test_an_uploaded_voice_is_found_again(tmp_path: Path) -> None:
-    registry = RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
+    registry = VoiceLibrary(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     voice = registry.upload(" Ann \n B " + "x" * 100, encoded(10))
     assert voice.name == ("Ann B " + "x" * 100)[:80]
     assert voice.duration_ms == 1_000
     assert registry.list_all() == [voice]
-    again = RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
+    again = VoiceLibrary(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     assert again.list_all() == [voice] and again.get(voice.id) == voice
     path = again.get_file_path(voice.id)
     assert path is not None and path.read_bytes() == wav(1.0)
     assert again.delete(voice.id) and not again.delete(voice.id)
     assert not path.exists()
-    assert RefAudioRegistry(tmp_path / "voices", Store(tmp_path)).list_all() == []
+    assert VoiceLibrary(tmp_path / "voices", Store(tmp_path)).list_all() == []
 
 
 def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
     hello = Path(__file__).parents[2] / "examples" / "hello.wav"
     content = base64.b64encode(hello.read_bytes()).decode()
-    registry = RefAudioRegistry(tmp_path, Store(tmp_path))
+    registry = VoiceLibrary(tmp_path, Store(tmp_path))
     voice = registry.upload("hello", content)
     assert voice.duration_ms == 8_207
     with pytest.raises(AudioError):
@@ -82,7 +81,7 @@ def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
 def test_voices_too_short_too_large_or_too_many_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = RefAudioRegistry(tmp_path, Store(tmp_path), max_bytes=100, decoder=QuickDecoder())
+    registry = VoiceLibrary(tmp_path, Store(tmp_path), max_bytes=100, decoder=QuickDecoder())
     with pytest.raises(AudioError):
         registry.upload("short", encoded(4))
     with pytest.raises(AudioError):
@@ -97,7 +96,7 @@ def test_voices_too_short_too_large_or_too_many_are_refused(
 
 
 def test_a_failed_upload_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = RefAudioRegistry(tmp_path, Store(tmp_path / "state"), decoder=QuickDecoder())
+    registry = VoiceLibrary(tmp_path, Store(tmp_path / "state"), decoder=QuickDecoder())
 
     def full(_: Store) -> None:
         raise OSError(28, "No space left on device")
@@ -110,7 +109,7 @@ def test_a_failed_upload_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_an_entry_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    registry = RefAudioRegistry(tmp_path / "voices", store, decoder=QuickDecoder())
+    registry = VoiceLibrary(tmp_path / "voices", store, decoder=QuickDecoder())
     voice = registry.upload("x", encoded(10))
     (tmp_path / "secret.wav").write_bytes(b"secret")
     forged = {"filename": "../secret.wav"}
@@ -135,7 +134,8 @@ def test_clients_paths_are_confined_to_the_voice_folders(tmp_path: Path) -> None
     (folder / "link.wav").symlink_to(tmp_path / "secret.wav")
     decoder = QuickDecoder()
     library = VoiceLibrary(
-        RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=decoder),
+        tmp_path / "voices",
+        Store(tmp_path),
         decoder,
         folders=[folder],
         root=tmp_path,
@@ -165,7 +165,8 @@ def test_a_changed_voice_is_read_again_and_a_damaged_one_is_an_error(tmp_path: P
     decoder = QuickDecoder()
     path = tmp_path / "default.wav"
     library = VoiceLibrary(
-        RefAudioRegistry(tmp_path / "voices", Store(tmp_path)),
+        tmp_path / "voices",
+        Store(tmp_path),
         decoder,
         folders=[],
         root=tmp_path,

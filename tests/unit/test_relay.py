@@ -31,7 +31,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
+from gateway_modules.voices import AudioDecoder, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
@@ -156,8 +156,7 @@ class Scene:
 
     def _traffic(self) -> Traffic:
         decoder = AudioDecoder()
-        registry = RefAudioRegistry(self.folder, Store(self.folder), decoder=decoder)
-        voices = VoiceLibrary(registry, decoder, folders=[], root=self.folder)
+        voices = VoiceLibrary(self.folder, Store(self.folder), decoder)
         if self.kind is SocketKind.STREAMING:
             return TurnTraffic(voices)
         if self.kind is SocketKind.CHAT:

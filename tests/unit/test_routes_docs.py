@@ -6,12 +6,12 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from core.schemas.export.asyncapi import asyncapi_document
-from gateway_modules.routes.pages import make_documents
+from gateway_modules.routes.pages import documents
 
 
 def test_the_document_is_served() -> None:
     app = FastAPI()
-    app.include_router(make_documents())
+    app.include_router(documents)
     answer = TestClient(app).get("/api/asyncapi.json")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"

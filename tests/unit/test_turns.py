@@ -13,7 +13,7 @@ from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
 from core.store import Store
 from gateway_modules.relay.traffic import ChatTraffic, StreamingTurn, TurnTraffic, is_heavy
-from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
+from gateway_modules.voices import AudioDecoder, VoiceLibrary
 
 HISTORY: list[Mapping[str, object]] = [
     {"role": "system", "content": "Be kind."},
@@ -26,9 +26,7 @@ HISTORY: list[Mapping[str, object]] = [
 @pytest.fixture
 def voices(tmp_path: Path) -> VoiceLibrary:
     decoder = AudioDecoder()
-    return VoiceLibrary(
-        RefAudioRegistry(tmp_path, Store(tmp_path)), decoder, folders=[], root=tmp_path
-    )
+    return VoiceLibrary(tmp_path, Store(tmp_path), decoder)
 
 
 def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:

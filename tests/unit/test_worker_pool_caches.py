@@ -7,7 +7,16 @@ from datetime import datetime, timedelta
 import pytest
 
 from gateway_modules.routes.queue import caches
-from tests.fakes.pools import ask, freshest, make_pool, release, set_cache, workers_of
+from tests.fakes.pools import (
+    ask,
+    busy_count,
+    freshest,
+    idle_count,
+    make_pool,
+    release,
+    set_cache,
+    workers_of,
+)
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 
@@ -19,7 +28,7 @@ async def test_a_streaming_request_finds_its_history() -> None:
     _, future = ask(pool, "streaming", history_hash="A")
     assert future.result() is second
     assert freshest(second).cached_hash == "A"
-    assert first.is_idle
+    assert first.status == "idle"
 
 
 @in_virtual_time
@@ -109,14 +118,14 @@ async def test_slots_are_filled_evenly_and_released_by_ticket() -> None:
         "worker_1",
     ]
     assert pool.queue_length == 1
-    assert (pool.busy_count, len(pool.get_queue_status().running_tasks)) == (2, 4)
+    assert (busy_count(pool), len(pool.get_queue_status().running_tasks)) == (2, 4)
     assert [task.session_id for task in first.tasks] == ["s0", "s2"]
     release(pool, first, ticket=places[2][0])
     assert {task.session_id for task in first.tasks} == {"s0", "s4"}
     assert [worker.available_slots for worker in workers_of(pool)] == [0, 0]
     release(pool, second, ticket=places[1][0])
     assert [worker.available_slots for worker in workers_of(pool)] == [0, 1]
-    assert pool.idle_count == 0
+    assert idle_count(pool) == 0
 
 
 @in_virtual_time

@@ -19,6 +19,7 @@ from gateway_modules.queue.models import LONG_REQUESTS
 from gateway_modules.queue.worker_connection import Ticket
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest
+from tests.fakes.pools import idle_count
 
 MAX_SLOTS = 3
 AGES = [0, 0, 0, 1, 2, 5]  # how many things happened between a poll and its answer
@@ -94,7 +95,7 @@ class PoolMachine(PoolBench):
                 number = self.admitted(verdict, request, ticket)
                 await self.work(number, ticket)
         except QueueCancelledError:
-            assert self.tickets[number].cancelled
+            assert self.tickets[number].refusal is not None
         except (QueueFullError, NoWorkerError) as error:
             assert verdict == error.code
 
@@ -260,7 +261,7 @@ class PoolMachine(PoolBench):
             self.now(self.send_everybody_away)
             self.now(self.restore_workers)
             assert not self.handlers
-            assert self.pool.idle_count == len(self.workers)
+            assert idle_count(self.pool) == len(self.workers)
             assert all(worker.available_slots == MAX_SLOTS for worker in self.workers)
             self.runner.run(self.pool.stop())
         finally:

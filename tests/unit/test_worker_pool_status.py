@@ -14,6 +14,7 @@ from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import (
     ask,
+    busy_count,
     count,
     end_sessions,
     make_pool,
@@ -182,7 +183,7 @@ async def test_a_drained_worker_finishes_and_gets_no_new_sessions() -> None:
     _, future = ask(pool, "duplex")
     worker = future.result()
     pool.drain_worker(worker)
-    assert worker.is_busy
+    assert worker.status.is_busy
     release(pool, worker)
     assert ask(pool, "chat")[1].result() is not worker
     assert ask(pool, "chat")[0].position == 1
@@ -195,9 +196,9 @@ async def test_stop_refuses_all_waiting_requests() -> None:
     places = [ask(pool, "chat") for _ in range(3)]
     await pool.stop()
     assert all(future.cancelled() for _, future in places)
-    assert all(ticket.cancelled for ticket, _ in places)
+    assert all(ticket.refusal is not None for ticket, _ in places)
     assert pool.queue_length == 0
-    assert pool.busy_count == 1
+    assert busy_count(pool) == 1
     with pytest.raises(ShuttingDownError):
         ask(pool, "chat")
     await pool.stop()

@@ -240,7 +240,7 @@ class DeviceLoad:
 
 
 @dataclass(frozen=True)
-class LoadResult:
+class CapacityResult:
     """Result of one measurement.
 
     Attributes:
@@ -264,7 +264,7 @@ class LoadResult:
     is_in_time: bool
 
     @classmethod
-    def of(cls, sessions: int, run: PacedRun) -> LoadResult:
+    def of(cls, sessions: int, run: PacedRun) -> CapacityResult:
         sounds_ms = [
             MS_PER_S * (unit.first_sound_s - unit.complete_s)
             for unit in run.units
@@ -307,7 +307,7 @@ class _Repeating:
         return self.scripted.finalize()
 
 
-def measure_load(rig: Rig, load: DeviceLoad) -> Iterator[LoadResult]:
+def measure_load(rig: Rig, load: DeviceLoad) -> Iterator[CapacityResult]:
     """Yield a result for each number of sessions, up to the first overload.
 
     Conversations are kept for the next number.
@@ -331,7 +331,7 @@ def measure_load(rig: Rig, load: DeviceLoad) -> Iterator[LoadResult]:
             clock = PacedClock(rig.wait)
             passes = partial(run_pass, answers, now_s=lambda clock=clock: clock.now_s)  # type: ignore[misc]
             run = PacedPasses(opened[:sessions], passes, clock, input_s).run(load.seconds)
-            yield LoadResult.of(sessions, run)
+            yield CapacityResult.of(sessions, run)
             if run.is_overloaded:
                 return
     finally:

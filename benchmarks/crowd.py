@@ -24,7 +24,7 @@ from benchmarks.talker import Script, Talker
 from core.engine.passes import run_pass
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.prompt_input import SlicedPicture
+from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import WindowMode, WindowSettings
 
 MS_PER_S = 1_000.0
@@ -117,7 +117,7 @@ class _Input:
     """Preprocessed input of one unit."""
 
     audio: np.ndarray
-    pictures: Sequence[SlicedPicture]
+    pictures: Sequence[tuple[Slice, ...]]
 
 
 class _Guest:

@@ -92,7 +92,7 @@ class Floors:
         layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
         cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)
         pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
-        slices = [each for picture in pictures for each in picture.slices]
+        slices = [each for picture in pictures for each in picture]
         patches = sum(rows * cols for rows, cols in (each.size for each in slices))
         pictured = rig.config.query_num * len(slices)
         sees = bool(slices) and not plan.looks_ahead

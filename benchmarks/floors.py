@@ -83,7 +83,7 @@ def stage_floors(
     layers, head = module_bytes(model.llm.model.layers), module_bytes(model.llm.lm_head)
     cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)
     pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
-    slices = [each for picture in pictures for each in picture.slices]
+    slices = [each for picture in pictures for each in picture]
     patches = 0 if plan.prefetches else sum(each.size[0] * each.size[1] for each in slices)
     audio_rows = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
     rows = rig.config.query_num * len(slices) + audio_rows + CONTROL_ROWS

@@ -25,8 +25,7 @@ from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.modes.prompt_input import SlicedPicture
-from MiniCPMO45.processing.pictures import slice_image
+from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, LoadOptions, Weights
 from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
@@ -83,11 +82,11 @@ class Rig:
     def wait(self) -> None:
         synchronise(self.executor.device)
 
-    def cut(self, pictures: Sequence[Image.Image]) -> list[SlicedPicture]:
+    def cut(self, pictures: Sequence[Image.Image]) -> list[tuple[Slice, ...]]:
         """Preprocess pictures as a session's thread does, one slice each."""
         slicing = self.config.slice_config
         cut = [slice_image(each, 1, slicing).slices for each in pictures]
-        return [SlicedPicture(self.executor.prepare_slices(slices)) for slices in cut]
+        return [self.executor.prepare_slices(slices) for slices in cut]
 
 
 def random_full_rig(options: RigOptions) -> Rig:

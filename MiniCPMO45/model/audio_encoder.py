@@ -232,7 +232,7 @@ class EncodeStream:
 
     mel: Tensor
     cache: AudioCache
-    is_first: bool
+    is_first: bool = False
 
     @property
     def context(self) -> int:

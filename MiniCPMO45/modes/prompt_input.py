@@ -152,11 +152,6 @@ def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor])
 
 
 @dataclass(frozen=True, eq=False)
-class SlicedPicture:
-    slices: tuple[Slice, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class EncodedPicture:
     """A picture encoded ahead of its unit: [num_queries, hidden] per slice, overview first.
 
@@ -167,9 +162,9 @@ class EncodedPicture:
     max_slices: int
 
 
-PreparedFrame = SlicedPicture | EncodedPicture
+PreparedFrame = tuple[Slice, ...] | EncodedPicture
 Frame = Image.Image | PreparedFrame
-"""An RGB picture, or one that is already sliced or encoded."""
+"""An RGB picture, its slices, or one that is already encoded."""
 
 
 def slice_pictures(
@@ -184,15 +179,13 @@ def slice_pictures(
     if len(limits) != len(frames):
         raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
     return [
-        SlicedPicture(slice_image(frame, limit, config).slices)
-        if isinstance(frame, Image.Image)
-        else frame
+        slice_image(frame, limit, config).slices if isinstance(frame, Image.Image) else frame
         for frame, limit in zip(frames, limits, strict=True)
     ]
 
 
-def encode_picture(picture: SlicedPicture, max_slices: int) -> Steps[EncodedPicture]:
-    rows = yield EncodeImages(picture.slices)
+def encode_picture(slices: tuple[Slice, ...], max_slices: int) -> Steps[EncodedPicture]:
+    rows = yield EncodeImages(slices)
     return EncodedPicture(tuple(rows), max_slices)
 
 
@@ -208,17 +201,15 @@ def picture_pieces(
         The input pieces with image and slice tokens, and the number of slices.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
-    unencoded = [each for each in pictures if isinstance(each, SlicedPicture)]
-    slices = tuple(each for picture in unencoded for each in picture.slices)
+    unencoded = [picture for picture in pictures if isinstance(picture, tuple)]
+    slices = tuple(each for picture in unencoded for each in picture)
     encoded = iter((yield EncodeImages(slices)) if slices else ())
     pieces: list[TokenIds | Embeddings] = []
     count = 0
     for picture in pictures:
         start, stop = tokens.image_start, tokens.image_end
         for each in (
-            picture.rows
-            if isinstance(picture, EncodedPicture)
-            else islice(encoded, len(picture.slices))
+            picture.rows if isinstance(picture, EncodedPicture) else islice(encoded, len(picture))
         ):
             pieces += [TokenIds((start,)), Embeddings(each), TokenIds((stop,))]
             start, stop = tokens.slice_start, tokens.slice_end

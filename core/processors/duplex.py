@@ -37,7 +37,6 @@ from MiniCPMO45.modes.duplex import (
 from MiniCPMO45.modes.prompt_input import (
     EncodedPicture,
     PreparedFrame,
-    SlicedPicture,
     encode_picture,
     slice_pictures,
 )
@@ -153,7 +152,7 @@ class DuplexView(View, DuplexCapability):
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> EncodedPicture:
         """Encode an RGB picture for a later `unit`, concurrently with one under way."""
         [sliced] = await self._sliced([picture], max_slice_nums)
-        assert isinstance(sliced, SlicedPicture), "it was not encoded before"
+        assert isinstance(sliced, tuple), "it was not encoded before"
         return await self.context.run(encode_picture(sliced, max_slice_nums))
 
     def set_break(self) -> None:
@@ -284,9 +283,7 @@ class DuplexView(View, DuplexCapability):
             with model_errors():
                 pictures = slice_pictures(frames, limit, self.config.slice_config)
             return [
-                SlicedPicture(model.executor.prepare_slices(each.slices))
-                if isinstance(each, SlicedPicture)
-                else each
+                model.executor.prepare_slices(each) if isinstance(each, tuple) else each
                 for each in pictures
             ]
 

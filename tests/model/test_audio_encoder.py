@@ -72,14 +72,10 @@ def _units(mel: Tensor) -> list[Tensor]:
     return [mel[:, max(0, unit * 100 - 2) : unit * 100 + 102] for unit in range(n_units)]
 
 
-def _item(mel: Tensor, cache: AudioCache, is_first: bool = False) -> EncodeStream:
-    return EncodeStream(mel, cache, is_first)
-
-
 def _run(toy: ToyEncoder, units: list[Tensor], cache: AudioCache | None = None) -> list[Tensor]:
     cache = cache or new_audio_cache(CONFIG)
     return [
-        toy.frames.embed_streams([_item(mel, cache, is_first=index == 0)])[0]
+        toy.frames.embed_streams([EncodeStream(mel, cache, is_first=index == 0)])[0]
         for index, mel in enumerate(units)
     ]
 
@@ -127,7 +123,7 @@ def test_a_stream_of_audio_equals_the_whole_clip(toy: ToyEncoder) -> None:
     state, cache = MelState(), new_audio_cache(CONFIG)
     embeddings = []
     for index, piece in enumerate([audio[:FIRST_SAMPLES], *audio[FIRST_SAMPLES:].split(16_000)]):
-        item = _item(push(state, piece), cache, is_first=index == 0)
+        item = EncodeStream(push(state, piece), cache, is_first=index == 0)
         embeddings += toy.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
     mel = textbook_log_mel(audio, has_fixed_floor=True)
@@ -161,8 +157,7 @@ class Stock:
 
     @torch.no_grad()
     def transform(self, rows: list[Tensor]) -> Tensor:
-        counts = torch.tensor([len(each) for each in rows])
-        number = torch.arange(len(rows)).repeat_interleave(counts)
+        number = torch.cat([torch.full((len(each),), n) for n, each in enumerate(rows)])
         hidden = (torch.cat(rows) + self.encoder.embed_positions.weight[: len(number)])[None]
         hides = (number[None, :] > number[:, None])[None, None]
         mask = torch.zeros(hides.shape).masked_fill(hides, float("-inf"))
@@ -225,7 +220,7 @@ def test_dropped_streams_free_their_memory(
     toy: ToyEncoder,
 ) -> None:
     caches = [new_audio_cache(CONFIG) for _ in range(2)]
-    toy.frames.embed_streams([_item(_mel(102), cache, is_first=True) for cache in caches])
+    toy.frames.embed_streams([EncodeStream(_mel(102), cache, is_first=True) for cache in caches])
     watched = [weakref.ref(cache.kv) for cache in caches]
     caches.clear()
     assert [ref() for ref in watched] == [None, None]
@@ -236,13 +231,13 @@ def test_cache_is_reset_before_the_last_position(toy: ToyEncoder) -> None:
     cache = new_audio_cache(CONFIG)
     frames, lengths = [], []
     for index, mel in enumerate(units):
-        item = _item(mel, cache, is_first=index == 0)
+        item = EncodeStream(mel, cache, is_first=index == 0)
         frames += toy.frames.embed_streams([item])
         lengths.append(cache.length)
     assert lengths == [50 * (unit % FIRST_RESET_UNIT + 1) for unit in range(60)]
     fresh = new_audio_cache(CONFIG)
     again = [
-        toy.frames.embed_streams([_item(mel, fresh)])[0]
+        toy.frames.embed_streams([EncodeStream(mel, fresh)])[0]
         for mel in units[FIRST_RESET_UNIT : FIRST_RESET_UNIT + 3]
     ]
     for one, other in zip(frames[FIRST_RESET_UNIT:], again, strict=False):
@@ -256,8 +251,8 @@ def test_streams_in_one_step_equal_streams_alone(toy: ToyEncoder) -> None:
     for units, cache in zip(streams, caches, strict=True):
         _run(toy, units[:-1], cache)
     newcomer = _mel(102, seed=9)
-    items = [_item(units[-1], cache) for units, cache in zip(streams, caches, strict=True)]
-    items.insert(1, _item(newcomer, new_audio_cache(CONFIG), is_first=True))
+    items = [EncodeStream(units[-1], cache) for units, cache in zip(streams, caches, strict=True)]
+    items.insert(1, EncodeStream(newcomer, new_audio_cache(CONFIG), is_first=True))
     together = toy.frames.embed_streams(items)
     for one, other in zip([together[0], *together[2:]], alone, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
@@ -269,15 +264,15 @@ def test_interleaved_streams_equal_streams_alone(toy: ToyEncoder) -> None:
     expected = _run(toy, first)
     caches = new_audio_cache(CONFIG), new_audio_cache(CONFIG)
     for index, (mine, other) in enumerate(zip(first, second, strict=True)):
-        got = toy.frames.embed_streams([_item(mine, caches[0], index == 0)])[0]
-        toy.frames.embed_streams([_item(other, caches[1], index == 0)])
+        got = toy.frames.embed_streams([EncodeStream(mine, caches[0], index == 0)])[0]
+        toy.frames.embed_streams([EncodeStream(other, caches[1], index == 0)])
         assert torch.equal(got, expected[index])
 
 
 def test_duplicate_cache_in_a_batch_is_rejected(toy: ToyEncoder) -> None:
     cache = new_audio_cache(CONFIG)
     with pytest.raises(ValueError, match="two units of one stream"):
-        toy.frames.embed_streams([_item(_mel(104), cache), _item(_mel(104), cache)])
+        toy.frames.embed_streams([EncodeStream(_mel(104), cache), EncodeStream(_mel(104), cache)])
 
 
 @pytest.mark.parametrize(("n_frames", "reason"), [(4, "only context"), (105, "more than a unit")])
@@ -286,7 +281,7 @@ def test_rejected_unit_size_leaves_the_cache_unchanged(
 ) -> None:
     cache = new_audio_cache(CONFIG)
     with pytest.raises(ValueError, match=reason):
-        toy.frames.embed_streams([_item(_mel(n_frames), cache)])
+        toy.frames.embed_streams([EncodeStream(_mel(n_frames), cache)])
     assert cache.length == 0
 
 
@@ -350,10 +345,10 @@ def test_bfloat16_weights_take_float32_mels(toy: ToyEncoder) -> None:
     projection.load_state_dict(toy.projection.state_dict(), assign=True)
     encoder, projection = encoder.bfloat16(), projection.bfloat16()
     mel = _mel(102)
-    cache = new_audio_cache(CONFIG, dtype=torch.bfloat16)
-    rows = AudioEmbedder(encoder, projection).embed_streams([_item(mel, cache, is_first=True)])[0]
+    unit = EncodeStream(mel, new_audio_cache(CONFIG, dtype=torch.bfloat16), is_first=True)
+    rows = AudioEmbedder(encoder, projection).embed_streams([unit])[0]
     exact_cache = new_audio_cache(CONFIG)
-    exact = toy.embedder.embed_streams([_item(mel, exact_cache, is_first=True)])
+    exact = toy.embedder.embed_streams([EncodeStream(mel, exact_cache, is_first=True)])
     assert rows.dtype is torch.bfloat16
     torch.testing.assert_close(rows.float(), exact[0], atol=0.06, rtol=0.05)
 
@@ -362,11 +357,11 @@ def test_truncated_cache_reproduces_a_unit(toy: ToyEncoder) -> None:
     first, second, third = _units(_mel(302))
     cache = new_audio_cache(CONFIG)
     _run(toy, [first], cache)
-    expected = toy.frames.embed_streams([_item(second, cache)])[0]
+    expected = toy.frames.embed_streams([EncodeStream(second, cache)])[0]
     cache.truncate(50)
-    toy.frames.embed_streams([_item(third, cache)])
+    toy.frames.embed_streams([EncodeStream(third, cache)])
     cache.truncate(50)
-    assert torch.equal(toy.frames.embed_streams([_item(second, cache)])[0], expected)
+    assert torch.equal(toy.frames.embed_streams([EncodeStream(second, cache)])[0], expected)
     with pytest.raises(ValueError, match="cannot truncate"):
         cache.truncate(101)
 

@@ -26,7 +26,7 @@ from core.errors import AppDisabledError, BadRequestError, NotFoundError
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.queue.models import EtaConfig
+from gateway_modules.queue.scheduling import EtaConfig
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"

@@ -7,7 +7,7 @@ from pathlib import Path
 from config import ServiceSettings
 from core.store import Store
 from gateway_modules.administration import EtaStore
-from gateway_modules.queue.models import EtaConfig
+from gateway_modules.queue.scheduling import EtaConfig
 
 
 def test_each_change_is_stored_in_addition_to_earlier_ones(tmp_path: Path) -> None:

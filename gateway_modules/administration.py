@@ -25,7 +25,7 @@ from core.errors import AppDisabledError, BadRequestError, NotFoundError
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.queue.models import EtaConfig
+from gateway_modules.queue.scheduling import EtaConfig
 from settings.sections import ServiceSettings
 
 TURN_BASED: Final = "turnbased"

@@ -1,23 +1,193 @@
-"""Pure scheduling rules: the slot for the head of the queue, and wait estimates.
+"""Models and rules of the queue: waiting requests, wait estimates, the choice of a slot.
 
 Strictly first come, first served over all request types; caches only decide *which* slot the head
-gets. Durations are measured elsewhere; nothing here reads a clock.
+gets. No I/O, no clock: durations are measured elsewhere.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Protocol
+from typing import Annotated
 
+from pydantic import ConfigDict, Field
+
+from core.schemas import limits
+from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from gateway_modules.queue.models import EtaConfig, EtaStatus
+from core.schemas.worker import WorkerHealth, WorkerStatus
 
 OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service.md#3.3
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
 DEFAULT_MIN_SAMPLES = 3  # same
+
+STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
+    {
+        RequestType.CHAT: WorkerStatus.BUSY_CHAT,
+        RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
+        RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
+        RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+        RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+        RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    }
+)
+"""Status of a worker that serves a request of each type."""
+
+OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
+DUPLEX_STATUSES = frozenset({WorkerStatus.DUPLEX_ACTIVE, WorkerStatus.DUPLEX_PAUSED})
+LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMING}
+"""Requests that occupy a slot for a whole session, not for one reply."""
+
+Seconds = Annotated[float, Field(gt=0, le=limits.DURATION_MAX_S)]
+
+
+class TicketInfo(WireModel):
+    """A ticket in the queue."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    ticket_id: str = Field(description="Ticket id.")
+    request_type: RequestType = Field(description="Request type.")
+    session_id: str | None = Field(None, description="Session.")
+    enqueued_at: datetime = Field(description="When it entered the queue.")
+    position: int = Field(ge=0, description="1 is next, 0 is assigned.")
+    estimated_wait_s: float = Field(ge=0, description="Estimated wait, s.")
+    cancelled: bool = Field(False, description="Cancelled.")
+
+
+class QueueItem(WireModel):
+    """One waiting request."""
+
+    ticket_id: str = Field(description="Ticket id.")
+    request_type: RequestType = Field(description="Request type.")
+    session_id: str | None = Field(None, description="Session.")
+    position: int = Field(ge=1, description="1 is next.")
+    estimated_wait_s: float = Field(ge=0, description="Estimated wait, s.")
+    enqueued_at: datetime = Field(description="When it entered the queue.")
+    wait_elapsed_s: float = Field(ge=0, description="Time in the queue so far, s.")
+
+
+class RunningTaskInfo(WireModel):
+    """A request that a worker is serving."""
+
+    worker_id: str = Field(description="The worker.")
+    request_type: RequestType = Field(description="Request type.")
+    session_id: str | None = Field(None, description="Session.")
+    started_at: datetime = Field(description="When it was assigned.")
+    elapsed_s: float = Field(ge=0, description="Time since then, s.")
+    estimated_remaining_s: float = Field(ge=0, description="Estimated time left, s.")
+
+
+class QueueStatus(WireModel):
+    """Answer to `GET /api/queue`."""
+
+    queue_length: int = Field(ge=0, description="Number of waiting requests.")
+    max_queue_size: int = Field(ge=0, description="Maximum number of waiting requests.")
+    items: list[QueueItem] = Field(description="Waiting requests, next first.")
+    running_tasks: list[RunningTaskInfo] = Field(description="Requests being served.")
+
+
+class EtaConfig(WireModel):
+    """Expected duration of requests by type; in a patch, omitted fields are unchanged."""
+
+    eta_chat_s: Seconds = Field(15.0, description="One chat reply, s.")
+    eta_streaming_s: Seconds = Field(20.0, description="One streamed turn, s.")
+    eta_half_duplex_s: Seconds = Field(180.0, description="A half-duplex session, s.")
+    eta_audio_duplex_s: Seconds = Field(120.0, description="An audio duplex session, s.")
+    eta_omni_duplex_s: Seconds = Field(90.0, description="An omni duplex session, s.")
+    eta_duplex_s: Seconds | None = Field(
+        None, description="A duplex session of unspecified kind, s; null: as omni."
+    )
+    ema_alpha: float | None = Field(
+        None, gt=0, le=1, description="Weight of the newest duration; null: unchanged."
+    )
+
+
+class EtaStatus(WireModel):
+    """Answer to `GET /api/config/eta`: settings and measurements."""
+
+    config: EtaConfig = Field(description="Settings in force.")
+    ema_alpha: float = Field(gt=0, le=1, description="Weight of the newest duration.")
+    ema_chat_s: float | None = Field(None, description="Measured mean, s.")
+    ema_chat_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_streaming_s: float | None = Field(None, description="Measured mean, s.")
+    ema_streaming_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_half_duplex_s: float | None = Field(None, description="Measured mean, s.")
+    ema_half_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_audio_duplex_s: float | None = Field(None, description="Measured mean, s.")
+    ema_audio_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_omni_duplex_s: float | None = Field(None, description="Measured mean, s.")
+    ema_omni_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
+
+
+@dataclass
+class ServiceState:
+    """State of a worker, accumulated from its health answers.
+
+    Attributes:
+        status: `IDLE` in service; `LOADING`, `ERROR` or `OFFLINE` out of it.
+        foreign_status: The worker's status for sessions of other gateways.
+        foreign_sessions: Number of those; each makes one slot unusable.
+        capacity: How many of the `announced_slots` it can serve in time.
+        missed_polls: Consecutive polls without an answer.
+        epoch: Counts assignments, releases and failures; an answer requested in an earlier epoch
+            is stale.
+        last_error: The most recent error and its time; survives a restart of the worker.
+    """
+
+    status: WorkerStatus = WorkerStatus.OFFLINE
+    foreign_status: WorkerStatus = WorkerStatus.IDLE
+    foreign_sessions: int = 0
+    announced_slots: int = 1
+    capacity: int = 1
+    missed_polls: int = 0
+    epoch: int = 0
+    started_at: datetime | None = None
+    last_heartbeat: datetime | None = None
+    latest: WorkerHealth | None = None
+    last_error: tuple[str, datetime] | None = None
+    is_restarting: bool = False
+
+    def record(self, sample: WorkerHealth, now: datetime) -> bool:
+        """Record a health answer; return whether the worker's process was replaced."""
+        self.missed_polls = 0
+        self.last_heartbeat = now
+        before, self.latest = self.latest, sample
+        if sample.error:
+            self.record_error(sample.error, now)
+        if "uptime_s" in sample.model_fields_set:
+            self.started_at = now - timedelta(seconds=sample.uptime_s)
+        is_another = before is not None and before.boot_id != sample.boot_id
+        if is_another:
+            self.is_restarting = False
+        return is_another
+
+    def record_error(self, text: str, now: datetime) -> bool:
+        is_new = self.last_error is None or self.last_error[0] != text
+        if is_new:
+            self.last_error = text, now
+        return is_new
+
+    def update(self, sample: WorkerHealth, ours: int) -> None:
+        """Apply a current answer; `ours` is the number of this gateway's sessions."""
+        if sample.worker_status in OUT_OF_SERVICE:
+            self.status, self.foreign_sessions = sample.worker_status, 0
+            return
+        self.status = WorkerStatus.IDLE
+        self.announced_slots = self.capacity = sample.slots
+        if sample.capacity is not None:
+            self.capacity = min(sample.slots, sample.capacity)
+        self.foreign_status = sample.worker_status
+        if sample.active_sessions is not None:
+            self.foreign_sessions = max(0, sample.active_sessions - ours)
+        else:  # number unknown: assume all slots
+            is_busy = sample.worker_status.is_busy and not ours
+            self.foreign_sessions = sample.slots if is_busy else 0
+
 
 ETA_NAMES: Mapping[RequestType, str] = MappingProxyType(
     {
@@ -104,64 +274,6 @@ class Forecast:
 
 
 NEVER_S = float("-inf")
-REFRESH_S = 0.25
-
-
-class Waiting(Protocol):
-    request_type: RequestType
-    estimated_wait_s: float
-
-
-class Occupied(Protocol):
-    @property
-    def available_slots(self) -> int: ...
-
-    def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]: ...
-
-
-class Estimates:
-    """Estimated wait of each ticket, refreshed at most four times a second.
-
-    A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
-    in between is appended.
-
-    Attributes:
-        held_until_s: Nothing is assigned before this Unix time.
-    """
-
-    def __init__(self, eta_tracker: EtaTracker) -> None:
-        self.held_until_s = NEVER_S
-        self._eta_tracker = eta_tracker
-        self._made_s = NEVER_S
-        self._forecast = Forecast(())
-
-    def is_fresh(self, now_s: float) -> bool:
-        return abs(now_s - self._made_s) < REFRESH_S
-
-    def refresh(
-        self,
-        queue: Iterable[Waiting],
-        workers: Collection[Occupied],
-        now_s: float,
-        *,
-        is_forced: bool,
-    ) -> None:
-        if self.is_fresh(now_s) and not is_forced:
-            return
-        eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
-        self._made_s = now_s
-        held_s = max(0.0, self.held_until_s - now_s)
-        free_at_s = [max(held_s, left) for worker in workers for left in worker.occupied_s(eta_s)]
-        if held_s:
-            free_at_s += [held_s] * sum(worker.available_slots for worker in workers)
-        self._forecast = Forecast(free_at_s, held_s)
-        for ticket in queue:
-            ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
-
-    def add(self, ticket: Waiting, now_s: float) -> None:
-        """Estimate the wait of the last ticket; only while `is_fresh`."""
-        wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
-        ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)
 
 
 def slot_rank(

@@ -1,4 +1,4 @@
-"""The gateway's view of a worker: its slots, its state, and the tickets assigned to it.
+"""The gateway's view of a worker: its slots, its state, and the tickets that wait for one.
 
 Health checks take a worker out of service and put it back; they never end a session.
 Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
@@ -7,7 +7,7 @@ Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,19 +16,24 @@ from typing import Final, NamedTuple, Self
 from core.errors import OmniError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.models import (
+from gateway_modules.queue.scheduling import (
     DUPLEX_STATUSES,
+    NEVER_S,
     OUT_OF_SERVICE,
+    OVERRUN_FLOOR_S,
     STATUS_OF_REQUEST,
+    EtaTracker,
+    Forecast,
     ServiceState,
+    remaining_s,
 )
-from gateway_modules.queue.scheduling import NEVER_S, OVERRUN_FLOOR_S, remaining_s
 from settings.workers import WorkerPlace
 
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
 MISSES_TO_OFFLINE = 3  # unanswered polls after which a busy worker is offline; section 3.5
 LOADING_ETA_S = 15.0  # assumed time to load a model; ours
 UNANSWERED = "It did not answer."
+REFRESH_S = 0.25  # between two refreshes of estimates
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -346,3 +351,48 @@ class WorkerConnection:
             dropped = {id(slot) for slot in self._free.slots[:surplus]}
             self.slots = [slot for slot in self.slots if id(slot) not in dropped]
             self._ordered = None
+
+
+class Estimates:
+    """Estimated wait of each ticket, refreshed at most four times a second.
+
+    A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
+    in between is appended.
+
+    Attributes:
+        held_until_s: Nothing is assigned before this Unix time.
+    """
+
+    def __init__(self, eta_tracker: EtaTracker) -> None:
+        self.held_until_s = NEVER_S
+        self._eta_tracker = eta_tracker
+        self._made_s = NEVER_S
+        self._forecast = Forecast(())
+
+    def is_fresh(self, now_s: float) -> bool:
+        return abs(now_s - self._made_s) < REFRESH_S
+
+    def refresh(
+        self,
+        queue: Iterable[Ticket],
+        workers: Collection[WorkerConnection],
+        now_s: float,
+        *,
+        is_forced: bool,
+    ) -> None:
+        if self.is_fresh(now_s) and not is_forced:
+            return
+        eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
+        self._made_s = now_s
+        held_s = max(0.0, self.held_until_s - now_s)
+        free_at_s = [max(held_s, left) for worker in workers for left in worker.occupied_s(eta_s)]
+        if held_s:
+            free_at_s += [held_s] * sum(worker.available_slots for worker in workers)
+        self._forecast = Forecast(free_at_s, held_s)
+        for ticket in queue:
+            ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
+
+    def add(self, ticket: Ticket, now_s: float) -> None:
+        """Estimate the wait of the last ticket; only while `is_fresh`."""
+        wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
+        ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)

@@ -22,11 +22,17 @@ from pydantic import SecretStr
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
 from core.files import ensure_token
 from core.schemas.queue import RequestType
-from gateway_modules.queue import models
+from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import Directory
-from gateway_modules.queue.scheduling import NEVER_S, Estimates, EtaTracker, slot_rank
+from gateway_modules.queue.scheduling import NEVER_S, EtaTracker, slot_rank
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import Slot, Ticket, WorkerConnection, utc_now
+from gateway_modules.queue.worker_connection import (
+    Estimates,
+    Slot,
+    Ticket,
+    WorkerConnection,
+    utc_now,
+)
 from gateway_modules.web.security import is_same_secret
 
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
@@ -277,7 +283,7 @@ class WorkerPool:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
         worker.remember(slot, ticket.kept_hash)
-        is_unsure = is_lost or ticket.request_type in models.LONG_REQUESTS
+        is_unsure = is_lost or ticket.request_type in scheduling.LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
         worker.release_slot(slot, must_confirm=must_confirm)
         if must_confirm:
@@ -366,17 +372,17 @@ class WorkerPool:
         self.refresh_estimates()
         return self._queue.get(ticket_id)
 
-    def get_queue_status(self) -> models.QueueStatus:
+    def get_queue_status(self) -> scheduling.QueueStatus:
         self.refresh_estimates()
         now, workers = self._clock(), self.workers.values()
-        return models.QueueStatus(
+        return scheduling.QueueStatus(
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
             running_tasks=_running_tasks(workers, self.eta_tracker, now),
         )
 
-    def update_eta_config(self, eta_config: models.EtaConfig) -> models.EtaStatus:
+    def update_eta_config(self, eta_config: scheduling.EtaConfig) -> scheduling.EtaStatus:
         self.eta_tracker.update_config(eta_config)
         self.refresh_estimates(is_forced=True)
         return self.eta_tracker.get_status()
@@ -392,8 +398,8 @@ class WorkerPool:
             self._idle.clear() if is_busy else self._idle.set()
 
 
-def _item(ticket: Ticket, now: datetime) -> models.QueueItem:
-    return models.QueueItem(
+def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:
+    return scheduling.QueueItem(
         ticket_id=ticket.ticket_id,
         request_type=ticket.request_type,
         session_id=ticket.session_id,
@@ -406,14 +412,14 @@ def _item(ticket: Ticket, now: datetime) -> models.QueueItem:
 
 def _running_tasks(
     workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
-) -> list[models.RunningTaskInfo]:
+) -> list[scheduling.RunningTaskInfo]:
     tasks = []
     for worker in workers:
         for task in worker.tasks:
             elapsed_s = max(0.0, (now - task.started_at).total_seconds())
             left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
             tasks.append(
-                models.RunningTaskInfo(
+                scheduling.RunningTaskInfo(
                     worker_id=worker.worker_id,
                     request_type=task.request_type,
                     session_id=task.session_id,

@@ -15,10 +15,9 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
 from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditList, LogPart
-from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
-from gateway_modules.routes.queue import worker_info
+from gateway_modules.routes.queue import WorkerInfo, worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.responses import NO_STORE, json_answer, problems
 from gateway_modules.web.security import SESSION_AGE_S, mark_admin

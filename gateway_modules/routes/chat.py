@@ -39,6 +39,7 @@ from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_HEADER, UNRECORDED, ErrorMessage, RequestType
 from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.desk_client import STOP
+from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
@@ -232,14 +233,18 @@ async def _served(
                     return
                 if is_over() and not has_stopped:
                     has_stopped = True
-                    with suppress(ConnectionClosed):  # the end of the reply may still be unread
-                        await socket.send(STOP.text)
+                    await _ask_to_stop(socket)
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
                 raise NoWorkerError("The worker is busy. Please try again later.") from closed
             raise WorkerLostError() from closed
         except ValidationError as error:
             raise WorkerLostError("The worker returned an invalid answer.") from error
+
+
+async def _ask_to_stop(socket: WorkerSocket) -> None:
+    with suppress(ConnectionClosed):  # the end of the reply may still be unread
+        await socket.send(STOP.text)
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from fastapi import APIRouter, Depends
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, ConfigDict, Field
 from starlette.responses import Response
 
 from core.errors import NoWorkerError
@@ -17,16 +17,22 @@ from core.metrics import CONTENT_TYPE, exposition
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue import models
+from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.queue.directory import loaded_model
+from gateway_modules.queue.scheduling import (
+    DUPLEX_STATUSES,
+    EtaConfig,
+    EtaStatus,
+    QueueStatus,
+    RunningTaskInfo,
+    TicketInfo,
+)
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
-from settings.embedded import read_progress
+from settings.embedded import FetchProgress, read_progress
 
 HASH_SHOWN_CHARS: Final = 12  # of a history hash; docs/specification/service.md#1.1
-STARTING: Final = "starting"
 
 NO_HEALTH: Final = WorkerHealth(status="error", worker_status=WorkerStatus.OFFLINE)
 
@@ -40,6 +46,110 @@ router = APIRouter(tags=["status"])
 pool_router = APIRouter(
     tags=["status"], dependencies=[Depends(check_open)], responses=problems(503)
 )
+
+
+class TicketLookup(WireModel):
+    """Answer to `GET /api/queue/{ticket_id}`."""
+
+    found: bool = Field(description="The ticket waits.")
+    ticket: TicketInfo | None = Field(None, description="The ticket.")
+    message: str | None = Field(None, description="Why it was not found.")
+
+
+class WorkerSession(WireModel):
+    """A session on a worker."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    session_id: str | None = Field(None, description="Session.")
+    request_type: RequestType = Field(description="Request type.")
+    started_at: datetime = Field(description="When it was assigned.")
+
+
+class LoadState(WireModel):
+    """Progress of loading a model."""
+
+    worker_id: str = Field(description="The worker.")
+    stage: str = Field(description="Current stage, as text for people.")
+    progress: float | None = Field(None, ge=0, le=1, description="Loaded fraction, 0 to 1.")
+
+
+class WorkerInfo(WireModel):
+    """A worker as seen by the gateway."""
+
+    worker_id: str = Field(description="worker_0, worker_1, ...")
+    host: str = Field(description="Its host.")
+    port: int = Field(description="Its port.")
+    gpu_id: int | None = Field(None, description="Its GPU.")
+    status: WorkerStatus = Field(description="Its status.")
+    current_session_id: str | None = Field(None, description="Oldest session on it.")
+    total_requests: int = Field(0, ge=0, description="Requests since it started.")
+    avg_inference_time_ms: float = Field(0.0, ge=0, description="Mean time of a request, ms.")
+    last_heartbeat: datetime | None = Field(None, description="When it last answered.")
+    current_request_type: RequestType | None = Field(None, description="Type of that session.")
+    task_started_at: datetime | None = Field(None, description="When it was assigned.")
+    cached_hash: str | None = Field(None, description="Hash of the history in its cache.")
+    last_cache_used_at: datetime | None = Field(None, description="When that cache was last used.")
+    slots: int = Field(1, ge=1, description="Number of concurrent sessions.")
+    free_slots: int = Field(0, ge=0, description="Sessions it could accept now.")
+    is_draining: bool = Field(False, description="It finishes its sessions and gets no new ones.")
+    error: str | None = Field(None, description="The error it reports.")
+    last_error: str | None = Field(None, description="The latest error, even if resolved.")
+    last_error_at: datetime | None = Field(None, description="When that was.")
+    vram_used_mb: float | None = Field(None, ge=0, description="GPU memory in use, MB.")
+    vram_total_mb: float | None = Field(None, ge=0, description="GPU memory, MB.")
+    kv_cache_tokens: int = Field(0, ge=0, description="Tokens in its caches.")
+    uptime_s: float | None = Field(None, ge=0, description="Uptime of its process, s.")
+    sessions: list[WorkerSession] = Field(default_factory=list, description="Oldest first.")
+    model: ModelFacts | None = Field(None, description="The model it has loaded.")
+    loading: LoadState | None = Field(None, description="Progress of loading.")
+    can_restart: bool = Field(False, description="A launcher restarts it when it exits.")
+    is_restarting: bool = Field(False, description="A restart was requested.")
+
+
+class WorkerList(WireModel):
+    """Answer to `GET /workers`."""
+
+    total: int = Field(ge=0, description="Number of workers.")
+    workers: list[WorkerInfo] = Field(description="All workers.")
+
+
+class WorkerCache(WireModel):
+    """The cache of one slot."""
+
+    worker_id: str = Field(description="The worker.")
+    status: WorkerStatus = Field(description="Its status.")
+    cached_hash: str | None = Field(None, description="Prefix of the history's hash.")
+    last_cache_used_at: datetime | None = Field(None, description="Last use of the cache.")
+
+
+class CacheList(WireModel):
+    """Answer to `GET /cache`."""
+
+    workers: list[WorkerCache] = Field(description="One entry a slot.")
+
+
+class ServiceStatus(WireModel):
+    """Answer to `GET /status`."""
+
+    gateway_healthy: bool = Field(True, description="Always true in an answer.")
+    total_workers: int = Field(ge=0, description="All workers.")
+    idle_workers: int = Field(ge=0, description="Ready workers without a session.")
+    busy_workers: int = Field(ge=0, description="Workers with a session, duplex included.")
+    free_slots: int = Field(0, ge=0, description="Sessions that could start now.")
+    duplex_workers: int = Field(ge=0, description="Workers in a duplex session.")
+    loading_workers: int = Field(ge=0, description="Workers loading their model.")
+    error_workers: int = Field(ge=0, description="Workers that failed.")
+    offline_workers: int = Field(ge=0, description="Unreachable workers.")
+    queue_length: int = Field(ge=0, description="Number of waiting requests.")
+    max_queue_size: int = Field(ge=0, description="Maximum number of waiting requests.")
+    running_tasks: list[RunningTaskInfo] = Field(description="Requests being served.")
+    is_intake_paused: bool = Field(False, description="New requests are refused.")
+    model: ModelFacts | None = Field(None, description="The loaded model; null until there is one.")
+    loading: LoadState | None = Field(None, description="Progress of the first worker loading.")
+    fetch: FetchProgress | None = Field(
+        None, description="Progress of downloading the embedded cascade; null: no download."
+    )
 
 
 class HealthAnswer(WireModel):
@@ -100,7 +210,7 @@ async def metrics(gateway: GatewayHere) -> Response:
 
 
 @pool_router.get("/status")
-async def status(gateway: GatewayHere, view: ViewHere) -> models.ServiceStatus:
+async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, waiting requests and running requests."""
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
     if fetch and view.masks is not None:
@@ -112,16 +222,16 @@ async def status(gateway: GatewayHere, view: ViewHere) -> models.ServiceStatus:
 
 
 @pool_router.get("/workers")
-async def workers(gateway: GatewayHere, view: ViewHere) -> models.WorkerList:
+async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
     """Describe every worker."""
     now = datetime.now(UTC)
     infos = [worker_info(worker, now) for worker in gateway.pool.workers.values()]
-    return view.of(models.WorkerList(total=len(infos), workers=infos))
+    return view.of(WorkerList(total=len(infos), workers=infos))
 
 
 @pool_router.get("/cache")
 @pool_router.get("/api/cache", name="api_cache")
-async def cache(gateway: GatewayHere, view: ViewHere) -> models.CacheList:
+async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
     """List the histories in the workers' caches; only administrators see the hashes."""
     return view.of(caches(gateway.pool.workers.values()))
 
@@ -168,18 +278,18 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
 
 
 @pool_router.get("/api/queue")
-async def queue(gateway: GatewayHere, view: ViewHere) -> models.QueueStatus:
+async def queue(gateway: GatewayHere, view: ViewHere) -> QueueStatus:
     """List waiting requests, next first, and running ones; ids are masked as in `/sessions`."""
     return view.of(gateway.pool.get_queue_status())
 
 
 @pool_router.get("/api/queue/{ticket_id}")
-async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> models.TicketLookup:
+async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> TicketLookup:
     """Look up one waiting request."""
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
-        return models.TicketLookup(found=False, message="This ticket is not in the queue.")
-    return view.of(models.TicketLookup(found=True, ticket=models.TicketInfo.model_validate(found)))
+        return TicketLookup(found=False, message="This ticket is not in the queue.")
+    return view.of(TicketLookup(found=True, ticket=TicketInfo.model_validate(found)))
 
 
 @pool_router.delete(
@@ -191,26 +301,26 @@ async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
 
 
 @router.get("/api/config/eta")
-async def eta(gateway: GatewayHere) -> models.EtaStatus:
+async def eta(gateway: GatewayHere) -> EtaStatus:
     """Show expected and measured durations."""
     return gateway.pool.eta_tracker.get_status()
 
 
 @router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
-async def set_eta(change: models.EtaConfig, gateway: GatewayHere) -> models.EtaStatus:
+async def set_eta(change: EtaConfig, gateway: GatewayHere) -> EtaStatus:
     """Change expected durations; omitted ones are unchanged; estimates follow at once."""
     await asyncio.to_thread(gateway.eta.save, change)
     return gateway.pool.update_eta_config(change)
 
 
-def worker_info(worker: WorkerConnection, now: datetime) -> models.WorkerInfo:
+def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
     service, oldest = worker.service, worker.oldest_task
     most_recent = max(worker.slots, key=lambda slot: slot.cache_value)
     error, error_at = service.last_error or (None, None)
     latest, is_online = service.latest or NO_HEALTH, worker.status is not WorkerStatus.OFFLINE
     current = latest if is_online else NO_HEALTH
     started_at = service.started_at if is_online and service.latest else None
-    return models.WorkerInfo(
+    return WorkerInfo(
         worker_id=worker.worker_id,
         host=worker.place.host,
         port=worker.place.port,
@@ -235,7 +345,7 @@ def worker_info(worker: WorkerConnection, now: datetime) -> models.WorkerInfo:
         kv_cache_tokens=current.kv_cache_length,
         uptime_s=max(0.0, (now - started_at).total_seconds()) if started_at else None,
         sessions=[
-            models.WorkerSession.model_validate(task)
+            WorkerSession.model_validate(task)
             for task in sorted(worker.tasks, key=lambda task: task.started_at)
         ],
         model=current.model,
@@ -245,9 +355,9 @@ def worker_info(worker: WorkerConnection, now: datetime) -> models.WorkerInfo:
     )
 
 
-def caches(workers: Iterable[WorkerConnection]) -> models.CacheList:
+def caches(workers: Iterable[WorkerConnection]) -> CacheList:
     found = [
-        models.WorkerCache(
+        WorkerCache(
             worker_id=worker.worker_id,
             status=worker.status,
             cached_hash=f"{slot.cached_hash[:HASH_SHOWN_CHARS]}…" if slot.cached_hash else None,
@@ -256,19 +366,19 @@ def caches(workers: Iterable[WorkerConnection]) -> models.CacheList:
         for worker in workers
         for slot in worker.slots
     ]
-    return models.CacheList(workers=found)
+    return CacheList(workers=found)
 
 
 def service_status(
-    workers: Collection[WorkerConnection], queue: models.QueueStatus, *, is_intake_paused: bool
-) -> models.ServiceStatus:
+    workers: Collection[WorkerConnection], queue: QueueStatus, *, is_intake_paused: bool
+) -> ServiceStatus:
     statuses = Counter(worker.status for worker in workers)
-    return models.ServiceStatus(
+    return ServiceStatus(
         total_workers=len(workers),
         idle_workers=statuses[WorkerStatus.IDLE],
         busy_workers=sum(worker.status.is_busy for worker in workers),
         free_slots=sum(worker.available_slots for worker in workers),
-        duplex_workers=sum(statuses[status] for status in models.DUPLEX_STATUSES),
+        duplex_workers=sum(statuses[status] for status in DUPLEX_STATUSES),
         loading_workers=statuses[WorkerStatus.LOADING],
         error_workers=statuses[WorkerStatus.ERROR],
         offline_workers=statuses[WorkerStatus.OFFLINE],
@@ -277,17 +387,13 @@ def service_status(
         running_tasks=queue.running_tasks,
         is_intake_paused=is_intake_paused,
         model=loaded_model(workers),
-        loading=first_loading(workers),
+        loading=next(filter(None, map(load_state, workers)), None),
     )
 
 
-def load_state(worker: WorkerConnection) -> models.LoadState | None:
+def load_state(worker: WorkerConnection) -> LoadState | None:
     latest = worker.service.latest
     if worker.status is not WorkerStatus.LOADING or latest is None:
         return None
-    stage, progress = latest.load_stage or STARTING, latest.load_progress
-    return models.LoadState(worker_id=worker.worker_id, stage=stage, progress=progress)
-
-
-def first_loading(workers: Iterable[WorkerConnection]) -> models.LoadState | None:
-    return next((state for worker in workers if (state := load_state(worker))), None)
+    stage, progress = latest.load_stage or "starting", latest.load_progress
+    return LoadState(worker_id=worker.worker_id, stage=stage, progress=progress)

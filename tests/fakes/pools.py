@@ -9,11 +9,10 @@ from typing import Any
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.models import EtaConfig, ServiceStatus
-from gateway_modules.queue.scheduling import EtaTracker
+from gateway_modules.queue.scheduling import EtaConfig, EtaTracker
 from gateway_modules.queue.worker_connection import LONG_AGO, OnWait, Slot, Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.routes.queue import service_status
+from gateway_modules.routes.queue import ServiceStatus, service_status
 from tests.fakes.virtual_time import FakeClock
 
 ETA = EtaConfig(eta_chat_s=10.0, eta_streaming_s=15.0, eta_duplex_s=90.0)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from core.schemas.queue import RequestType
-from gateway_modules.queue.models import EtaConfig
 from gateway_modules.queue.scheduling import (
     OVERRUN_FLOOR_S,
+    EtaConfig,
     EtaTracker,
     Forecast,
     remaining_s,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.store import Store
 from gateway_modules.administration import EtaStore
-from gateway_modules.queue.models import EtaConfig
+from gateway_modules.queue.scheduling import EtaConfig
 from settings.sections import ServiceSettings
 
 

@@ -72,7 +72,7 @@ LAYERS = (
             "core.capabilities",
             "core.sums",
             "core.cascade.files",
-            "gateway_modules.queue.models",
+            "gateway_modules.queue.scheduling",
             "config",
             "settings",
         ),
@@ -89,7 +89,6 @@ LAYERS = (
             "core.stop_sequences",
             "core.stop_signals",
             "core.tools",
-            "gateway_modules.queue.scheduling",
         ),
         ("0 words",),
         frozenset({"pybase64"}),  # sound in events
@@ -198,7 +197,7 @@ ROOMS = (
 GATEWAY_ROOMS = (
     ("web",),
     ("queue",),
-    ("voices", "presets", "logs"),
+    ("voices", "presets"),
     ("relay", "administration"),
     ("openai.chat_request", "openai.worker_request"),
     ("service",),

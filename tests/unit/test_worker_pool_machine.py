@@ -15,7 +15,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.models import LONG_REQUESTS
+from gateway_modules.queue.scheduling import LONG_REQUESTS
 from gateway_modules.queue.worker_connection import Ticket
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest

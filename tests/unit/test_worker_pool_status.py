@@ -9,8 +9,7 @@ import pytest
 
 from core.errors import NoWorkerError, ShuttingDownError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.models import EtaConfig
-from gateway_modules.queue.scheduling import EtaTracker
+from gateway_modules.queue.scheduling import EtaConfig, EtaTracker
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import (
     ask,

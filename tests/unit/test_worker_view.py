@@ -7,7 +7,7 @@ from datetime import timedelta
 from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
-from gateway_modules.routes.queue import first_loading, worker_info
+from gateway_modules.routes.queue import load_state, worker_info
 from settings.workers import WorkerPlace
 from tests.fakes.pools import occupy
 from tests.fakes.virtual_time import FakeClock
@@ -57,11 +57,11 @@ def test_loading_progress_is_shown() -> None:
     worker = make_worker(FakeClock())
     told = {"worker_status": "loading", "load_stage": "loading weights", "load_progress": 0.4}
     tell(worker, status="initializing", **told)
-    state = first_loading([worker])
+    state = load_state(worker)
     assert state is not None
     assert (state.worker_id, state.stage, state.progress) == ("worker_0", "loading weights", 0.4)
     tell(worker)
-    assert first_loading([worker]) is None
+    assert load_state(worker) is None
 
 
 def test_the_last_error_survives_a_restart() -> None:

@@ -76,13 +76,6 @@ export function mountSpeakerCheck(results) {
 
 const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
 
-/** @param {number} limitMs @returns {Promise<never>} */
-function expire(limitMs) {
-  return new Promise((_, reject) => {
-    setTimeout(() => reject(new CodedError("no_sound_output")), limitMs);
-  });
-}
-
 /** @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish */
 async function measure({ micId, speakerId, echoCancellation }) {
   const microphone = await openMicrophone({
@@ -95,7 +88,10 @@ async function measure({ micId, speakerId, echoCancellation }) {
     const context = /** @type {SinkContext} */ (microphone.context);
     if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
     await untilRunning(context, AbortSignal.timeout(LIMIT_MS));
-    return await Promise.race([runEchoTest(microphone, createCapture), expire(LIMIT_MS)]);
+    /** @type {Promise<never>} */ const expired = new Promise((_, reject) => {
+      setTimeout(() => reject(new CodedError("no_sound_output")), LIMIT_MS);
+    });
+    return await Promise.race([runEchoTest(microphone, createCapture), expired]);
   } finally {
     await microphone.close();
   }

@@ -4,7 +4,7 @@
  * A session's link handles `error`, `timeout`, `stopped` and resumption over another socket, and passes on all other messages.
  */
 
-import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./server-messages.js";
+import { endReason, messageText, needsProbe, reasonOfClose, reasonOfError } from "./server-messages.js";
 import { CLOSE_CODES } from "./protocol.js";
 
 /** @import { EndReason, ServerProbe, SocketEnd } from "./server-messages.js" */
@@ -105,13 +105,6 @@ function parseMessage(text) {
   }
 }
 
-/** @param {"streaming" | "half_duplex" | "duplex"} kind @param {string} sessionId @param {string} origin Of the server. */
-export function socketUrl(kind, sessionId, origin) {
-  const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, origin);
-  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  return url.href;
-}
-
 /**
  * Returns a new session id: `<prefix>_<time in base 36>_<random>`.
  * @param {string} prefix Letters, digits and "_"; `adx` and `omni` choose the queue.
@@ -198,7 +191,10 @@ export function openSessionLink(options) {
       return;
     }
     if (message.type === "error") return finish(wished ?? reasonOfError(message));
-    if (message.type === "timeout") return finish(wished ?? reasonOfTimeout(message));
+    if (message.type === "timeout") {
+      const kind = typeof message.reason === "string" ? message.reason : "inactivity";
+      return finish(wished ?? endReason("timeout", messageText(message), kind));
+    }
     if (typeof message.seq === "number") lastSeq = message.seq;
     if (message.return_ticket) place = { ticket: String(message.return_ticket) };
     if (message.type === "session_resumable") {

@@ -1,7 +1,6 @@
 /** Network access of sessions: sockets, requests and the store of recording secrets. Device. */
 
 import { sendJson } from "./api.js";
-import { socketUrl } from "./live-socket.js";
 import { ownerNotes } from "./memory.js";
 
 /** @import { ServerProbe } from "./server-messages.js" */
@@ -16,7 +15,11 @@ const PROBE_LIMIT_MS = 3_000;
  * @returns {Required<Network>}
  */
 export const networkOf = (kind, appId, origin = globalThis.location?.origin) => ({
-  url: (sessionId) => socketUrl(kind, sessionId, origin),
+  url(sessionId) {
+    const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, origin);
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+    return url.href;
+  },
   socketFactory: (url) => new WebSocket(url),
   probe: () => probeServer(appId, origin),
   noteOwner: ownerNotes(globalThis.localStorage),

@@ -80,10 +80,7 @@ function tray() {
 export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   const message = document.createElement("div");
   message.className = "toast";
-  const act = () => {
-    message.remove();
-    action?.run();
-  };
+  const act = () => (message.remove(), action?.run());
   render(html`<span>${text}</span>${action ? textButton(action.label, act, { style: "button-quiet" }) : nothing}`, message);
   const place = tray();
   place.append(message);

@@ -135,15 +135,6 @@ function getTheme() {
   return THEMES.find((theme) => theme === chosen) ?? "auto";
 }
 
-/** @param {Theme} theme */
-function setTheme(theme) {
-  const root = document.documentElement;
-  if (theme === "auto") delete root.dataset.theme;
-  else root.dataset.theme = theme;
-  remember(STORAGE_KEY, theme);
-  root.dispatchEvent(new Event("themechange"));
-}
-
 /** @returns {Promise<App[] | null>} the enabled apps; null if the server cannot be reached */
 export const loadApps = () =>
   getJson("/api/apps").then(
@@ -159,7 +150,12 @@ function mountAppNav(el, apps) {
     draw();
   };
   const nextTheme = () => {
-    setTheme(THEMES[(THEMES.indexOf(getTheme()) + 1) % THEMES.length]);
+    const root = document.documentElement;
+    const theme = THEMES[(THEMES.indexOf(getTheme()) + 1) % THEMES.length];
+    if (theme === "auto") delete root.dataset.theme;
+    else root.dataset.theme = theme;
+    remember(STORAGE_KEY, theme);
+    root.dispatchEvent(new Event("themechange"));
     draw();
   };
   const onKey = (/** @type {KeyboardEvent} */ { key }) => {

@@ -23,6 +23,8 @@ import { makeSoundPlayer } from "./sound-player.js";
 /** @param {HTMLElement} el @param {RefAudioPlayerOptions} options @returns {RefAudioPlayer} */
 export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label"), onChange }) {
   const hintId = `voice-${++lastId}-hint`;
+  const { minS, maxS, maxFileBytes } = limits;
+  const limitTexts = { min: formatNumber(minS, 1), max: formatNumber(maxS), size: formatBytes(maxFileBytes) };
   /** @type {Voice | null} */ let voice = null;
   /** @type {SoundPlayer | null} */ let player = null;
   /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */ let library = [];
@@ -52,7 +54,9 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       onChange?.(loaded);
       if (!loaded) problem = t("voice.no_default");
     } catch (error) {
-      if (own === request) problem = voiceProblem(error, limits);
+      const s = error instanceof VoiceError ? formatNumber(error.lengthS, 1) : "";
+      const words = error instanceof VoiceError ? t(`voice.problem_${error.code}`, { ...limitTexts, s }) : problemWords(error);
+      if (own === request) problem = words;
     } finally {
       if (own === request) el.removeAttribute("aria-busy");
       draw();
@@ -93,7 +97,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
         </select>
         ${textButton(t("common.remove"), remove, { sign: "trash", style: "button-quiet", isShown: voice !== null })}
       </div>
-      <p class="hint" id=${hintId}>${t("voice.hint", limitTexts(limits))}</p>
+      <p class="hint" id=${hintId}>${t("voice.hint", limitTexts)}</p>
       <p class="field-error" role="alert" .textContent=${problem}></p>`;
   });
   void listLibraryVoices()
@@ -124,19 +128,6 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
 function nameOf(voice) {
   const name = voice.origin === "default" ? t("voice.default_name") : voice.name;
   return t("voice.named", { name, s: formatNumber(voiceLengthS(voice), 1) });
-}
-
-/** @param {VoiceLimits} limits */
-function limitTexts({ minS, maxS, maxFileBytes }) {
-  return { min: formatNumber(minS, 1), max: formatNumber(maxS), size: formatBytes(maxFileBytes) };
-}
-
-/** @param {unknown} error @param {VoiceLimits} limits */
-function voiceProblem(error, limits) {
-  if (error instanceof VoiceError) {
-    return t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) });
-  }
-  return problemWords(error);
 }
 
 /** @param {HTMLElement} el @param {(file: File) => void} take */

@@ -78,12 +78,6 @@ export function reasonOfError(message) {
   return endReason(endCodeOf(code), messageText(message));
 }
 
-/** Reason of a `timeout` message. @param {Record<string, unknown>} message @returns {EndReason} */
-export function reasonOfTimeout(message) {
-  const kind = message.reason;
-  return endReason("timeout", messageText(message), typeof kind === "string" ? kind : "inactivity");
-}
-
 /** @param {SocketEnd} end @param {ServerProbe | null} probe State of the server; null if it was not probed. */
 export function reasonOfClose(end, probe) {
   const { closeCode, closeReason } = end;

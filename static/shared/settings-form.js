@@ -16,29 +16,35 @@ export function bindSettings(root, store) {
   const inputs = [...root.querySelectorAll("[data-setting]")].filter(isInput);
   for (const input of inputs) prepare(input, store);
   const update = () => {
-    for (const input of inputs) show(input, store);
+    for (const input of inputs) {
+      const value = store.get(input.dataset.setting ?? "");
+      if (isSwitch(input)) input.checked = value === true;
+      else input.value = String(value);
+    }
     for (const output of root.querySelectorAll("[data-value-of]")) {
       const name = output.getAttribute("data-value-of") ?? "";
-      setText(output, display(store.get(name), store.fields[name]));
+      const [value, field] = [store.get(name), store.fields[name]];
+      const digits = field.type === "number" ? digitsOf(field.step ?? 1) : 0;
+      setText(output, typeof value === "number" ? formatNumber(value, digits) : String(value));
     }
   };
-  for (const input of inputs) on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input)));
+  for (const input of inputs) {
+    on(input, "change", () => store.set(input.dataset.setting ?? "", isSwitch(input) ? input.checked : input.value));
+  }
   on(store, "change", update);
   onLangChange(update);
   // While a slider is dragged only its number changes; the setting changes on release.
-  on(root, "input", (event) => previewRange(root, event.target));
+  on(root, "input", ({ target }) => {
+    if (!(target instanceof HTMLInputElement) || target.type !== "range") return;
+    const output = root.querySelector(`[data-value-of="${target.dataset.setting}"]`);
+    if (output) setText(output, formatNumber(target.valueAsNumber, digitsOf(Number(target.step))));
+  });
   update();
 }
 
 /** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
 function isInput(element) {
   return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
-}
-
-/** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input */
-function valueOf(input) {
-  const isSwitch = input instanceof HTMLInputElement && input.type === "checkbox";
-  return isSwitch ? input.checked : input.value;
 }
 
 /** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input @param {AnyStore} store */
@@ -55,25 +61,8 @@ function prepare(input, store) {
   }
 }
 
-/** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input @param {AnyStore} store */
-function show(input, store) {
-  const value = store.get(input.dataset.setting ?? "");
-  if (input instanceof HTMLInputElement && input.type === "checkbox") input.checked = value === true;
-  else input.value = String(value);
-}
-
-/** @param {HTMLElement} root @param {EventTarget | null} target */
-function previewRange(root, target) {
-  if (!(target instanceof HTMLInputElement) || target.type !== "range") return;
-  const output = root.querySelector(`[data-value-of="${target.dataset.setting}"]`);
-  if (output) setText(output, formatNumber(target.valueAsNumber, digitsOf(Number(target.step))));
-}
-
-/** @param {string | number | boolean} value @param {Field} field */
-function display(value, field) {
-  if (typeof value !== "number") return String(value);
-  return formatNumber(value, field.type === "number" ? digitsOf(field.step ?? 1) : 0);
-}
+/** @param {Element} input @returns {input is HTMLInputElement} */
+const isSwitch = (input) => input instanceof HTMLInputElement && input.type === "checkbox";
 
 /** @param {number} step */
 function digitsOf(step) {

@@ -22,27 +22,13 @@ async function load(library) {
 }
 
 /** @returns {Promise<typeof import("uplot")>} */
-export async function loadUplot() {
-  const module = await load("uplot");
-  return module.default;
-}
-
+export const loadUplot = async () => (await load("uplot")).default;
 /** @returns {Promise<typeof import("wavesurfer.js").default>} */
-export async function loadWavesurfer() {
-  const module = await load("wavesurfer");
-  return module.default;
-}
-
+export const loadWavesurfer = async () => (await load("wavesurfer")).default;
 /** @returns {Promise<typeof import("marked").marked>} */
-export async function loadMarked() {
-  const module = await load("marked");
-  return module.marked;
-}
-
+export const loadMarked = async () => (await load("marked")).marked;
 /** @returns {Promise<typeof import("@msgpack/msgpack")>} */
-export function loadMsgpack() {
-  return load("msgpack");
-}
+export const loadMsgpack = () => load("msgpack");
 
 /** ONNX Runtime and the address of the voice detector's model. */
 export async function loadOnnxRuntime() {

@@ -8,7 +8,6 @@ import { fitsRequest, wireChars } from "./conversation.js";
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { Reading, TrayProblem } from "./media-view.js" */
 
-const loadReaders = () => import("./media-input.js");
 const loadViews = late(
   () => import("./media-view.js"),
   ({ chipView, createShelf, problemView, readingView }) => ({ chipView, problemView, readingView, shelf: createShelf() }),
@@ -80,7 +79,7 @@ export function mountAttachmentTray(el, options) {
     /** @type {Reading} */ const reading = { file, abort: new AbortController(), done: null };
     readings = [...readings, reading];
     draw();
-    const { MediaError, lookAtVideo, readMedia } = await loadReaders();
+    const { MediaError, lookAtVideo, readMedia } = await import("./media-input.js");
     try {
       const part = await readMedia(file, {
         limits: options.limits,

@@ -201,8 +201,6 @@ function mountDropZone(el, take) {
 const HOLD_MS = 350; // a longer press counts as holding: releasing it ends the recording
 const SHORTEST_S = 0.3; // less is an accidental tap
 
-const loadRecorder = () => import("./media-input.js");
-
 /**
  * @typedef {Object} RecordPanelOptions
  * @property {HTMLButtonElement} button starts it
@@ -241,7 +239,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     const asked = settings();
     maxS = asked.maxS;
     try {
-      const { mountRecordView, startRecording } = await loadRecorder();
+      const { mountRecordView, startRecording } = await import("./media-input.js");
       view ??= mountRecordView(el, { cancel, done: () => void end() });
       const opened = await startRecording(asked);
       if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // cancelled meanwhile

@@ -194,8 +194,7 @@ function numbersOf(facts) {
 function figuresFrom(value) {
   const figures = asRecord(value);
   const kept = Object.entries(figures).filter(([, one]) => ["number", "string", "boolean"].includes(typeof one));
-  const tokens = asRecord(figures.tokenStats);
-  return { ...Object.fromEntries(kept), ...(figures.tokenStats ? { tokenStats: numbersOf(tokens) } : {}) };
+  return { ...Object.fromEntries(kept), ...(figures.tokenStats ? { tokenStats: numbersOf(asRecord(figures.tokenStats)) } : {}) };
 }
 
 /** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} unsupported format */

@@ -38,7 +38,13 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     urlOf,
     onSeek: seek,
     nonce,
-    onMissing: () => (onMissing(), showPlainPlayer(parts.audio)),
+    onMissing() {
+      onMissing();
+      const { audio } = parts; // the browser's player, as no waveforms can be drawn
+      audio.controls = true;
+      audio.hidden = false;
+      audio.setAttribute("aria-label", t("viewer.sound"));
+    },
   });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
   const transport = mountTransport(parts.transport, {
@@ -79,7 +85,11 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     clock,
     plan,
     seek,
-    playFile: (/** @type {string} */ path) => playFile(parts.file, urlOf(path), clock),
+    playFile(/** @type {string} */ path) {
+      clock.pause();
+      parts.file.src = urlOf(path);
+      parts.file.play().catch(() => undefined); // rejected or superseded
+    },
     /** @param {Recording} latest its audio may have been created meanwhile */
     setSound({ merged_replay: sound }) {
       if (!sound || clock.hasSound) return;
@@ -116,30 +126,15 @@ function makeParts(el) {
   };
 }
 
-/** Falls back to the browser's player if waveforms cannot be drawn. @param {HTMLAudioElement} audio */
-function showPlainPlayer(audio) {
-  audio.controls = true;
-  audio.hidden = false;
-  audio.setAttribute("aria-label", t("viewer.sound"));
-}
-
-/** @param {HTMLAudioElement} file @param {string} url @param {ReplayClock} clock */
-function playFile(file, url, clock) {
-  clock.pause();
-  file.src = url;
-  file.play().catch(() => undefined); // rejected or superseded
-}
-
 /** Puts the position into the address once the playhead rests, since browsers limit the rate. */
 function momentKeeper() {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-  const keep = (/** @type {number} */ atS) => {
-    const href = withMoment(location.href, atS);
-    if (href !== location.href) history.replaceState(history.state, "", href);
-  };
   return (/** @type {number} */ atS) => {
     clearTimeout(timer);
-    timer = setTimeout(() => keep(atS), REST_MS);
+    timer = setTimeout(() => {
+      const href = withMoment(location.href, atS);
+      if (href !== location.href) history.replaceState(history.state, "", href);
+    }, REST_MS);
   };
 }
 

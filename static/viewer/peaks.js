@@ -53,17 +53,22 @@ export function openPeaks(bytes, onMore, onFailed) {
     onMore();
     void loadNext();
   };
-  const open = async () => {
-    shape = wavShape(await bytes(0, HEAD_BYTES - 1));
-    if (!shape) throw new Error("This is no WAV file.");
+  const load = () => {
     for (let index = 0; index < AT_ONCE; index += 1) void loadNext();
   };
-  open().catch(() => onFailed?.());
+  bytes(0, HEAD_BYTES - 1).then(
+    (head) => {
+      shape = wavShape(head);
+      if (shape) load();
+      else onFailed?.();
+    },
+    () => onFailed?.(),
+  );
 
   return {
     look(view) {
       wanted = view;
-      for (let index = 0; index < AT_ONCE; index += 1) void loadNext();
+      load();
     },
     peaks(view) {
       const from = Math.round(view.fromS * PEAKS_PER_S);

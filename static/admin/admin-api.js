@@ -29,9 +29,7 @@ export function adminApi(onRefused) {
 }
 
 /** @param {unknown} error */
-export function isRefusal(error) {
-  return error instanceof ApiError && (error.status === UNAUTHORIZED || error.status === FORBIDDEN);
-}
+export const isRefusal = (error) => error instanceof ApiError && (error.status === UNAUTHORIZED || error.status === FORBIDDEN);
 
 // Repeats an operation, never concurrently and never while the page is hidden.
 

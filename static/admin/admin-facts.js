@@ -52,9 +52,7 @@ export function workerState(worker) {
 };
 
 /** @param {WorkerState} state @returns {Tone} */
-export function toneOf(state) {
-  return TONES[state];
-}
+export const toneOf = (state) => TONES[state];
 
 /** @param {Http.WorkerInfo} worker @returns {"under_way" | "offline" | "alone" | null} */
 export function restartBlock(worker) {
@@ -101,9 +99,7 @@ export function sessionRows(live, queue, nowMs) {
 }
 
 /** Only sessions with a connected client can be stopped. @param {SessionRow} row @param {readonly Http.SessionInfo[]} live */
-export function canStop(row, live) {
-  return row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
-}
+export const canStop = (row, live) => row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
 
 /** Administrators' actions by the server's names. @type {Record<string, string>} */ const ACTIONS = {
   "POST /api/admin/login": "login",
@@ -124,9 +120,7 @@ export function canStop(row, live) {
 };
 
 /** @param {string} action @returns {string | null} null for unknown ones */
-export function auditAction(action) {
-  return ACTIONS[action] ?? null;
-}
+export const auditAction = (action) => ACTIONS[action] ?? null;
 
 // The form of expected durations: fields, validation, changes.
 

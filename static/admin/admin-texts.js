@@ -21,9 +21,7 @@ export const UNKNOWN = "–";
 };
 
 /** @param {Http.RequestType | null | undefined} kind */
-export function kindName(kind) {
-  return kind ? t(KIND_KEYS[kind]) : UNKNOWN;
-}
+export const kindName = (kind) => (kind ? t(KIND_KEYS[kind]) : UNKNOWN);
 
 /** @param {number | null | undefined} megabytes */
 export function memory(megabytes) {
@@ -40,14 +38,10 @@ export function span(seconds) {
 }
 
 /** @param {string | null | undefined} time */
-export function ago(time) {
-  return time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN;
-}
+export const ago = (time) => (time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN);
 
 /** @param {number | null | undefined} ms */
-export function milliseconds(ms) {
-  return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
-}
+export const milliseconds = (ms) => (ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) }));
 
 /** @param {unknown} error @param {string} about subject of the failed operation: "worker", "voice" and so on */
 export function failureText(error, about) {
@@ -153,9 +147,7 @@ export function stateWords({ is_running: isRunning, status, problem, has_comment
 }
 
 /** @param {Http.CleanupReport} report */
-export function sizeOf({ sessions }) {
-  return sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
-}
+export const sizeOf = ({ sessions }) => sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 
 /** @typedef {Http.AuditEntry & {key: string}} AuditRow */
 

@@ -66,9 +66,7 @@ export function chartsOf(history) {
 }
 
 /** @param {string} name of a series of memory @returns {string} its worker */
-export function workerOf(name) {
-  return name.slice(MEMORY.length);
-}
+export const workerOf = (name) => name.slice(MEMORY.length);
 
 /** @param {ChartId} id @param {Http.History} history @param {string[]} names @returns {Chart} */
 function chart(id, history, names) {
@@ -138,9 +136,7 @@ export function spansOf(history, spanS) {
 }
 
 /** @param {Column} values @returns {number[]} */
-function known(values) {
-  return values.filter((value) => value !== null);
-}
+const known = (values) => values.filter((value) => value !== null);
 
 /** @param {Column} values */
 function sum(values) {
@@ -161,9 +157,7 @@ function middle(values) {
 }
 
 /** @param {Column} values @returns {number | null} the current value; null if unknown */
-export function latest(values) {
-  return values.at(-1) ?? null;
-}
+export const latest = (values) => values.at(-1) ?? null;
 
 // Texts of charts and table, and options of the chart library.
 
@@ -205,16 +199,13 @@ export function figure({ name }, value) {
 }
 
 /** @param {number} seconds of Unix time */
-function clockTime(seconds) {
-  return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "short" }).format(new Date(seconds * 1_000));
-}
+const clockTime = (seconds) =>
+  new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "short" }).format(new Date(seconds * 1_000));
 
 /** @typedef {import("uplot")} Plot */
 
 /** @param {Chart} chart @returns {import("uplot").AlignedData} */
-export function dataOf({ times, lines }) {
-  return [times, ...lines.map(({ values }) => values)];
-}
+export const dataOf = ({ times, lines }) => [times, ...lines.map(({ values }) => values)];
 
 /**
  * @param {Chart} chart
@@ -275,9 +266,7 @@ export function optionsOf(chart, { css, tick, tell, size, font }) {
 }
 
 /** @param {Plot} _ @param {number} first @param {number} last @returns {[number, number]} */
-function spanOf(_, first, last) {
-  return [Math.min(first, last - LEAST_SPAN_S), last];
-}
+const spanOf = (_, first, last) => [Math.min(first, last - LEAST_SPAN_S), last];
 
 /** @param {Plot} _ @param {number[]} splits Unix seconds */
 function clockTicks(_, splits) {

@@ -218,11 +218,7 @@ function reportView(report) {
 }
 
 /** @param {HTMLInputElement} input */
-function isWrong(input) {
-  return input.validity.badInput || (input.value !== "" && !(Number(input.value) > 0));
-}
+const isWrong = (input) => input.validity.badInput || (input.value !== "" && !(Number(input.value) > 0));
 
 /** @param {HTMLInputElement} input */
-function valueOf(input) {
-  return input.value.trim() === "" ? null : Number(input.value);
-}
+const valueOf = (input) => (input.value.trim() === "" ? null : Number(input.value));

@@ -44,9 +44,12 @@ export class Results extends EventTarget {
 }
 
 /** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */
-export function problemResult(code, { state = "bad", ...rest } = {}) {
-  return { state, text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` }, ...rest };
-}
+export const problemResult = (code, { state = "bad", ...rest } = {}) => ({
+  state,
+  text: { key: `problem.${code}.title` },
+  next: { key: `problem.${code}.next` },
+  ...rest,
+});
 
 /** @param {{get: (id: CheckId) => Result}} results @returns {Verdict} */
 export function verdictOf(results) {
@@ -111,14 +114,10 @@ export function browserResult({ isSecure, abilities }) {
 const SOFT_DB = -30; // level below which an echo triggers neither the model nor the speech gate. Our own limit.
 
 /** @param {Echo} echo */
-function isSoft({ isHeard, levelDb }) {
-  return !isHeard || levelDb < SOFT_DB;
-}
+const isSoft = ({ isHeard, levelDb }) => !isHeard || levelDb < SOFT_DB;
 
 /** @param {Echo} echo @returns {{db: number, ms: number}} */
-function numbersOf({ levelDb, delayMs }) {
-  return { db: Math.round(-levelDb), ms: Math.round(delayMs) };
-}
+const numbersOf = ({ levelDb, delayMs }) => ({ db: Math.round(-levelDb), ms: Math.round(delayMs) });
 
 /** @param {Echo} plain @param {Echo} cancelled @returns {Result} */
 export function echoResult(plain, cancelled) {
@@ -246,9 +245,7 @@ const CLIPPED_PEAK = 0.985; // a sample this close to full scale is cut off
 const CLIPPED_PIECES = 6; // number of clipped levels in the window that count as too loud; a single click does not
 
 /** @param {number} db */
-function toShare(db) {
-  return Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
-}
+const toShare = (db) => Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
 
 /** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {

@@ -28,9 +28,7 @@
 const PERCENT = 100;
 
 /** @param {string} code of problem.* @returns {{text: Phrase, next: Phrase}} */
-function problem(code) {
-  return { text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } };
-}
+const problem = (code) => ({ text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } });
 
 /** @param {BrowserFacts} facts @returns {Line} */
 function secureLine({ isSecure, isSupported }) {

@@ -20,9 +20,7 @@ export class ApiError extends Error {
  */
 
 /** @template {string} P @param {P} path @param {{signal?: AbortSignal}} [options] @returns {Promise<AnswerOf<P>>} */
-export function getJson(path, options = {}) {
-  return call(path, { headers: { Accept: "application/json" }, ...options });
-}
+export const getJson = (path, options = {}) => call(path, { headers: { Accept: "application/json" }, ...options });
 
 /**
  * @template T

@@ -25,14 +25,10 @@ const ORDER = ["audio_duplex", "omni", "half_duplex_audio", "turnbased"];
 const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];
 
 /** @param {string} appId @returns {AppLook} */
-export function appLook(appId) {
-  return LOOKS[appId] ?? UNKNOWN_LOOK;
-}
+export const appLook = (appId) => LOOKS[appId] ?? UNKNOWN_LOOK;
 
 /** @param {string} appId */
-export function isKnownApp(appId) {
-  return appId in LOOKS;
-}
+export const isKnownApp = (appId) => appId in LOOKS;
 
 /** @param {readonly App[]} apps @returns {App[]} */
 export function inOrder(apps) {

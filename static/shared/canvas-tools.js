@@ -64,15 +64,9 @@ export function themeColours(el) {
 }
 
 /** @param {Rgb} colour @param {number} [alpha] */
-export function rgba([red, green, blue], alpha = 1) {
-  return `rgb(${red} ${green} ${blue} / ${alpha})`;
-}
+export const rgba = ([red, green, blue], alpha = 1) => `rgb(${red} ${green} ${blue} / ${alpha})`;
 
 /** @param {Rgb} from @param {Rgb} to @param {number} share 0 to 1 @returns {Rgb} */
-export function mixed(from, to, share) {
-  return /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
-}
+export const mixed = (from, to, share) => /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
 
-export function likesCalm() {
-  return matchMedia("(prefers-reduced-motion: reduce)").matches;
-}
+export const likesCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

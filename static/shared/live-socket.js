@@ -148,9 +148,7 @@ const RETRY_MS = [200, 500, 1_000, 2_000];
 const MS_PER_S = 1_000;
 
 /** Delay before the next attempt to reconnect, ms. @param {number} tries Made so far. @returns {number} */
-export function retryDelayMs(tries) {
-  return RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (1 - Math.random() / 2);
-}
+export const retryDelayMs = (tries) => RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (1 - Math.random() / 2);
 
 /** Open the socket of a session. @param {SessionLinkOptions} options @returns {SessionLink} */
 export function openSessionLink(options) {

@@ -85,9 +85,7 @@ export async function loadMarkdown() {
 }
 
 /** @param {readonly Token[]} tokens @returns {unknown[]} */
-function build(tokens) {
-  return tokens.map((token) => (BUILDERS[token.type] ?? inside)(token));
-}
+const build = (tokens) => tokens.map((token) => (BUILDERS[token.type] ?? inside)(token));
 
 /** Content of a token: its child tokens or its text. @param {Generic} token */
 function inside(token) {

@@ -87,9 +87,7 @@ export function ownerNotes(storage) {
 }
 
 /** @param {Pick<Storage, "getItem"> | undefined} storage @param {string} recordingId */
-export function isOwnRecording(storage, recordingId) {
-  return listOwn(storage).some(({ id }) => id === recordingId);
-}
+export const isOwnRecording = (storage, recordingId) => listOwn(storage).some(({ id }) => id === recordingId);
 
 /** @param {Pick<Storage, "getItem"> | undefined} storage @param {string} recordingId @returns {Record<string, string>} */
 export function ownerHeaders(storage, recordingId) {

@@ -63,14 +63,10 @@ export function rms(samples) {
 }
 
 /** Amplitude in dB relative to 1, not below FLOOR_DB. @param {number} amplitude @returns {number} */
-export function toDb(amplitude) {
-  return amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB;
-}
+export const toDb = (amplitude) => (amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB);
 
 /** Amplitude of a level in dB. @param {number} levelDb @returns {number} */
-export function fromDb(levelDb) {
-  return 10 ** (levelDb / 20);
-}
+export const fromDb = (levelDb) => 10 ** (levelDb / 20);
 
 /** Average of the channels; a single channel is returned uncopied. @param {Float32Array[]} channels of equal length @returns {Float32Array} */
 export function mixToMono(channels) {

@@ -109,24 +109,16 @@ export function voiceProblem(samples, { minS, maxS }) {
 }
 
 /** @param {Voice} voice @returns {number} seconds */
-export function voiceLengthS(voice) {
-  return voice.samples.length / VOICE_RATE_HZ;
-}
+export const voiceLengthS = (voice) => voice.samples.length / VOICE_RATE_HZ;
 
 /** @param {Voice} voice @returns {string} Base64 of float32 samples */
-export function voiceToWire(voice) {
-  return floatsToBase64(voice.samples);
-}
+export const voiceToWire = (voice) => floatsToBase64(voice.samples);
 
 /** @param {string} name @param {string} data Base64 of float32 samples @param {VoiceOrigin} origin @returns {Voice} */
-export function voiceFromWire(name, data, origin) {
-  return { name, samples: base64ToFloats(data), origin };
-}
+export const voiceFromWire = (name, data, origin) => ({ name, samples: base64ToFloats(data), origin });
 
 /** File name without folder and extension. @param {string} fileName */
-export function nameOfFile(fileName) {
-  return fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
-}
+export const nameOfFile = (fileName) => fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
 
 // Presets of the server, and their application to a page.
 
@@ -150,9 +142,7 @@ export function wordsIn(words, lang) {
 }
 
 /** @param {Http.Preset} preset @returns {boolean} whether its audio has to be fetched */
-export function hasSounds(preset) {
-  return preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
-}
+export const hasSounds = (preset) => preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
 
 /** @param {Http.Preset} preset @param {Http.PresetSounds | null} sounds null if it has none @param {boolean} isChosen */
 export function applyPreset(preset, sounds, isChosen) {

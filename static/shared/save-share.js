@@ -206,9 +206,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
 const TOAST_MS = 5_000;
 
 /** @param {string} recordingId @returns {string} */
-export function linkOf(recordingId) {
-  return new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
-}
+export const linkOf = (recordingId) => new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
 
 /** @param {string} url @param {string} fieldId of the field that shows it */
 export async function copyLink(url, fieldId) {
@@ -242,9 +240,7 @@ const shareLink = ({ id, url }) =>
   </div>`;
 
 /** Closing the system's share sheet is not an error. @param {string} url */
-function passOn(url) {
-  return navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
-}
+const passOn = (url) => navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
 
 // Comment field with a character count.
 

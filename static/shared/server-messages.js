@@ -107,9 +107,7 @@ function reasonOfVanished(wasOpen, probe) {
 }
 
 /** Whether the server has to be probed to find the reason. @param {SocketEnd} end @returns {boolean} */
-export function needsProbe(end) {
-  return end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
-}
+export const needsProbe = (end) => end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
 
 // A place in the queue, out of a `queued` or `queue_update`.
 
@@ -140,6 +138,4 @@ export function queuePlace(message) {
 }
 
 /** A field as a number; 0 if it is missing or invalid. @param {unknown} value @returns {number} */
-export function numberOr0(value) {
-  return typeof value === "number" && Number.isFinite(value) ? value : 0;
-}
+export const numberOr0 = (value) => (typeof value === "number" && Number.isFinite(value) ? value : 0);

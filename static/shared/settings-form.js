@@ -43,9 +43,8 @@ export function bindSettings(root, store) {
 }
 
 /** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
-function isInput(element) {
-  return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
-}
+const isInput = (element) =>
+  element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
 
 /** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input @param {AnyStore} store */
 function prepare(input, store) {
@@ -65,9 +64,7 @@ function prepare(input, store) {
 const isSwitch = (input) => input instanceof HTMLInputElement && input.type === "checkbox";
 
 /** @param {number} step */
-function digitsOf(step) {
-  return Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0;
-}
+const digitsOf = (step) => (Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0);
 
 // The settings drawer of a live page.
 

@@ -14,9 +14,7 @@ export function setTexts(lang, texts) {
 export const notifyLangChange = () => changes.dispatchEvent(new Event(CHANGED));
 
 /** @returns {string} code of the current language */
-export function getLang() {
-  return current.lang;
-}
+export const getLang = () => current.lang;
 
 /** Calls a function on each language change; the returned function removes it. @param {() => void} listener @returns {() => void} */
 export function onLangChange(listener) {
@@ -29,9 +27,7 @@ export function onLangChange(listener) {
  * @param {string} key
  * @param {Record<string, string | number>} [params] for {name} in the text
  */
-export function t(key, params) {
-  return interpolate(current.texts[key] ?? key, params);
-}
+export const t = (key, params) => interpolate(current.texts[key] ?? key, params);
 
 /**
  * Returns the plural form for a number: KEY.one, KEY.other and so on; {n} is the number.
@@ -45,14 +41,10 @@ export function tn(key, n, params) {
 }
 
 /** @param {{key: string, params?: Record<string, string | number>, n?: number}} phrase `n` selects the plural form */
-export function phraseText({ key, params, n }) {
-  return n === undefined ? t(key, params) : tn(key, n, params);
-}
+export const phraseText = ({ key, params, n }) => (n === undefined ? t(key, params) : tn(key, n, params));
 
 /** @param {string} key @returns {boolean} whether there is such a text */
-export function hasText(key) {
-  return key in current.texts;
-}
+export const hasText = (key) => key in current.texts;
 
 // Choice of the language.
 
@@ -72,9 +64,8 @@ export function pickLanguage(offered, { query, stored, server, browser = [], fal
 }
 
 /** Unknown names are left as they are, so that mistakes are visible. @param {string} text @param {Record<string, string | number>} [params] */
-export function interpolate(text, params = {}) {
-  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
-}
+export const interpolate = (text, params = {}) =>
+  text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
 
 // Texts of problems: title and next step.
 
@@ -113,9 +104,7 @@ export class CodedError extends Error {
 }
 
 /** @param {unknown} error @returns {string} the browser's own message */
-export function reasonOf(error) {
-  return error instanceof Error && error.cause instanceof Error ? error.cause.message : "";
-}
+export const reasonOf = (error) => (error instanceof Error && error.cause instanceof Error ? error.cause.message : "");
 
 /** @param {unknown} error @param {string} [fallback] */
 export function codeOf(error, fallback = "unsupported") {
@@ -154,9 +143,8 @@ export function formatClock(seconds) {
 }
 
 /** @param {string | number | Date} time */
-export function formatDateTime(time) {
-  return new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
-}
+export const formatDateTime = (time) =>
+  new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
 
 /** How long ago something was: "3 minutes ago". @param {number} seconds */
 export function formatAgo(seconds) {

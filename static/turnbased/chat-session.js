@@ -48,11 +48,11 @@ export class ChatSession extends Emitter {
   #prepared;
   #nowMs;
   #isPreparing = false;
-  /** @type {Conversation} */ #conversation = emptyConversation();
-  /** @type {Head} */ #head;
+  /** @type {Conversation} */ conversation = emptyConversation();
+  /** @type {Head} */ head;
   #hasOwnTitle = false;
-  /** @type {TurnProgress | null} */ #turn = null;
-  /** @type {string | null} */ #answerId = null;
+  /** @type {TurnProgress | null} */ turn = null;
+  /** @type {string | null} */ answerId = null;
   #voice = new VoiceCollector();
   /** @type {Conversation | null} */ #before = null;
 
@@ -64,65 +64,49 @@ export class ChatSession extends Emitter {
     this.#settings = settings;
     this.#prepared = prepared;
     this.#nowMs = nowMs;
-    this.#head = this.#newHead();
+    this.head = this.#newHead();
     chat.on("progress", (turn) => this.#onProgress(turn));
     chat.on("audio", (sound) => this.#onSound(sound));
     chat.on("transcript", ({ text }) => this.#onTranscript(text));
     chat.on("warning", (warning) => this.emit("warning", warning));
   }
 
-  get conversation() {
-    return this.#conversation;
-  }
-
-  get head() {
-    return this.#head;
-  }
-
-  get turn() {
-    return this.#turn;
-  }
-
-  get answerId() {
-    return this.#answerId;
-  }
-
   get isBusy() {
-    return this.#answerId !== null;
+    return this.answerId !== null;
   }
 
   /** Whether the last question has no answer and none is pending. */
   get isUnanswered() {
-    return !this.isBusy && this.#conversation.messages.at(-1)?.role === "user" && canAnswer(this.#conversation);
+    return !this.isBusy && this.conversation.messages.at(-1)?.role === "user" && canAnswer(this.conversation);
   }
 
   /** @returns {readonly MediaPart[]} all media that the next question sends along */
   get media() {
-    return this.#conversation.messages.flatMap(mediaOf);
+    return this.conversation.messages.flatMap(mediaOf);
   }
 
   /** @param {readonly ContentItem[]} items @param {Readonly<Record<string, unknown>>} extra display names */
   setSystem(items, extra) {
     if (this.isBusy && !this.#isPreparing) return;
-    this.#conversation = setSystem(this.#conversation, items, this.#nowMs());
-    const system = this.#conversation.messages.find(({ role }) => role === "system");
-    if (system) this.#conversation = editMessage(this.#conversation, system.id, { extra });
+    this.conversation = setSystem(this.conversation, items, this.#nowMs());
+    const system = this.conversation.messages.find(({ role }) => role === "system");
+    if (system) this.conversation = editMessage(this.conversation, system.id, { extra });
     this.emit("change", null);
-    if (this.#conversation.messages.length > 1) void this.save();
+    if (this.conversation.messages.length > 1) void this.save();
   }
 
   /** @param {string} text @param {readonly MediaPart[]} media @returns {boolean} false: ignored */
   ask(text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
     const items = toItems(text, media, this.#settings().picturesPerS);
-    const added = addMessage(this.#conversation, {
+    const added = addMessage(this.conversation, {
       role: "user",
       items,
       createdAtMs: this.#nowMs(),
       extra: { media: toFacts(media) },
     });
     this.#before = null;
-    this.#conversation = added.conversation;
+    this.conversation = added.conversation;
     void this.#answer();
     return true;
   }
@@ -130,10 +114,10 @@ export class ChatSession extends Emitter {
   /** Edits a question and replaces everything after it. @param {string} id @param {string} text @param {readonly MediaPart[]} media */
   askInstead(id, text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
-    this.#before = this.#conversation;
+    this.#before = this.conversation;
     const items = toItems(text, media, this.#settings().picturesPerS);
-    const cut = truncateAfter(this.#conversation, id);
-    this.#conversation = editMessage(cut, id, { items, extra: { media: toFacts(media) } });
+    const cut = truncateAfter(this.conversation, id);
+    this.conversation = editMessage(cut, id, { items, extra: { media: toFacts(media) } });
     void this.#answer();
     return true;
   }
@@ -141,25 +125,25 @@ export class ChatSession extends Emitter {
   /** Generates the answer again, replacing everything after the question. @param {string} id of a question or its answer */
   answerAgain(id) {
     if (this.isBusy) return;
-    const { messages } = this.#conversation;
+    const { messages } = this.conversation;
     const at = messages.findIndex((message) => message.id === id);
     const question = messages.slice(0, at + 1).findLast(({ role }) => role === "user");
     if (!question) return;
-    this.#before = this.#conversation;
-    this.#conversation = truncateAfter(this.#conversation, question.id);
+    this.#before = this.conversation;
+    this.conversation = truncateAfter(this.conversation, question.id);
     void this.#answer();
   }
 
   /** Deletes a question with its answer, or an answer alone. @param {string} id */
   remove(id) {
     if (this.isBusy) return;
-    const { messages } = this.#conversation;
+    const { messages } = this.conversation;
     const at = messages.findIndex((message) => message.id === id);
     const next = messages[at + 1];
-    this.#before = this.#conversation;
-    this.#conversation = deleteMessage(this.#conversation, id);
+    this.#before = this.conversation;
+    this.conversation = deleteMessage(this.conversation, id);
     if (messages[at]?.role === "user" && next?.role === "assistant") {
-      this.#conversation = deleteMessage(this.#conversation, next.id);
+      this.conversation = deleteMessage(this.conversation, next.id);
     }
     this.emit("change", null);
     void this.save();
@@ -170,7 +154,7 @@ export class ChatSession extends Emitter {
     const before = this.#before;
     this.#before = null;
     if (this.isBusy) this.#abandon();
-    this.#conversation = before;
+    this.conversation = before;
     this.emit("change", null);
     void this.save();
   }
@@ -180,7 +164,7 @@ export class ChatSession extends Emitter {
   }
 
   stop() {
-    if (this.#isPreparing && this.#answerId) this.#finish(this.#answerId, null, "stopped", null, false);
+    if (this.#isPreparing && this.answerId) this.#finish(this.answerId, null, "stopped", null, false);
     else this.#chat.stop();
   }
 
@@ -207,25 +191,25 @@ export class ChatSession extends Emitter {
   /** @param {string} title */
   async rename(title) {
     this.#hasOwnTitle = true;
-    this.#head = { ...this.#head, title };
+    this.head = { ...this.head, title };
     this.emit("change", null);
     await this.save();
   }
 
   /** Stores the conversation unless it is empty. */
   async save() {
-    const { messages } = this.#conversation;
+    const { messages } = this.conversation;
     if (!messages.some(({ role }) => role !== "system")) return;
-    const body = { conversation: this.#conversation, hasOwnTitle: this.#hasOwnTitle };
-    this.#head = {
-      ...this.#head,
-      title: this.#hasOwnTitle ? this.#head.title : titleOf(this.#conversation),
+    const body = { conversation: this.conversation, hasOwnTitle: this.#hasOwnTitle };
+    this.head = {
+      ...this.head,
+      title: this.#hasOwnTitle ? this.head.title : titleOf(this.conversation),
       updatedAtMs: this.#nowMs(),
       messageCount: messages.length,
-      sizeBytes: sizeOf(this.#conversation),
+      sizeBytes: sizeOf(this.conversation),
     };
     try {
-      await this.#store.write(this.#head, body);
+      await this.#store.write(this.head, body);
     } catch (error) {
       console.info("The conversation could not be kept.", error);
       this.emit("problem", { code: "not_kept" });
@@ -235,18 +219,18 @@ export class ChatSession extends Emitter {
 
   async #answer() {
     const { turn, isStreaming } = this.#settings();
-    const added = addMessage(this.#conversation, { role: "assistant", status: "pending", createdAtMs: this.#nowMs() });
-    this.#conversation = added.conversation;
+    const added = addMessage(this.conversation, { role: "assistant", status: "pending", createdAtMs: this.#nowMs() });
+    this.conversation = added.conversation;
     const answerId = added.id;
-    this.#answerId = answerId;
+    this.answerId = answerId;
     this.#voice = new VoiceCollector();
     this.emit("change", null);
     void this.save();
     this.#isPreparing = true;
     await this.#prepared();
     this.#isPreparing = false;
-    if (this.#answerId !== answerId) return;
-    const messages = toWire(this.#conversation); // answers without text are left out
+    if (this.answerId !== answerId) return;
+    const messages = toWire(this.conversation); // answers without text are left out
     try {
       const result = await this.#chat.send(messages, turnOptions(turn, messages));
       this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, isStreaming);
@@ -265,36 +249,36 @@ export class ChatSession extends Emitter {
    * @param {boolean} isStreaming
    */
   #finish(answerId, result, status, problem, isStreaming) {
-    if (this.#answerId !== answerId) return; // another conversation is open, or the answer was undone
+    if (this.answerId !== answerId) return; // another conversation is open, or the answer was undone
     const voice = this.#voice.finish();
     const { text = "", wavBase64, ...figures } = result ?? {};
-    this.#answerId = null;
-    this.#turn = null;
-    this.#conversation = editMessage(this.#conversation, answerId, {
+    this.answerId = null;
+    this.turn = null;
+    this.conversation = editMessage(this.conversation, answerId, {
       items: text ? [textItem(text)] : [],
       status,
       extra: { figures, problem, voice },
     });
     this.emit("change", null);
-    const message = findMessage(this.#conversation, answerId);
+    const message = findMessage(this.conversation, answerId);
     if (message) this.emit("answered", { message, isPlayed: isStreaming && !wavBase64 });
     void this.save();
   }
 
   /** @param {TurnProgress} turn */
   #onProgress(turn) {
-    if (this.#answerId === null) return;
-    const isNews = turn.text !== this.#turn?.text;
-    this.#turn = turn;
+    if (this.answerId === null) return;
+    const isNews = turn.text !== this.turn?.text;
+    this.turn = turn;
     if (isNews && this.#settings().isStreaming) {
-      this.#conversation = editMessage(this.#conversation, this.#answerId, { items: [textItem(turn.text)] });
+      this.conversation = editMessage(this.conversation, this.answerId, { items: [textItem(turn.text)] });
     }
     this.emit("change", null);
   }
 
   /** @param {TurnAudio} sound */
   #onSound(sound) {
-    if (this.#answerId === null) return;
+    if (this.answerId === null) return;
     const isFirst = this.#voice.isEmpty;
     if (sound.kind === "wav") return this.#voice.addWav(sound.audioBase64);
     this.#voice.add(sound.audioBase64, sound.sampleRateHz);
@@ -303,10 +287,10 @@ export class ChatSession extends Emitter {
 
   /** The transcript of a question's audio is shown, never sent. @param {string} text */
   #onTranscript(text) {
-    const question = this.#conversation.messages.findLast(({ role }) => role === "user");
-    if (this.#answerId === null || !question || !text) return;
+    const question = this.conversation.messages.findLast(({ role }) => role === "user");
+    if (this.answerId === null || !question || !text) return;
     const extra = { ...question.extra, transcript: text };
-    this.#conversation = editMessage(this.#conversation, question.id, { extra });
+    this.conversation = editMessage(this.conversation, question.id, { extra });
     this.emit("change", null);
   }
 
@@ -317,8 +301,8 @@ export class ChatSession extends Emitter {
       this.#abandon();
     }
     this.#chat.reset();
-    this.#head = head;
-    this.#conversation = conversation;
+    this.head = head;
+    this.conversation = conversation;
     this.#hasOwnTitle = hasOwnTitle;
     this.#before = null;
     this.emit("opened", null);
@@ -327,19 +311,19 @@ export class ChatSession extends Emitter {
 
   /** A partial answer stays with its conversation. */
   #keepPartial() {
-    if (this.#answerId === null) return;
-    const answer = findMessage(this.#conversation, this.#answerId);
-    this.#conversation =
+    if (this.answerId === null) return;
+    const answer = findMessage(this.conversation, this.answerId);
+    this.conversation =
       answer && messageTextOf(answer)
-        ? editMessage(this.#conversation, this.#answerId, { status: "stopped" })
-        : deleteMessage(this.#conversation, this.#answerId);
+        ? editMessage(this.conversation, this.answerId, { status: "stopped" })
+        : deleteMessage(this.conversation, this.answerId);
     void this.save();
   }
 
   /** Abandons the running turn. */
   #abandon() {
-    this.#answerId = null;
-    this.#turn = null;
+    this.answerId = null;
+    this.turn = null;
     this.#chat.reset();
   }
 

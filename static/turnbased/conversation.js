@@ -23,9 +23,7 @@ import { formatBytes, formatNumber, t } from "../shared/texts.js";
  */
 
 /** @returns {Conversation} */
-export function emptyConversation() {
-  return { messages: [], nextNumber: 1 };
-}
+export const emptyConversation = () => ({ messages: [], nextNumber: 1 });
 
 /** @param {Conversation} conversation @param {NewMessage} given @returns {{conversation: Conversation, id: string}} */
 export function addMessage(conversation, given) {
@@ -56,9 +54,10 @@ export function editMessage(conversation, id, change) {
 }
 
 /** @param {Conversation} conversation @param {string} id @returns {Conversation} */
-export function deleteMessage(conversation, id) {
-  return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
-}
+export const deleteMessage = (conversation, id) => ({
+  ...conversation,
+  messages: conversation.messages.filter((message) => message.id !== id),
+});
 
 /** @param {Conversation} conversation @param {string} id @returns {Conversation} */
 export function truncateAfter(conversation, id) {
@@ -68,19 +67,13 @@ export function truncateAfter(conversation, id) {
 }
 
 /** @param {Conversation} conversation @param {string} id @returns {ChatMessage | undefined} */
-export function findMessage(conversation, id) {
-  return conversation.messages.find((message) => message.id === id);
-}
+export const findMessage = (conversation, id) => conversation.messages.find((message) => message.id === id);
 
 /** Concatenated text of a message, unchanged. @param {ChatMessage} message @returns {string} */
-export function messageTextOf(message) {
-  return message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
-}
+export const messageTextOf = (message) => message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
 
 /** @param {string} text @returns {TextContent} */
-export function textItem(text) {
-  return { type: "text", text };
-}
+export const textItem = (text) => ({ type: "text", text });
 
 /**
  * The history as protocol messages, the new user message last, without empty messages. Consecutive
@@ -97,9 +90,7 @@ export function toWire(conversation) {
 }
 
 /** Whether the last message is the user's, so that the model can answer. @param {Conversation} conversation @returns {boolean} */
-export function canAnswer(conversation) {
-  return toWire(conversation).at(-1)?.role === "user";
-}
+export const canAnswer = (conversation) => toWire(conversation).at(-1)?.role === "user";
 
 /** @param {ChatMessage} message @returns {boolean} */
 function isSendable(message) {
@@ -108,9 +99,7 @@ function isSendable(message) {
 }
 
 /** @param {readonly ContentItem[]} items @returns {boolean} */
-function hasContent(items) {
-  return items.some((item) => item.type !== "text" || item.text !== "");
-}
+const hasContent = (items) => items.some((item) => item.type !== "text" || item.text !== "");
 
 /** A single text is sent as a string. @param {readonly ContentItem[]} items @returns {string | ContentItem[]} */
 function contentOf(items) {
@@ -152,19 +141,13 @@ function shortened(words) {
 }
 
 /** @param {ChatMessage} message @returns {Figures} */
-export function figuresOf({ extra }) {
-  return /** @type {Figures | undefined} */ (extra.figures) ?? {};
-}
+export const figuresOf = ({ extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
 
 /** @param {ChatMessage} message @returns {Voice | null} */
-export function voiceOf({ extra }) {
-  return /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
-}
+export const voiceOf = ({ extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
 
 /** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
-export function problemOf({ extra }) {
-  return /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
-}
+export const problemOf = ({ extra }) => /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
 
 /** Token statistics of the last finished turn. @param {Conversation} conversation @returns {TokenStats | null} */
 export function lastTokenStats({ messages }) {
@@ -208,9 +191,7 @@ export function toItems(text, media, picturesPerS = 1) {
 }
 
 /** Display data stored with a message. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
-export function toFacts(media) {
-  return media.map(({ data, type, ...facts }) => facts);
-}
+export const toFacts = (media) => media.map(({ data, type, ...facts }) => facts);
 
 /** @param {ChatMessage} message @returns {MediaPart[]} */
 export function mediaOf({ items, extra }) {
@@ -225,19 +206,13 @@ export function mediaOf({ items, extra }) {
 }
 
 /** Size of media in a request, characters. @param {readonly MediaPart[]} media */
-export function wireChars(media) {
-  return media.reduce((sum, { data }) => sum + data.length, 0);
-}
+export const wireChars = (media) => media.reduce((sum, { data }) => sum + data.length, 0);
 
 /** @param {MediaPart} part @returns {number} bytes size of the stored data */
-export function partBytes({ data }) {
-  return Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
-}
+export const partBytes = ({ data }) => Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
 
 /** @param {MediaPart} part @returns {number} duration of the audio, seconds */
-export function soundLengthS(part) {
-  return partBytes(part) / LIMITS.SAMPLE_BYTES / INPUT_RATE_HZ;
-}
+export const soundLengthS = (part) => partBytes(part) / LIMITS.SAMPLE_BYTES / INPUT_RATE_HZ;
 
 /** The part as a file. @param {MediaPart} part @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}} */
 export function partFile(part) {
@@ -313,23 +288,18 @@ export function mediaProblem(facts, limits) {
 }
 
 /** Number of frames of a video that the model sees. @param {number} durationS @param {number} picturesPerS */
-export function videoPictures(durationS, picturesPerS) {
-  return Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
-}
+export const videoPictures = (durationS, picturesPerS) =>
+  Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
 
 /** @param {number} sentChars Base64 of the conversation so far @param {number} newChars @param {MediaLimits} limits */
-export function fitsRequest(sentChars, newChars, limits) {
-  return sentChars + newChars <= limits.requestMaxBytes;
-}
+export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars <= limits.requestMaxBytes;
 
 // Texts of limits and violations.
 
 const S_PER_MINUTE = 60;
 
 /** @param {number} seconds */
-export function minutes(seconds) {
-  return formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
-}
+export const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
 
 /** The limits in one line. @param {MediaLimits} limits */
 export function limitWords(limits) {

@@ -258,6 +258,5 @@ export class SoundRecorder extends Emitter {
 }
 
 /** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {CodedError} */
-export async function startRecording({ maxS, deviceId }) {
-  return new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);
-}
+export const startRecording = async ({ maxS, deviceId }) =>
+  new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);

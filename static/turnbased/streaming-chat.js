@@ -67,7 +67,7 @@ const STOP_LIMIT_MS = 10_000; // how long the server may take to end a turn afte
 /** @extends {Emitter<StreamingChatEvents>} */
 export class StreamingChat extends Emitter {
   #options;
-  #sessionId;
+  sessionId;
   #secret = ""; // secret of the conversation, with which another socket continues its recording
   /** @type {LiveSocket | null} */ #socket = null;
   /** @type {RunningTurn | null} */ #turn = null;
@@ -77,11 +77,7 @@ export class StreamingChat extends Emitter {
   constructor(options) {
     super();
     this.#options = { idPrefix: "stream", nowMs: () => performance.now(), ...options };
-    this.#sessionId = newSessionId(this.#options.idPrefix);
-  }
-
-  get sessionId() {
-    return this.#sessionId;
+    this.sessionId = newSessionId(this.#options.idPrefix);
   }
 
   get isBusy() {
@@ -104,7 +100,7 @@ export class StreamingChat extends Emitter {
     return new Promise((resolve, reject) => {
       const isOnReusedSocket = this.#socket !== null;
       this.#turn = {
-        progress: beginTurn(this.#sessionId, this.#options.nowMs()),
+        progress: beginTurn(this.sessionId, this.#options.nowMs()),
         options,
         resolve,
         reject,
@@ -137,7 +133,7 @@ export class StreamingChat extends Emitter {
   reset() {
     this.#failTurn(endReason("cancelled"));
     this.#dropSocket();
-    this.#sessionId = newSessionId(this.#options.idPrefix);
+    this.sessionId = newSessionId(this.#options.idPrefix);
     this.#secret = "";
   }
 
@@ -153,7 +149,7 @@ export class StreamingChat extends Emitter {
     this.#dropSocket();
     const { url, socketFactory } = this.#options;
     this.#socket = openLiveSocket(
-      url(this.#sessionId) + (ticket ? `?ticket=${encodeURIComponent(ticket)}` : ""),
+      url(this.sessionId) + (ticket ? `?ticket=${encodeURIComponent(ticket)}` : ""),
       {
         onOpen: () => this.#turn && this.#prefill(this.#turn),
         onMessage: (message) => this.#onMessage(message),

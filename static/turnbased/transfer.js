@@ -175,14 +175,10 @@ function readVoice(message, list) {
 }
 
 /** @param {unknown} value @returns {Record<string, unknown>} */
-function asRecord(value) {
-  return typeof value === "object" && value !== null ? /** @type {Record<string, unknown>} */ (value) : {};
-}
+const asRecord = (value) => (typeof value === "object" && value !== null ? /** @type {Record<string, unknown>} */ (value) : {});
 
 /** @param {unknown} value */
-function textOf(value) {
-  return typeof value === "string" ? value : "";
-}
+const textOf = (value) => (typeof value === "string" ? value : "");
 
 /** @param {Record<string, unknown>} facts @returns {Record<string, number>} */
 function numbersOf(facts) {

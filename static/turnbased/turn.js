@@ -78,9 +78,7 @@ function clamped(name, value) {
 }
 
 /** @param {Message} message @returns {boolean} */
-function hasVideo(message) {
-  return Array.isArray(message.content) && message.content.some((item) => item.type === "video");
-}
+const hasVideo = (message) => Array.isArray(message.content) && message.content.some((item) => item.type === "video");
 
 // Settings of the chat page.
 
@@ -191,9 +189,7 @@ export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */
 });
 
 /** @param {TurnProgress} turn @returns {boolean} */
-export function isTurnOver(turn) {
-  return turn.phase === "done" || turn.phase === "failed";
-}
+export const isTurnOver = (turn) => turn.phase === "done" || turn.phase === "failed";
 
 /** The figures of a turn that is over. @param {TurnProgress} turn @returns {TurnResult} */
 export function turnResult(turn) {

@@ -195,9 +195,7 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
 const PAGE_OF = Object.freeze({ chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" });
 
 /** @param {string} appType of a recording @returns {string} the app's id, for titles and icons */
-export function appOf(appType) {
-  return Object.entries(PAGE_OF).find(([type]) => type === appType)?.[1] ?? appType;
-}
+export const appOf = (appType) => Object.entries(PAGE_OF).find(([type]) => type === appType)?.[1] ?? appType;
 
 /** URL of a recording's file. @param {string} recordingId @param {string} path as the recording names it */
 export function assetUrl(recordingId, path) {

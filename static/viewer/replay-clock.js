@@ -10,11 +10,11 @@ export const SPEEDS = Object.freeze([0.5, 0.75, 1, 1.25, 1.5, 2]);
 
 export class ReplayClock extends EventTarget {
   #audio;
-  #durationS;
+  durationS;
   #atS = 0;
-  #speed = 1;
+  speed = 1;
   #isRunning = false;
-  #hasSound = false;
+  hasSound = false;
   /** @type {number | null} */ #lastMs = null;
   #frame = 0;
   #requestFrame;
@@ -23,7 +23,7 @@ export class ReplayClock extends EventTarget {
   constructor(audio, durationS, requestFrame) {
     super();
     this.#audio = audio;
-    this.#durationS = durationS;
+    this.durationS = durationS;
     this.#requestFrame = requestFrame;
     for (const type of ["play", "pause", "seeked", "ratechange"]) audio.addEventListener(type, () => this.#onMediaEvent());
     audio.addEventListener("ended", () => this.#end());
@@ -34,30 +34,18 @@ export class ReplayClock extends EventTarget {
     const { atS } = this;
     this.pause();
     this.#audio.src = url;
-    this.#hasSound = true;
+    this.hasSound = true;
     this.seek(atS);
-  }
-
-  get hasSound() {
-    return this.#hasSound;
-  }
-
-  get durationS() {
-    return this.#durationS;
   }
 
   get isPlaying() {
     return this.#isRunning;
   }
 
-  get speed() {
-    return this.#speed;
-  }
-
   /** @returns {number} s */
   get atS() {
-    const isAudible = this.#hasSound && this.#isRunning && !this.#audio.seeking;
-    return Math.min(isAudible ? this.#audio.currentTime : this.#atS, this.#durationS);
+    const isAudible = this.hasSound && this.#isRunning && !this.#audio.seeking;
+    return Math.min(isAudible ? this.#audio.currentTime : this.#atS, this.durationS);
   }
 
   toggle() {
@@ -67,10 +55,10 @@ export class ReplayClock extends EventTarget {
 
   play() {
     if (this.#isRunning) return;
-    if (this.atS >= this.#durationS) this.seek(0);
+    if (this.atS >= this.durationS) this.seek(0);
     this.#isRunning = true;
     this.#lastMs = null;
-    if (this.#hasSound) {
+    if (this.hasSound) {
       this.#audio.currentTime = this.#atS;
       this.#audio.play().catch(() => this.pause()); // rejected or superseded: the button shows the state
     }
@@ -82,20 +70,20 @@ export class ReplayClock extends EventTarget {
     if (!this.#isRunning) return;
     this.#atS = this.atS;
     this.#isRunning = false;
-    if (this.#hasSound) this.#audio.pause();
+    if (this.hasSound) this.#audio.pause();
     this.#changed();
   }
 
   /** @param {number} atS */
   seek(atS) {
-    this.#atS = Math.min(Math.max(0, atS), this.#durationS);
-    if (this.#hasSound && (this.#isRunning || this.#audio.readyState > 0)) this.#audio.currentTime = this.#atS;
+    this.#atS = Math.min(Math.max(0, atS), this.durationS);
+    if (this.hasSound && (this.#isRunning || this.#audio.readyState > 0)) this.#audio.currentTime = this.#atS;
     this.#changed();
   }
 
   /** @param {number} speed */
   setSpeed(speed) {
-    this.#speed = speed;
+    this.speed = speed;
     this.#audio.playbackRate = speed;
     this.#audio.defaultPlaybackRate = speed;
     this.#changed();
@@ -104,7 +92,7 @@ export class ReplayClock extends EventTarget {
   /** The audio element was used by its own controls or ended by itself. */
   #onMediaEvent() {
     const { paused, currentTime, ended } = this.#audio;
-    if (!this.#hasSound) return;
+    if (!this.hasSound) return;
     if (this.#isRunning && paused && !ended) this.pause();
     else if (!this.#isRunning && !paused) {
       this.#isRunning = true;
@@ -117,7 +105,7 @@ export class ReplayClock extends EventTarget {
   /** The audio may be slightly shorter than the plan. */
   #end() {
     this.pause();
-    this.#atS = this.#durationS;
+    this.#atS = this.durationS;
     this.#changed();
   }
 
@@ -129,11 +117,11 @@ export class ReplayClock extends EventTarget {
   #tick(nowMs) {
     this.#frame = 0;
     if (!this.#isRunning) return;
-    if (this.#hasSound) this.#atS = this.atS;
-    else if (this.#lastMs !== null) this.#atS += ((nowMs - this.#lastMs) / MS_PER_S) * this.#speed;
+    if (this.hasSound) this.#atS = this.atS;
+    else if (this.#lastMs !== null) this.#atS += ((nowMs - this.#lastMs) / MS_PER_S) * this.speed;
     this.#lastMs = nowMs;
-    if (this.#atS >= this.#durationS) {
-      this.#atS = this.#durationS;
+    if (this.#atS >= this.durationS) {
+      this.#atS = this.durationS;
       this.pause();
     } else this.#request();
     this.dispatchEvent(new Event("tick"));

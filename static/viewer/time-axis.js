@@ -24,9 +24,7 @@ export function fit({ fromS, toS }, durationS) {
 }
 
 /** @param {number} durationS @returns {View} the initial view */
-export function firstView(durationS) {
-  return fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
-}
+export const firstView = (durationS) => fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
 
 /** @param {View} view @param {number} factor @param {number} anchorS keeps its position @param {number} durationS */
 export function zoomed(view, factor, anchorS, durationS) {
@@ -60,14 +58,10 @@ export function following(view, atS, durationS, isPlaying = false) {
 }
 
 /** @param {View} view @param {number} atS @returns {number} 0 at the left edge, 1 at the right */
-export function shareOf({ fromS, toS }, atS) {
-  return (atS - fromS) / (toS - fromS);
-}
+export const shareOf = ({ fromS, toS }, atS) => (atS - fromS) / (toS - fromS);
 
 /** @param {View} view @param {number} share */
-export function timeAt({ fromS, toS }, share) {
-  return fromS + share * (toS - fromS);
-}
+export const timeAt = ({ fromS, toS }, share) => fromS + share * (toS - fromS);
 
 /** @param {View} view @param {number} most marks that fit @returns {number[]} times to mark */
 export function ticks({ fromS, toS }, most) {
@@ -316,9 +310,7 @@ export function preciseClock(atS) {
 }
 
 /** @param {number} ms */
-export function tenthsOfSeconds(ms) {
-  return formatNumber(ms / MS_PER_S, 1);
-}
+export const tenthsOfSeconds = (ms) => formatNumber(ms / MS_PER_S, 1);
 
 /** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
 export function momentText(plan, atS) {

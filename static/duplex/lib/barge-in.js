@@ -41,16 +41,12 @@ export class BargeIn extends EventTarget {
   #isEnabled = true;
   /** @type {FrameSource | null} */ #source = null;
   /** @type {VoiceDetector | null} */ #detector = null;
-  /** @type {BargeInState} */ #state = "listening";
+  /** @type {BargeInState} */ state = "listening";
 
   /** @param {Player} player */
   constructor(player) {
     super();
     this.#player = player;
-  }
-
-  get state() {
-    return this.#state;
   }
 
   /** Turning it off releases a held answer. @param {boolean} isEnabled */
@@ -106,7 +102,7 @@ export class BargeIn extends EventTarget {
     this.#act(action);
     const { isPlaying } = this.#player; // after a flush it is not
     if (isPlaying && this.#gate.state === "idle") this.#setState("speaking");
-    if (!isPlaying && this.#state !== "interrupted") this.#endAnswer();
+    if (!isPlaying && this.state !== "interrupted") this.#endAnswer();
   };
 
   /** @param {GateAction} action */
@@ -126,7 +122,7 @@ export class BargeIn extends EventTarget {
   }
 
   #endAnswer() {
-    if (this.#state === "ducked" || this.#state === "held") this.#recover();
+    if (this.state === "ducked" || this.state === "held") this.#recover();
     this.#setState("listening");
   }
 
@@ -137,8 +133,8 @@ export class BargeIn extends EventTarget {
 
   /** @param {BargeInState} state */
   #setState(state) {
-    if (state === this.#state) return;
-    this.#state = state;
+    if (state === this.state) return;
+    this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: { state } }));
   }
 }

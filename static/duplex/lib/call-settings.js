@@ -97,9 +97,7 @@ export function subtitleLookOf(store) {
 }
 
 /** @param {OmniStore} store maximum number of slices per picture */
-export function sliceCountOf(store) {
-  return store.get("hd") ? HD_SLICES : 1;
-}
+export const sliceCountOf = (store) => (store.get("hd") ? HD_SLICES : 1);
 
 /** @param {OmniStore} store @param {number} microphoneLufs @param {"file_volume" | "monitor_volume"} volume */
 export function mixSettingsOf(store, microphoneLufs, volume) {

@@ -115,9 +115,7 @@ export function problemOfDevice(error, isInCall) {
 }
 
 /** A problem during a call that continues. @param {string} code @returns {LiveProblem} */
-export function warningOf(code) {
-  return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
-}
+export const warningOf = (code) => ({ code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] });
 
 /** Warnings shown as toasts; lasting ones arrive as `problem`. */
 const SHOWN_WARNINGS = new Set([

@@ -25,9 +25,7 @@ export function gradeLow(value, [good, bearable]) {
 }
 
 /** @param {number | null} value @param {readonly number[]} limits lower bounds of good and acceptable @returns {Grade} */
-export function gradeHigh(value, [good, bearable]) {
-  return gradeLow(value === null ? null : -value, [-good, -bearable]);
-}
+export const gradeHigh = (value, [good, bearable]) => gradeLow(value === null ? null : -value, [-good, -bearable]);
 
 /** @param {SessionState} state @param {number} maxKvTokens */
 export function figuresOf(state, maxKvTokens) {
@@ -103,9 +101,7 @@ export function columnOf(unit, { chunkMs, maxKvTokens }) {
 }
 
 /** @param {readonly UnitRecord[]} units @param {{chunkMs: number, maxKvTokens: number}} limits @returns {UnitColumn[]} */
-export function columnsOf(units, limits) {
-  return units.slice(-COLUMNS_SHOWN).map((unit) => columnOf(unit, limits));
-}
+export const columnsOf = (units, limits) => units.slice(-COLUMNS_SHOWN).map((unit) => columnOf(unit, limits));
 
 /** Full scale of the timeline, ms. @param {UnitColumn[]} columns @param {number} chunkMs */
 export function heightMs(columns, chunkMs) {
@@ -122,15 +118,11 @@ export function heightMs(columns, chunkMs) {
 export class LevelHistory {
   #entries;
   #next = 0;
-  #length = 0;
+  length = 0;
 
   /** @param {number} capacity */
   constructor(capacity) {
     this.#entries = Array.from({ length: capacity }, () => /** @type {LevelEntry} */ ({ share: 0, kind: "quiet" }));
-  }
-
-  get length() {
-    return this.#length;
   }
 
   /** @param {number} share @param {LevelKind} kind */
@@ -139,7 +131,7 @@ export class LevelHistory {
     entry.share = Math.min(1, Math.max(0, share));
     entry.kind = kind;
     this.#next = (this.#next + 1) % this.#entries.length;
-    this.#length = Math.min(this.#length + 1, this.#entries.length);
+    this.length = Math.min(this.length + 1, this.#entries.length);
   }
 
   /** @param {number} age 0 is the newest @returns {LevelEntry} */
@@ -149,7 +141,7 @@ export class LevelHistory {
   }
 
   clear() {
-    this.#length = 0;
+    this.length = 0;
   }
 }
 
@@ -278,9 +270,7 @@ export function columnWidth(width) {
 }
 
 /** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
-export function columnLeft(index, count, width) {
-  return width - (count - index) * columnWidth(width);
-}
+export const columnLeft = (index, count, width) => width - (count - index) * columnWidth(width);
 
 /** @param {UnitColumn[]} columns @param {number} x @param {number} width @returns {number | null} */
 export function stepAt(columns, x, width) {

@@ -58,7 +58,7 @@ export class Call extends Emitter {
   /** @type {LiveSource | null} */ source = null;
   #options;
   #offDeviceChange;
-  /** @type {DeviceState} */ #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
+  /** @type {DeviceState} */ devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
   /** @type {AbortController | null} ends the listeners of the source now open */ #sourceEnd = null;
   /** @type {WakeLock | null} */ #wakeLock = null;
   #inputRms = 0;
@@ -83,17 +83,13 @@ export class Call extends Emitter {
     return this.session?.state ?? this.kind.initialState();
   }
 
-  get devices() {
-    return this.#devices;
-  }
-
   /** From the click on start until everything is closed. */
   get isActive() {
-    return this.#devices.isStarting || (this.session?.isActive ?? false);
+    return this.devices.isStarting || (this.session?.isActive ?? false);
   }
 
   levels() {
-    return { inputRms: this.#devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
+    return { inputRms: this.devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
   }
 
   /**
@@ -272,7 +268,7 @@ export class Call extends Emitter {
   }
 
   async #reopen() {
-    if (!this.isActive || this.#devices.isStarting || this.#isReopening) return;
+    if (!this.isActive || this.devices.isStarting || this.#isReopening) return;
     this.#isReopening = true;
     try {
       await this.#openSource(this.#round);
@@ -306,7 +302,7 @@ export class Call extends Emitter {
 
   /** @param {Partial<DeviceState>} change */
   setDevices(change) {
-    this.#devices = { ...this.#devices, ...change };
-    this.emit("devices", this.#devices);
+    this.devices = { ...this.devices, ...change };
+    this.emit("devices", this.devices);
   }
 }

@@ -66,19 +66,15 @@ export class Camera extends EventTarget {
   /** Element that shows the camera. @readonly */
   video;
   /** @type {MediaStream | null} */ #stream = null;
-  /** @type {Facing} */ #facing;
+  /** @type {Facing} */ facing;
 
   /** @param {CameraOptions} options */
   constructor({ facing = "user", video = document.createElement("video") }) {
     super();
     this.video = video;
-    this.#facing = facing;
+    this.facing = facing;
     video.muted = true;
     video.playsInline = true;
-  }
-
-  get facing() {
-    return this.#facing;
   }
 
   get label() {
@@ -98,7 +94,7 @@ export class Camera extends EventTarget {
     this.#stopTracks(); // phones refuse a second camera while the first is open
     const stream = await openStream(wish);
     this.#stream = stream;
-    if (wish.facing) this.#facing = wish.facing;
+    if (wish.facing) this.facing = wish.facing;
     this.video.srcObject = stream;
     stream.getVideoTracks()[0]?.addEventListener("ended", () => {
       if (this.#stream !== stream) return;
@@ -109,7 +105,7 @@ export class Camera extends EventTarget {
   }
 
   async flip() {
-    await this.switchTo({ facing: this.#facing === "user" ? "environment" : "user" });
+    await this.switchTo({ facing: this.facing === "user" ? "environment" : "user" });
   }
 
   #stopTracks() {

@@ -130,8 +130,8 @@ function connectStream(stream, { context: given }) {
 
 /** @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
 export class Microphone extends Emitter {
-  #stream;
-  #context;
+  stream;
+  context;
   #source;
   #isOwnContext;
   /** @type {Capture | null} */ #capture = null;
@@ -142,15 +142,11 @@ export class Microphone extends Emitter {
   /** @param {MediaStream} stream @param {MicrophoneOptions} options */
   constructor(stream, options) {
     super();
-    this.#stream = stream;
+    this.stream = stream;
     const connected = connectStream(stream, options);
-    this.#context = connected.context;
+    this.context = connected.context;
     this.#source = connected.source;
     this.#isOwnContext = connected.isOwn;
-  }
-
-  get context() {
-    return this.#context;
   }
 
   /** Its node in the context, for recorders and mixers. @returns {AudioNode} */
@@ -158,30 +154,26 @@ export class Microphone extends Emitter {
     return this.#source;
   }
 
-  get stream() {
-    return this.#stream;
-  }
-
   get label() {
-    return this.#stream.getAudioTracks()[0]?.label ?? "";
+    return this.stream.getAudioTracks()[0]?.label ?? "";
   }
 
   /** Called by `openMicrophone` only. @param {number} chunkSamples */
   async connect(chunkSamples) {
-    this.#capture = await createCapture(this.#context, chunkSamples, {
+    this.#capture = await createCapture(this.context, chunkSamples, {
       onChunk: (chunk) => this.emit("chunk", chunk),
       onLevel: (level) => this.#onLevel(level),
       onFeature: (frame) => this.emit("feature", frame),
       onWindow: (audio) => this.emit("window", audio),
     });
     this.#source.connect(this.#capture.node);
-    const [track] = this.#stream.getAudioTracks();
+    const [track] = this.stream.getAudioTracks();
     track?.addEventListener("ended", () => this.emit("ended", new CodedError("unplugged")));
-    const reportState = () => this.emit(this.#context.state === "running" ? "resumed" : "suspended", null);
-    this.#context.addEventListener("statechange", reportState);
-    const endKeeping = keepRunning(this.#context);
+    const reportState = () => this.emit(this.context.state === "running" ? "resumed" : "suspended", null);
+    this.context.addEventListener("statechange", reportState);
+    const endKeeping = keepRunning(this.context);
     this.#endWatch = () => {
-      this.#context.removeEventListener("statechange", reportState);
+      this.context.removeEventListener("statechange", reportState);
       endKeeping();
     };
   }
@@ -216,8 +208,8 @@ export class Microphone extends Emitter {
     this.#endWatch();
     this.#capture?.close();
     this.#source.disconnect();
-    for (const track of this.#stream.getTracks()) track.stop();
-    if (this.#isOwnContext && this.#context.state !== "closed") await this.#context.close();
+    for (const track of this.stream.getTracks()) track.stop();
+    if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
   }
 
   /** @param {string} type @param {unknown} detail @override */

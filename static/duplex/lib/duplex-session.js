@@ -322,9 +322,7 @@ function sessionSummary(state, nowMs) {
 }
 
 /** @param {number | null} value */
-function rounded(value) {
-  return value === null ? null : Math.round(value);
-}
+const rounded = (value) => (value === null ? null : Math.round(value));
 
 /** @param {number[]} sorted @param {number} share @returns {number | null} */
 function quantile(sorted, share) {

@@ -80,9 +80,7 @@ export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs },
 }
 
 /** Whether audio that arrives now begins a turn. @param {SessionState} state before the sound */
-export function isTurnStart({ isTurnOpen, isHeardEarly }) {
-  return !isTurnOpen && !isHeardEarly;
-}
+export const isTurnStart = ({ isTurnOpen, isHeardEarly }) => !isTurnOpen && !isHeardEarly;
 
 /** Whether a turn continues after a result. @param {Result} result @param {boolean} isTurnOpen @returns {boolean} */
 export function turnStaysOpen(result, isTurnOpen) {
@@ -169,9 +167,7 @@ function activityOf(state) {
 }
 
 /** Number of chunks the server has not answered. @param {SessionState} state @returns {number} */
-function unanswered(state) {
-  return Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
-}
+const unanswered = (state) => Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
 
 /** @param {SessionState} state @param {Exclude<SessionEvent, PhaseEvent | {type: "server"}>} event @returns {SessionState} */
 function onClient(state, event) {
@@ -308,9 +304,7 @@ function afterResult(state, result, nowMs, unixMs) {
 }
 
 /** @param {SessionState} state @returns {SessionState} */
-function settlePause(state) {
-  return state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state;
-}
+const settlePause = (state) => (state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state);
 
 /** @param {SessionState} state @param {number} nowMs @returns {Partial<SessionState>} */
 function ended(state, nowMs) {

@@ -144,9 +144,7 @@ function withTurnCut(state) {
 }
 
 /** @param {HalfState} state @param {HalfTurn} turn @returns {HalfState} */
-function withLastTurn(state, turn) {
-  return { ...state, turns: [...state.turns.slice(0, -1), turn] };
-}
+const withLastTurn = (state, turn) => ({ ...state, turns: [...state.turns.slice(0, -1), turn] });
 
 /** @typedef {Object} OwnOptions
  * @property {() => boolean} [isAutoMuteOn] Mute the microphone while the page is hidden; default on.

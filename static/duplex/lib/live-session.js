@@ -28,7 +28,7 @@ const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHid
 export class LiveSession extends Emitter {
   /** @type {SessionLink | null} @protected */ link = null;
   /** @type {Given | null} */ #given = null;
-  #state;
+  state; // immutable state of the session, replaced on each change
   #reduce;
   #options;
   /** @type {(() => void)[]} */ #offs = [];
@@ -40,7 +40,7 @@ export class LiveSession extends Emitter {
    */
   constructor(options, initial, reduce) {
     super();
-    this.#state = initial;
+    this.state = initial;
     this.#reduce = reduce;
     this.#options = options;
     const { clock = { nowMs: () => performance.now(), unixMs: () => Date.now() }, visibility = ALWAYS_SEEN } = options;
@@ -52,18 +52,13 @@ export class LiveSession extends Emitter {
     this.#offs.push(visibility.onPageHide(() => this.#drop()));
   }
 
-  /** Immutable state of the session, replaced on each change. */
-  get state() {
-    return this.#state;
-  }
-
   get isActive() {
-    return this.#state.phase !== "idle" && this.#state.phase !== "ended";
+    return this.state.phase !== "idle" && this.state.phase !== "ended";
   }
 
   /** `prepared` or `ended` follows; ignored while a session is active. @param {Given} given @returns {string} The session's id. */
   start(given) {
-    if (this.isActive) return this.#state.sessionId;
+    if (this.isActive) return this.state.sessionId;
     const { idPrefix, url, socketFactory, probe, noteOwner } = this.#options;
     const sessionId = newSessionId(idPrefix, this.clock.unixMs());
     this.#given = given;
@@ -88,7 +83,7 @@ export class LiveSession extends Emitter {
   }
 
   stop() {
-    const { phase } = this.#state;
+    const { phase } = this.state;
     this.leave(endReason(phase === "connecting" || phase === "queued" ? "cancelled" : "stopped"));
   }
 
@@ -100,7 +95,7 @@ export class LiveSession extends Emitter {
 
   /** @param {EndReason} reason @protected */
   leave(reason) {
-    if (!this.isActive || this.#state.phase === "stopping") return;
+    if (!this.isActive || this.state.phase === "stopping") return;
     this.apply({ type: "stop_asked" });
     this.emit("flush", { cause: "stop" });
     this.onLeave();
@@ -114,23 +109,23 @@ export class LiveSession extends Emitter {
 
   /** @param {Event | PhaseEvent} event @returns {boolean} whether it changed anything @protected */
   apply(event) {
-    const next = this.#reduce(this.#state, event);
-    if (next === this.#state) return false;
-    this.#state = next;
+    const next = this.#reduce(this.state, event);
+    if (next === this.state) return false;
+    this.state = next;
     this.emit("state", next);
     return true;
   }
 
   /** @param {WireMessage} message */
   #onMessage(message) {
-    const before = this.#state;
+    const before = this.state;
     const times = { nowMs: this.clock.nowMs(), unixMs: this.clock.unixMs() };
     // The types describe what the server should send; the reducer validates each field.
     const isNew = this.apply(/** @type {Event} */ (/** @type {unknown} */ ({ type: "server", message, ...times })));
     if (message.type === "warning") return this.warn(String(message.code), messageText(message));
     if (message.type === "user_transcript" && message.error) this.warn("no_captions", String(message.error));
     if (!isNew) return;
-    if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);
+    if (this.state.queue !== before.queue) this.emit("queue", this.state.queue);
     if (message.type === "queue_done") {
       this.emit("queuedone", null);
       this.link?.send(this.prepareMessage(/** @type {Given} */ (this.#given)));
@@ -150,10 +145,10 @@ export class LiveSession extends Emitter {
   #onEnd(reason) {
     this.onOver();
     this.link = null;
-    const wasQueued = this.#state.queue !== null;
+    const wasQueued = this.state.queue !== null;
     this.apply({ type: "ended", reason, nowMs: this.clock.nowMs() });
     if (wasQueued) this.emit("queue", null);
-    this.emit("ended", { reason, state: this.#state });
+    this.emit("ended", { reason, state: this.state });
   }
 
   // Hook of the subclasses.

@@ -206,9 +206,7 @@ export async function runEchoTest(microphone, capture) {
 }
 
 /** @param {EchoMeasure} one @param {EchoMeasure} other */
-function isLouder(one, other) {
-  return one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard;
-}
+const isLouder = (one, other) => (one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard);
 
 /** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof createCapture} startCapture */
 async function playOnce({ context, output }, startCapture) {

@@ -44,7 +44,7 @@ export class MixerController {
   #monitor;
   #meters;
   #meterSamples = new Float32Array(METER_SAMPLES);
-  /** @type {MixMode} */ #mode;
+  /** @type {MixMode} */ mode;
   #measured = { fileLufs: -Infinity, microphoneLufs: -Infinity };
   #trim = { fileDb: 0, microphoneDb: 0 };
   /** @type {Float32Array | null} */ #preview = null;
@@ -55,7 +55,7 @@ export class MixerController {
   /** @param {AudioContext} context @param {{mode?: MixMode}} [options] */
   constructor(context, { mode = "file" } = {}) {
     this.#context = context;
-    this.#mode = mode;
+    this.mode = mode;
     this.fileInput = new GainNode(context);
     this.microphoneInput = new GainNode(context);
     this.mix = new GainNode(context);
@@ -69,10 +69,6 @@ export class MixerController {
     this.microphoneInput.connect(this.#meters.microphone);
     this.mix.connect(this.#meters.mix);
     this.#apply();
-  }
-
-  get mode() {
-    return this.#mode;
   }
 
   /** Levels now. @returns {MixLevels} */
@@ -185,9 +181,9 @@ export class MixerController {
   }
 
   #apply() {
-    const { fileDb, microphoneDb } = automaticGains(this.#mode, this.#measured);
-    this.#ramp(this.fileInput, this.#mode === "microphone" ? 0 : fromDb(fileDb + this.#trim.fileDb));
-    this.#ramp(this.microphoneInput, this.#mode === "file" ? 0 : fromDb(microphoneDb + this.#trim.microphoneDb));
+    const { fileDb, microphoneDb } = automaticGains(this.mode, this.#measured);
+    this.#ramp(this.fileInput, this.mode === "microphone" ? 0 : fromDb(fileDb + this.#trim.fileDb));
+    this.#ramp(this.microphoneInput, this.mode === "file" ? 0 : fromDb(microphoneDb + this.#trim.microphoneDb));
   }
 
   /** @param {GainNode} node @param {number} gain */

@@ -19,7 +19,7 @@ const MAX_RESTART_S = 0.1;
 class PlaybackDelay {
   #baseS;
   #maxS;
-  #targetS;
+  targetS;
   #cushionS = 0; // buffered audio at the start of the turn, including later shifts
   /** @type {{atS: number, usedS: number}[]} */ #jitter = [];
 
@@ -27,23 +27,19 @@ class PlaybackDelay {
   constructor(baseS, maxS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(maxS, baseS);
-    this.#targetS = baseS;
-  }
-
-  get targetS() {
-    return this.#targetS;
+    this.targetS = baseS;
   }
 
   /** Delay of a restart after a gap, so that the same jitter does not cause another. */
   get restartWaitS() {
-    return Math.min(MAX_RESTART_S, Math.max(MIN_RESTART_S, this.#targetS * RESTART_PART));
+    return Math.min(MAX_RESTART_S, Math.max(MIN_RESTART_S, this.targetS * RESTART_PART));
   }
 
   /** The user's setting. @param {number} baseS */
   setBase(baseS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(this.#maxS, baseS);
-    this.#targetS = baseS;
+    this.targetS = baseS;
     this.#jitter.length = 0;
   }
 
@@ -68,13 +64,13 @@ class PlaybackDelay {
   notePlayed(durationS) {
     const worstS = this.#jitter.reduce((worst, { usedS }) => Math.max(worst, usedS), 0);
     const neededS = Math.max(this.#baseS, worstS + JITTER_MARGIN_S);
-    const shrunkS = Math.max(neededS, this.#targetS - durationS * SHRINK_PER_S);
-    this.#targetS = Math.min(this.#maxS, shrunkS);
+    const shrunkS = Math.max(neededS, this.targetS - durationS * SHRINK_PER_S);
+    this.targetS = Math.min(this.#maxS, shrunkS);
   }
 
   /** It was too late. @param {number} gapS */
   noteGap(gapS) {
-    this.#targetS = Math.min(this.#maxS, this.#targetS + gapS + GAP_MARGIN_S);
+    this.targetS = Math.min(this.#maxS, this.targetS + gapS + GAP_MARGIN_S);
   }
 }
 
@@ -122,9 +118,9 @@ export class PlaybackSchedule {
   #nextId = 1;
   /** @type {"closed" | "opening" | "running"} */ #turn = "closed";
   /** @type {number | null} */ #heldAtS = null;
-  #turnCount = 0;
-  #gapCount = 0;
-  #totalShiftS = 0;
+  turnCount = 0;
+  gapCount = 0;
+  totalShiftS = 0; // sum of all gaps, audible or not
 
   /** @param {ScheduleOptions} [options] */
   constructor({ baseDelayS = 0.2, maxDelayS = 1.5, maxAheadS = 120, gridHz = 0 } = {}) {
@@ -135,19 +131,6 @@ export class PlaybackSchedule {
 
   get targetDelayS() {
     return this.#delay.targetS;
-  }
-
-  get turnCount() {
-    return this.#turnCount;
-  }
-
-  get gapCount() {
-    return this.#gapCount;
-  }
-
-  /** Sum of all gaps, audible or not. */
-  get totalShiftS() {
-    return this.#totalShiftS;
   }
 
   get isHeld() {
@@ -166,7 +149,7 @@ export class PlaybackSchedule {
   /** Marks the next chunk as the first of a turn: it waits the target delay and cannot be late. */
   beginTurn() {
     this.#turn = "opening";
-    this.#turnCount += 1;
+    this.turnCount += 1;
   }
 
   /** Marks the end of the turn: queued audio plays out, and its end is not a gap. */
@@ -206,9 +189,9 @@ export class PlaybackSchedule {
     this.#nextId += 1;
     this.#entries.push(placement);
     this.#nextS = startS + durationS;
-    this.#totalShiftS += gapS;
+    this.totalShiftS += gapS;
     if (isCounted) {
-      this.#gapCount += 1;
+      this.gapCount += 1;
       this.#delay.addShift(gapS);
       this.#delay.noteGap(gapS);
     }

@@ -10,9 +10,7 @@ const MAX_PHASES = 4_096; // largest filter bank; no audio device has a ratio th
 const HISTORY_BLOCK_SAMPLES = 1_024;
 
 /** @param {number} a @param {number} b @returns {number} */
-function greatestDivisor(a, b) {
-  return b === 0 ? a : greatestDivisor(b, a % b);
-}
+const greatestDivisor = (a, b) => (b === 0 ? a : greatestDivisor(b, a % b));
 
 /** Modified Bessel function of order zero, by its series. @param {number} x @returns {number} */
 function besselI0(x) {
@@ -169,7 +167,7 @@ export class RingBuffer {
   /** @type {Float32Array} */ #samples;
   #readAt = 0;
   #length = 0;
-  #droppedSamples = 0;
+  droppedSamples = 0; // samples lost to overflow since the start; `clear` does not reset it
 
   /** @param {number} capacitySamples at least 1 */
   constructor(capacitySamples) {
@@ -183,11 +181,6 @@ export class RingBuffer {
     return this.#length;
   }
 
-  /** Samples lost to overflow since the start; `clear` does not reset it. */
-  get droppedSamples() {
-    return this.#droppedSamples;
-  }
-
   /** Appends the first `count` samples. @param {Float32Array} source @param {number} [count] */
   write(source, count = source.length) {
     const capacity = this.#samples.length;
@@ -196,7 +189,7 @@ export class RingBuffer {
     const overflow = Math.max(0, this.#length + kept - capacity);
     this.#readAt = (this.#readAt + overflow) % capacity;
     this.#length -= overflow;
-    this.#droppedSamples += overflow + skipped;
+    this.droppedSamples += overflow + skipped;
     let writeAt = (this.#readAt + this.#length) % capacity;
     for (let i = skipped; i < count; i += 1) {
       this.#samples[writeAt] = source[i];

@@ -91,9 +91,7 @@ export const initialState = () => ({
 });
 
 /** Whether the model's audio is dropped now. @param {SessionState} state @returns {boolean} */
-export function isMuted(state) {
-  return state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
-}
+export const isMuted = (state) => state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
 
 /** How long the session has been ready, ms. @param {PhaseState} state @param {number} nowMs @returns {number} */
 export function runningMs(state, nowMs) {
@@ -140,9 +138,7 @@ export const initialHalfState = () => ({
 });
 
 /** Whether the microphone's audio may be sent. @param {HalfState} state @returns {boolean} */
-export function isMicOpen(state) {
-  return state.phase === "running" && state.gate === "open" && !state.isMicMuted;
-}
+export const isMicOpen = (state) => state.phase === "running" && state.gate === "open" && !state.isMicMuted;
 
 /**
  * Seconds until the server ends the session if nothing more is sent; the timer is stopped while an

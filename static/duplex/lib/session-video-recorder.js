@@ -26,9 +26,7 @@ export const FORMATS = [
 ];
 
 /** @param {(mimeType: string) => boolean} isSupported @returns {Format[]} in the order of preference */
-export function supportedFormats(isSupported) {
-  return FORMATS.filter(({ mimeType }) => isSupported(mimeType));
-}
+export const supportedFormats = (isSupported) => FORMATS.filter(({ mimeType }) => isSupported(mimeType));
 
 /**
  * The requested format if supported, else the first supported one; null: this browser cannot record.
@@ -42,9 +40,8 @@ export function pickFormat(isSupported, wishId) {
 }
 
 /** Whether the browser may write MP4 without audio. @param {Format} format @param {(mimeType: string) => boolean} isSupported */
-export function mayLackSound(format, isSupported) {
-  return format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
-}
+export const mayLackSound = (format, isSupported) =>
+  format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
 
 /** @param {string} mimeType */
 export const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
@@ -61,22 +58,18 @@ export class SessionVideoRecorder extends EventTarget {
   /** @type {MediaRecorder | null} */ #recorder = null;
   /** @type {Blob[]} */ #parts = [];
   #bytes = 0;
-  /** @type {Format | null} */ #format = null;
+  /** @type {Format | null} */ format = null;
   /** @type {(() => void)[]} */ #closers = [];
 
   get isRecording() {
     return this.#recorder?.state === "recording";
   }
 
-  get format() {
-    return this.#format;
-  }
-
   /** Begin. @param {VideoRecorderOptions} options @returns {Promise<Format | null>} null: this browser cannot record */
   async start(options) {
     const format = pickFormat(isSupported, options.formatId);
     if (format === null) return null;
-    this.#format = format;
+    this.format = format;
     this.#parts = [];
     this.#bytes = 0;
     const tracks = this.#mixSound(options).getAudioTracks();
@@ -154,7 +147,7 @@ export class SessionVideoRecorder extends EventTarget {
     }
     for (const close of this.#closers.splice(0)) close();
     if (this.#parts.length === 0) return null;
-    return new Blob(this.#parts, { type: this.#format?.mimeType.split(";")[0] });
+    return new Blob(this.#parts, { type: this.format?.mimeType.split(";")[0] });
   }
 }
 

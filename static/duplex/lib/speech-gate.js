@@ -84,7 +84,7 @@ const NO_SOUND = {
 export class SpeechGate {
   #confirmFrames;
   #humFrames;
-  /** @type {GateState} */ #state = "idle";
+  /** @type {GateState} */ state = "idle";
   #noiseDb = NOISE_MOST_DB;
   #quietest = new Float32Array(NOISE_SLICES).fill(NOISE_MOST_DB);
   #frameCount = 0;
@@ -102,13 +102,9 @@ export class SpeechGate {
     this.#couplingDb = couplingDb;
   }
 
-  get state() {
-    return this.#state;
-  }
-
   /** The answer ended or was flushed: resets the sound, keeps the estimates of room and echo. */
   reset() {
-    this.#state = "idle";
+    this.state = "idle";
     this.#forgetSound();
   }
 
@@ -121,11 +117,11 @@ export class SpeechGate {
     const outputDb = this.#noteOutput(toDb(outputRms));
     this.#followNoise(levelDb);
     const isActive = levelDb > this.#thresholdDb(outputDb);
-    if (this.#state === "idle" && this.#sound.frames === 0) this.#learn(levelDb, outputDb);
+    if (this.state === "idle" && this.#sound.frames === 0) this.#learn(levelDb, outputDb);
     this.#follow(frame, levelDb, outputDb, isActive);
     if (isActive && speechProbability >= SPEECH_PROBABILITY) this.#sound.isVoice = true;
     if (!isPlaying) {
-      this.#state = "idle";
+      this.state = "idle";
       if (this.#sound.pauseFrames >= DUCK_RELEASE_FRAMES) this.#forgetSound();
       return "none";
     }
@@ -195,22 +191,22 @@ export class SpeechGate {
   /** @returns {GateAction} */
   #decide() {
     const sound = this.#sound;
-    if (this.#state === "held") this.#heldFrames += 1;
-    const pauseLimit = this.#state === "held" ? HOLD_RELEASE_FRAMES : DUCK_RELEASE_FRAMES;
+    if (this.state === "held") this.#heldFrames += 1;
+    const pauseLimit = this.state === "held" ? HOLD_RELEASE_FRAMES : DUCK_RELEASE_FRAMES;
     if (sound.pauseFrames >= pauseLimit) return this.#end();
-    if (this.#state === "confirmed" || sound.pauseFrames > 0) return "none";
-    if (this.#state === "held") {
+    if (this.state === "confirmed" || sound.pauseFrames > 0) return "none";
+    if (this.state === "held") {
       if (sound.frames < this.#confirmFrames) return "none";
-      this.#state = "confirmed";
+      this.state = "confirmed";
       return "confirm";
     }
     const isSpeech = sound.evidence >= HOLD_EVIDENCE && sound.activeFrames >= HOLD_FRAMES;
     if (sound.isVoice && (isSpeech || sound.frames >= this.#humFrames)) {
-      this.#state = "held";
+      this.state = "held";
       return "hold";
     }
-    if (this.#state === "idle" && sound.activeFrames >= DUCK_FRAMES) {
-      this.#state = "ducked";
+    if (this.state === "idle" && sound.activeFrames >= DUCK_FRAMES) {
+      this.state = "ducked";
       return "duck";
     }
     return "none";
@@ -218,8 +214,8 @@ export class SpeechGate {
 
   /** @returns {GateAction} */
   #end() {
-    const wasHeld = this.#state === "held";
-    const isChanged = wasHeld || this.#state === "ducked";
+    const wasHeld = this.state === "held";
+    const isChanged = wasHeld || this.state === "ducked";
     const soundedFrames = this.#heldFrames - this.#sound.pauseFrames;
     if (wasHeld && soundedFrames < ECHO_TELL_FRAMES && this.#sound.outputDb > OUTPUT_AUDIBLE_DB) {
       // It may have been a short word of the user, so the coupling rises in steps, lest the gate stay closed.
@@ -227,7 +223,7 @@ export class SpeechGate {
       const raisedDb = Math.min(seenDb, this.#couplingDb + COUPLING_STEP_DB, COUPLING_MOST_DB);
       this.#couplingDb = Math.max(this.#couplingDb, raisedDb);
     }
-    this.#state = "idle";
+    this.state = "idle";
     this.#forgetSound();
     return isChanged ? "release" : "none";
   }

@@ -31,12 +31,7 @@ export class UserTurns {
   #floorRms = FIRST_FLOOR_RMS;
   /** @type {{startedAtMs: number, lastLoudMs: number, levels: number[]} | null} */ #current = null;
   /** @type {UserTurn[]} */ #done = [];
-  #version = 0;
-
-  /** Incremented with every change, so that views redraw only then. */
-  get version() {
-    return this.#version;
-  }
+  version = 0; // incremented with every change, so that views redraw only then
 
   /** @returns {UserTurn[]} oldest first; the last may be open */
   get turns() {
@@ -54,7 +49,7 @@ export class UserTurns {
       else return;
     }
     this.#current.levels.push(rms);
-    this.#version += 1;
+    this.version += 1;
     if (isLoud) {
       this.#current.lastLoudMs = nowMs;
     } else if (nowMs - this.#current.lastLoudMs > PAUSE_MS) this.end();
@@ -66,13 +61,13 @@ export class UserTurns {
     this.#current = null;
     if (!current || current.lastLoudMs - current.startedAtMs < SHORTEST_MS) return;
     this.#done = [...this.#done, this.#turnOf(current, false)].slice(-USER_TURNS_KEPT);
-    this.#version += 1;
+    this.version += 1;
   }
 
   clear() {
     this.#current = null;
     this.#done = [];
-    this.#version += 1;
+    this.version += 1;
   }
 
   /** @param {{startedAtMs: number, lastLoudMs: number, levels: number[]}} current @param {boolean} isOpen @returns {UserTurn} */

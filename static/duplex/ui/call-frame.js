@@ -228,9 +228,7 @@ function lighter(one, other) {
 }
 
 /** @param {Rgb} one @param {Rgb} other */
-function distance(one, other) {
-  return one.reduce((sum, part, index) => sum + Math.abs(part - other[index]), 0);
-}
+const distance = (one, other) => one.reduce((sum, part, index) => sum + Math.abs(part - other[index]), 0);
 
 /**
  * @param {CanvasRenderingContext2D} ctx

@@ -54,21 +54,24 @@ export const icon = (name) =>
  * @param {string | View} sign name of an icon, or a template in its place
  * @param {string} words tooltip and label
  * @param {(event: Event) => void} run
- * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean}} [more]
- *   `label` overrides the label; with `isPressed` it is a toggle button
+ * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean,
+ *   isExpanded?: boolean, controls?: string}} [more] `label` overrides the label; with `isPressed` it is a toggle button, with
+ *   `isExpanded` it shows and hides the element with the id `controls`
  */
 export const iconButton = (
   sign,
   words,
   run,
-  { label = words, action, style = "button-quiet", isShown = true, isOff = false, isPressed } = {},
+  { label = words, action, style = "button-quiet", isShown = true, isOff = false, isPressed, isExpanded, controls } = {},
 ) =>
   html`<button
     type="button"
     class="button button-icon ${style}"
     aria-label=${label}
     title=${words}
-    aria-pressed=${isPressed === undefined ? nothing : String(isPressed)}
+    aria-pressed=${isPressed ?? nothing}
+    aria-expanded=${isExpanded ?? nothing}
+    aria-controls=${controls ?? nothing}
     data-action=${action ?? nothing}
     ?hidden=${!isShown}
     ?disabled=${isOff}

@@ -1,6 +1,6 @@
 /** Replay of a call: pictures, text and figures at the playhead, and all tracks on one time axis. */
 
-import { find, html, icon, nothing, on, render, setText } from "../shared/lit.js";
+import { find, html, icon, mountView, nothing, on, render, setText } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
 import { actionOf, indexAt, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";
@@ -61,19 +61,23 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     timeline.update(clock.atS, clock.isPlaying);
   };
   let frame = 0;
-  const showSoon = () => {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let rest;
+  on(clock, "tick", show);
+  on(clock, "change", () => {
+    // Dragging fires more often than the screen refreshes.
     frame ||= requestAnimationFrame(() => {
       frame = 0;
       show();
     });
-  };
-  const keepMoment = momentKeeper();
-  on(clock, "tick", show);
-  on(clock, "change", () => {
-    showSoon(); // dragging fires more often than the screen refreshes
     el.dataset.playing = String(clock.isPlaying);
-    if (clock.isPlaying) parts.file.pause();
-    else keepMoment(clock.atS);
+    if (clock.isPlaying) return parts.file.pause();
+    // Into the address once the playhead rests, since browsers limit the rate.
+    clearTimeout(rest);
+    const { atS } = clock;
+    rest = setTimeout(() => {
+      const href = withMoment(location.href, atS);
+      if (href !== location.href) history.replaceState(history.state, "", href);
+    }, REST_MS);
   });
   onLangChange(show);
   listenToKeys(clock, { stepUnit, toggleKeys: transport.toggleKeys });
@@ -126,18 +130,6 @@ function makeParts(el) {
   };
 }
 
-/** Puts the position into the address once the playhead rests, since browsers limit the rate. */
-function momentKeeper() {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-  return (/** @type {number} */ atS) => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      const href = withMoment(location.href, atS);
-      if (href !== location.href) history.replaceState(history.state, "", href);
-    }, REST_MS);
-  };
-}
-
 /** @param {ReplayClock} clock @param {{stepUnit: (by: 1 | -1) => void, toggleKeys: () => void}} actions */
 function listenToKeys(clock, { stepUnit, toggleKeys }) {
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
@@ -158,57 +150,47 @@ function listenToKeys(clock, { stepUnit, toggleKeys }) {
 /** @param {HTMLElement} el @param {Plan} plan */
 function mountFigures(el, plan) {
   const { count, spokeCount, p50Ms, p99Ms, lateCount, gapCount, gapMs } = latencyFigures(plan);
-  const draw = () => {
+  mountView(el, () => {
     const texts = [
       tn("viewer.units", count, { n: formatNumber(count), spoke: formatNumber(spokeCount) }),
       p50Ms !== null && p99Ms !== null && t("viewer.typical", { p50: formatNumber(p50Ms), p99: formatNumber(p99Ms) }),
       t("viewer.lates", { n: formatNumber(lateCount) }),
       tn("viewer.gaps", gapCount, { n: formatNumber(gapCount), ms: formatNumber(gapMs) }),
     ];
-    const mark = ([name, key] = MARKS[0]) =>
-      html`<span class="legend-entry"><i class="legend-mark" data-mark=${name}></i>${t(key)}</span>`;
-    render(html`<span class="legend">${MARKS.map(mark)}</span><span>${texts.filter(Boolean).join(" · ")}</span>`, el);
-  };
-  onLangChange(draw);
-  draw();
+    const marks = MARKS.map(
+      ([name, key]) => html`<span class="legend-entry"><i class="legend-mark" data-mark=${name}></i>${t(key)}</span>`,
+    );
+    return html`<span class="legend">${marks}</span><span>${texts.filter(Boolean).join(" · ")}</span>`;
+  });
 }
 
 /** @param {HTMLElement} el @param {{plan: Plan, urlOf: (path: string) => string}} options */
 function mountMoment(el, { plan, urlOf }) {
   const hasPicture = plan.pictures.length > 0;
   el.classList.toggle("has-picture", hasPicture);
-  const draw = (/** @type {Unit | undefined} */ unit) => {
+  /** @type {Unit | undefined} */ let unit;
+  const draw = mountView(el, () => {
     const mode = unit?.mode ?? "none";
     el.dataset.unit = String(unit?.number ?? "");
-    render(
-      html`${hasPicture ? html`<figure class="moment-figure"><img class="moment-picture" alt="" /></figure>` : nothing}
-        <div class="moment-text">
-          <span class="badge moment-mode" data-mode=${mode}><span class="dot"></span>${t(`viewer.mode_${mode}`)}</span>
-          <p class="moment-words"></p>
-          <p class="small soft number moment-figures">${unit ? unitText(unit, plan.unitS) : ""}</p>
-        </div>`,
-      el,
-    );
-  };
-  draw(undefined);
+    return html`${hasPicture ? html`<figure class="moment-figure"><img class="moment-picture" alt="" /></figure>` : nothing}
+      <div class="moment-text">
+        <span class="badge moment-mode" data-mode=${mode}><span class="dot"></span>${t(`viewer.mode_${mode}`)}</span>
+        <p class="moment-words"></p>
+        <p class="small soft number moment-figures">${unit ? unitText(unit, plan.unitS) : ""}</p>
+      </div>`;
+  });
   const words = find(el, ".moment-words", HTMLElement);
   const showPicture = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
-  let shownUnit = -2;
-  let latestS = 0;
-  const update = (/** @type {number} */ atS) => {
-    latestS = atS;
-    showPicture?.(atS);
-    setText(words, wordsAt(plan, atS + 1e-6));
-    const index = indexAt(plan.units, atS + 1e-6, ({ startS }) => startS);
-    if (index === shownUnit) return;
-    shownUnit = index;
-    draw(plan.units[index]);
+  return {
+    update(/** @type {number} */ atS) {
+      showPicture?.(atS);
+      setText(words, wordsAt(plan, atS + 1e-6));
+      const now = plan.units[indexAt(plan.units, atS + 1e-6, ({ startS }) => startS)];
+      if (now === unit) return;
+      unit = now;
+      draw();
+    },
   };
-  onLangChange(() => {
-    shownUnit = -2;
-    update(latestS);
-  });
-  return { update };
 }
 
 /**
@@ -225,18 +207,13 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
     ...userWords.map((words) => ({ startS: words.startS, view: () => userEntry(words, onJump) })),
   ].sort((one, other) => one.startS - other.startS);
   let shown = -1;
-  const draw = () => {
+  const draw = mountView(el, () => {
     const entries = all.map(({ view }) => html`<li>${view(shown)}</li>`);
-    render(
-      html`<h2>${t("viewer.said")}</h2>
-        <ol class="said-list" tabindex=${all.length > 0 ? "0" : nothing} aria-label=${t("viewer.said")}>
-          ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
-        </ol>`,
-      el,
-    );
-  };
-  onLangChange(draw);
-  draw();
+    return html`<h2>${t("viewer.said")}</h2>
+      <ol class="said-list" tabindex=${all.length > 0 ? "0" : nothing} aria-label=${t("viewer.said")}>
+        ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
+      </ol>`;
+  });
   return {
     /** @param {number} atS @param {boolean} isPlaying */
     update(atS, isPlaying) {

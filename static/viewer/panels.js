@@ -1,7 +1,7 @@
 /** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
-import { find, html, icon, iconButton, live, nothing, on, render, repeat, setText, textButton } from "../shared/lit.js";
-import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
+import { find, html, icon, iconButton, live, mountView, nothing, on, repeat, setText, textButton } from "../shared/lit.js";
+import { formatClock, formatNumber, t } from "../shared/texts.js";
 import { SPEEDS } from "./replay-clock.js";
 import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
@@ -240,13 +240,6 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
   };
   const button = (/** @type {string} */ action, /** @type {string} */ sign, /** @type {() => void} */ run) =>
     iconButton(sign, t(`viewer.${action.replaceAll("-", "_")}`), run, { action, style: "" });
-  const play = () => {
-    const sign = clock.isPlaying ? "pause" : "play";
-    return iconButton(sign, t(`common.${sign}`), () => clock.toggle(), {
-      action: "play",
-      style: "button-primary transport-play",
-    });
-  };
   const speed = () =>
     html`<select
       class="speed"
@@ -262,49 +255,33 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
           </option>`,
       )}
     </select>`;
-  const help = () =>
-    html`<button
-      type="button"
-      class="button button-icon"
-      data-action="keys"
-      aria-expanded=${String(showsKeys)}
-      aria-controls="key-help"
-      title=${t("viewer.keys")}
-      aria-label=${t("viewer.keys")}
-      @click=${toggleKeys}
-    >
-      ${icon("keyboard")}
-    </button>`;
-  const draw = () => {
-    render(
-      html`<div class="transport-line">
-          ${button("unit-back", "back", () => stepUnit(-1))} ${play()} ${button("unit-forward", "forward", () => stepUnit(1))}
-          <span class="transport-time number"></span>
-          ${speed()}
-          <span class="push row transport-tools">
-            ${button("zoom-in", "plus", () => zoom(1 / ZOOM))} ${button("zoom-out", "minus", () => zoom(ZOOM))}
-            ${button("zoom-fit", "fullscreen", () => zoom(0))} ${button("link-moment", "link", copyMoment)} ${help()}
-          </span>
-        </div>
-        <dl class="key-help small" id="key-help" ?hidden=${!showsKeys}>
-          ${KEY_HELP.map(
-            ({ keys, text }) =>
-              html`<div>
-                <dt>${keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
-                <dd>${t(text)}</dd>
-              </div>`,
-          )}
-        </dl>`,
-      el,
-    );
-    drawTime();
-  };
-  const drawTime = () => {
-    setText(find(el, ".transport-time", HTMLElement), `${preciseClock(clock.atS)} / ${formatClock(clock.durationS)}`);
-  };
+  const time = () => `${preciseClock(clock.atS)} / ${formatClock(clock.durationS)}`;
+  const draw = mountView(el, () => {
+    const sign = clock.isPlaying ? "pause" : "play";
+    const play = { action: "play", style: "button-primary transport-play" };
+    const keys = { action: "keys", style: "", isExpanded: showsKeys, controls: "key-help" };
+    return html`<div class="transport-line">
+        ${button("unit-back", "back", () => stepUnit(-1))} ${iconButton(sign, t(`common.${sign}`), () => clock.toggle(), play)}
+        ${button("unit-forward", "forward", () => stepUnit(1))}
+        <span class="transport-time number" .textContent=${live(time())}></span>
+        ${speed()}
+        <span class="push row transport-tools">
+          ${button("zoom-in", "plus", () => zoom(1 / ZOOM))} ${button("zoom-out", "minus", () => zoom(ZOOM))}
+          ${button("zoom-fit", "fullscreen", () => zoom(0))} ${button("link-moment", "link", copyMoment)}
+          ${iconButton("keyboard", t("viewer.keys"), toggleKeys, keys)}
+        </span>
+      </div>
+      <dl class="key-help small" id="key-help" ?hidden=${!showsKeys}>
+        ${KEY_HELP.map(
+          ({ keys, text }) =>
+            html`<div>
+              <dt>${keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
+              <dd>${t(text)}</dd>
+            </div>`,
+        )}
+      </dl>`;
+  });
   on(clock, "change", draw);
-  on(clock, "tick", drawTime);
-  onLangChange(draw);
-  draw();
+  on(clock, "tick", () => setText(find(el, ".transport-time", HTMLElement), time()));
   return { toggleKeys };
 }

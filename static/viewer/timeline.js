@@ -45,17 +45,7 @@ function mountOverview(el, { plan, onSeek }) {
       ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
     }
   });
-  const seek = (/** @type {PointerEvent} */ { clientX }) => {
-    const { left, width } = el.getBoundingClientRect();
-    onSeek(Math.min(1, Math.max(0, (clientX - left) / width)) * plan.durationS);
-  };
-  on(el, "pointerdown", (/** @type {PointerEvent} */ event) => {
-    el.setPointerCapture(event.pointerId);
-    seek(event);
-  });
-  on(el, "pointermove", (/** @type {PointerEvent} */ event) => {
-    if (el.hasPointerCapture(event.pointerId)) seek(event);
-  });
+  scrub([el], el, (share) => onSeek(share * plan.durationS));
   return {
     /** @param {View} view @param {number} atS */
     update({ fromS, toS }, atS) {

@@ -10,6 +10,33 @@ import { toastProblem } from "./notice.js";
 /** @import { EditorOptions, SystemContentEditor } from "./system-content-editor.js" */
 
 /**
+ * Loads a part when it is first needed, and again after a failure, which is reported.
+ * @template T
+ * @param {() => Promise<T>} load
+ * @param {() => void} onLoaded
+ * @returns {(isNeeded: boolean) => T | null} null until it is loaded
+ */
+export function neededPart(load, onLoaded) {
+  /** @type {T | null} */ let part = null;
+  let isAsked = false;
+  return (isNeeded) => {
+    if (isAsked || !isNeeded) return part;
+    isAsked = true;
+    load().then(
+      (loaded) => {
+        part = loaded;
+        onLoaded();
+      },
+      (error) => {
+        isAsked = false;
+        toastProblem(error);
+      },
+    );
+    return part;
+  };
+}
+
+/**
  * @param {HTMLElement} el
  * @param {EditorOptions} options
  * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {loadEditors: () => Promise<void>}} `loadEditors`

@@ -2,7 +2,7 @@
 
 import { late } from "../shared/async.js";
 import { html, mountView, repeat } from "../shared/lit.js";
-import { toastProblem } from "../shared/notice.js";
+import { neededPart } from "../shared/late-parts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
@@ -27,17 +27,12 @@ export function mountAttachmentTray(el, options) {
   let pendingCount = 0; // lists of files being read
   /** @type {Reading[]} */ let readings = [];
   /** @type {TrayProblem[]} */ let problems = [];
-  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */ let views = null;
-  const needViews = async () => {
-    if (views || parts.length + readings.length + problems.length === 0) return;
-    views = await loadViews();
-    draw();
-  };
+  const viewsFor = neededPart(loadViews, () => draw());
   el.classList.add("tray");
   const draw = mountView(el, () => {
     const picturesPerS = options.picturesPerS();
+    const views = viewsFor(parts.length + readings.length + problems.length > 0);
     views?.shelf.keepOnly(parts);
-    needViews().catch(toastProblem);
     return html`<ul class="chips" ?hidden=${parts.length + readings.length === 0}>
         ${repeat(
           parts,
@@ -79,11 +74,10 @@ export function mountAttachmentTray(el, options) {
     /** @type {Reading} */ const reading = { file, abort: new AbortController(), done: null };
     readings = [...readings, reading];
     draw();
-    const { MediaError, lookAtVideo, readMedia } = await import("./media-input.js");
+    const { MediaError, readMedia } = await import("./media-input.js");
     try {
       const part = await readMedia(file, {
         limits: options.limits,
-        lookAtVideo,
         signal: reading.abort.signal,
         onProgress(done) {
           reading.done = done;

@@ -242,7 +242,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
       const { mountRecordView, startRecording } = await import("./media-input.js");
       view ??= mountRecordView(el, { cancel, done: () => void end() });
       const opened = await startRecording(asked);
-      if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // cancelled meanwhile
+      if (/** @type {string} */ (state) !== "opening") return void opened.microphone.close(); // cancelled meanwhile
       recorder = opened;
       listen(opened, view);
       become("recording");
@@ -254,11 +254,12 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
   };
   const listen = (/** @type {SoundRecorder} */ opened, /** @type {RecordView} */ shown) => {
     shown.begin();
-    opened.on("level", ({ rms }) => shown.add(rms, opened.lengthS, maxS));
-    opened.on("silent", () => shown.warn(true));
-    opened.on("audible", () => shown.warn(false));
-    opened.on("limit", () => void end());
-    opened.on("ended", ({ code }) => {
+    const { microphone } = opened;
+    microphone.on("level", ({ rms }) => shown.add(rms, opened.lengthS(), maxS));
+    microphone.on("silent", () => shown.warn(true));
+    microphone.on("audible", () => shown.warn(false));
+    microphone.on("limit", () => void end());
+    microphone.on("ended", ({ code }) => {
       onProblem({ code });
       void end();
     });
@@ -276,7 +277,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
   };
   const cancel = () => {
     if (state === "idle") return false;
-    void recorder?.cancel();
+    void recorder?.microphone.close();
     recorder = null;
     become("idle");
     button.focus();

@@ -4,14 +4,12 @@ import { openMicrophone } from "../duplex/lib/capture.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { decodeMono, videoEvent } from "../shared/decode-sound.js";
 import { find, html, iconButton, mountView, setText } from "../shared/lit.js";
-import { Emitter } from "../shared/async.js";
 import { CodedError, formatClock, t } from "../shared/texts.js";
 import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
 
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { Microphone } from "../duplex/lib/capture.js" */
 /** @import { MediaKind, MediaProblem } from "./conversation.js" */
 
 /**
@@ -20,7 +18,6 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
  *
  * @typedef {Object} ReadOptions
  * @property {MediaLimits} limits
- * @property {(file: Blob) => Promise<VideoFacts>} lookAtVideo
  * @property {(done: number) => void} [onProgress] from 0 to 1
  * @property {AbortSignal} [signal]
  */
@@ -51,7 +48,7 @@ export async function readMedia(file, options) {
   check();
   if (kind === "audio") return readSound(file, check);
   if (kind === "image") return readImage(file, check, options);
-  const { durationS, widthPx, heightPx, poster } = await options.lookAtVideo(file);
+  const { durationS, widthPx, heightPx, poster } = await lookAtVideo(file);
   check({ durationS });
   const data = await readBase64(file, options);
   return { type: "video", data, mimeType: file.type, name: file.name, durationS, widthPx, heightPx, poster };
@@ -116,7 +113,7 @@ const POSTER_AT_S = 0.1; // the very first frame is often black
 /** @type {VideoFacts} */ const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
 /** @param {Blob} file @returns {Promise<VideoFacts>} zeros where unknown */
-export async function lookAtVideo(file) {
+async function lookAtVideo(file) {
   const video = document.createElement("video");
   video.muted = true;
   video.preload = "auto";
@@ -208,55 +205,30 @@ export function mountRecordView(el, { cancel, done }) {
 const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
 const CHUNK_SAMPLES = RATE_HZ / 10;
 
-/** @typedef {{level: {rms: number}, silent: null, audible: null, limit: null, ended: {code: string}}} RecorderEvents */
+/** @typedef {Awaited<ReturnType<typeof startRecording>>} SoundRecorder */
 
-/** @extends {Emitter<RecorderEvents>} */
-export class SoundRecorder extends Emitter {
-  #microphone;
-  #maxSamples;
-  /** @type {Float32Array[]} */ #chunks = [];
-  #lengthSamples = 0;
-
-  /** @param {Microphone} microphone @param {number} maxS */
-  constructor(microphone, maxS) {
-    super();
-    this.#microphone = microphone;
-    this.#maxSamples = Math.floor(maxS * RATE_HZ);
-    microphone.on("chunk", ({ audio }) => this.#keep(audio));
-    microphone.on("level", ({ rms }) => this.emit("level", { rms }));
-    microphone.on("silent", () => this.emit("silent", null));
-    microphone.on("audible", () => this.emit("audible", null));
-    microphone.on("ended", ({ code }) => this.emit("ended", { code }));
-    microphone.start();
-  }
-
-  get lengthS() {
-    return this.#lengthSamples / RATE_HZ;
-  }
-
-  /** Ends the recording and releases the device. @returns {Promise<Float32Array<ArrayBuffer>>} mono, 16 kHz */
-  async finish() {
-    await this.#microphone.stop();
-    await this.#microphone.close();
-    return joinChunks(this.#chunks).subarray(0, this.#maxSamples);
-  }
-
-  /** Ends and discards the recording. */
-  async cancel() {
-    this.#chunks = [];
-    await this.#microphone.close();
-  }
-
-  /** @param {Float32Array} audio */
-  #keep(audio) {
-    if (this.#lengthSamples >= this.#maxSamples) return;
-    this.#chunks.push(audio.slice());
-    this.#lengthSamples += audio.length;
-    this.#microphone.recycle(audio);
-    if (this.#lengthSamples >= this.#maxSamples) this.emit("limit", null);
-  }
+/** The microphone emits `limit` when the recording is full. @param {{maxS: number, deviceId?: string}} options @throws {CodedError} */
+export async function startRecording({ maxS, deviceId }) {
+  const microphone = await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES });
+  const maxSamples = Math.floor(maxS * RATE_HZ);
+  /** @type {Float32Array[]} */ const chunks = [];
+  let lengthSamples = 0;
+  microphone.on("chunk", ({ audio }) => {
+    if (lengthSamples >= maxSamples) return;
+    chunks.push(audio.slice());
+    lengthSamples += audio.length;
+    microphone.recycle(audio);
+    if (lengthSamples >= maxSamples) microphone.emit("limit", null);
+  });
+  microphone.start();
+  return {
+    microphone,
+    lengthS: () => lengthSamples / RATE_HZ,
+    /** Ends the recording and releases the device. @returns {Promise<Float32Array<ArrayBuffer>>} mono, 16 kHz */
+    async finish() {
+      await microphone.stop();
+      await microphone.close();
+      return joinChunks(chunks).subarray(0, maxSamples);
+    },
+  };
 }
-
-/** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {CodedError} */
-export const startRecording = async ({ maxS, deviceId }) =>
-  new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);

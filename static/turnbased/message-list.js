@@ -6,7 +6,7 @@
 import { late, throttled } from "../shared/async.js";
 import { guard, icon, mountView, nothing, on, repeat } from "../shared/lit.js";
 import { getLang, t } from "../shared/texts.js";
-import { toastProblem } from "../shared/notice.js";
+import { neededPart } from "../shared/late-parts.js";
 import { mediaOf, messageTextOf, voiceOf } from "./conversation.js";
 
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
@@ -34,7 +34,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   const list = document.createElement("ol");
   list.className = "messages";
   el.append(list);
-  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */ let views = null;
+  const views = neededPart(loadViews, () => draw());
   /** Created once per content. @type {WeakMap<object, MediaPart[]>} */ const media = new WeakMap();
   /** @type {RenderMarkdown | null} */ let markdown = null;
   /** Id of the question being edited. @type {{id: string, view: () => unknown} | null} */ let editor = null;
@@ -71,7 +71,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   };
   /** @param {string} id */
   const rowOf = (id) => [...list.children].find((row) => row instanceof HTMLElement && row.dataset.id === id);
-  /** @param {NonNullable<typeof views>} views @param {ChatMessage} message @param {boolean} isLast */
+  /** @param {Awaited<ReturnType<typeof loadViews>>} views @param {ChatMessage} message @param {boolean} isLast */
   const row = ({ messageView, shelf }, message, isLast) => {
     const phase = message.id === session.answerId ? (session.turn?.phase ?? null) : null;
     const { isBusy } = session;
@@ -87,8 +87,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     const messages = shown();
     list.hidden = messages.length === 0;
     list.setAttribute("aria-label", t("chat.messages"));
-    if (messages.length > 0) void needViews();
-    const known = views;
+    const known = views(messages.length > 0);
     if (!known) return nothing;
     if (messages.some(({ role }) => role === "assistant")) void needMarkdown(known);
     known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), voiceOf(message)]));
@@ -98,20 +97,8 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       (message, index) => row(known, message, index === messages.length - 1),
     );
   });
-  let areViewsAsked = false;
-  async function needViews() {
-    if (areViewsAsked) return;
-    areViewsAsked = true;
-    try {
-      views = await loadViews();
-      draw();
-    } catch (error) {
-      areViewsAsked = false;
-      toastProblem(error);
-    }
-  }
   let isMarkdownAsked = false;
-  /** @param {NonNullable<typeof views>} views */
+  /** @param {Awaited<ReturnType<typeof loadViews>>} views */
   async function needMarkdown({ loadMarkdown }) {
     if (isMarkdownAsked) return;
     isMarkdownAsked = true;

@@ -5,7 +5,6 @@ import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
 import { STATE_COLOURS, callStateOf, controlsFor } from "../../static/duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/call-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
-import { LevelHistory } from "../../static/duplex/lib/call-texts.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 import { FakeStorage } from "./fakes/storage.js";
@@ -294,17 +293,4 @@ test("settings: server, then the preset of the start, then the visitor, then a c
     tts: { enabled: true },
     session: { timeout_s: 240 },
   });
-});
-
-test("a history of levels keeps the newest", () => {
-  const history = new LevelHistory(3);
-  for (const share of [0.1, 0.2, 0.3, 4]) history.push(share, share > 1 ? "speech" : "quiet");
-  assert.equal(history.length, 3);
-  assert.deepEqual(
-    [0, 1, 2].map((age) => history.at(age).share),
-    [1, 0.3, 0.2],
-  );
-  assert.equal(history.at(0).kind, "speech");
-  history.clear();
-  assert.equal(history.length, 0);
 });

@@ -109,41 +109,7 @@ export function heightMs(columns, chunkMs) {
   return Math.min(MOST_BUDGETS * chunkMs, Math.max(chunkMs, highest)) * HEADROOM;
 }
 
-// Recent levels, one per tick, with the kind of each.
-
-/** @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
-/** @typedef {{share: number, kind: LevelKind}} LevelEntry `share` is 0 to 1 */
-
-/** A ring of fixed size; the oldest entry is dropped first. */
-export class LevelHistory {
-  #entries;
-  #next = 0;
-  length = 0;
-
-  /** @param {number} capacity */
-  constructor(capacity) {
-    this.#entries = Array.from({ length: capacity }, () => /** @type {LevelEntry} */ ({ share: 0, kind: "quiet" }));
-  }
-
-  /** @param {number} share @param {LevelKind} kind */
-  push(share, kind) {
-    const entry = this.#entries[this.#next];
-    entry.share = Math.min(1, Math.max(0, share));
-    entry.kind = kind;
-    this.#next = (this.#next + 1) % this.#entries.length;
-    this.length = Math.min(this.length + 1, this.#entries.length);
-  }
-
-  /** @param {number} age 0 is the newest @returns {LevelEntry} */
-  at(age) {
-    const count = this.#entries.length;
-    return this.#entries[(this.#next - 1 - age + 2 * count) % count];
-  }
-
-  clear() {
-    this.length = 0;
-  }
-}
+/** Kind of a recent level. @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
 
 // Metrics of a call: values and grades.
 

@@ -82,12 +82,6 @@ export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs },
 /** Whether audio that arrives now begins a turn. @param {SessionState} state before the sound */
 export const isTurnStart = ({ isTurnOpen, isHeardEarly }) => !isTurnOpen && !isHeardEarly;
 
-/** Whether a turn continues after a result. @param {Result} result @param {boolean} isTurnOpen @returns {boolean} */
-export function turnStaysOpen(result, isTurnOpen) {
-  if (!result.is_listen) return !result.end_of_turn;
-  return isTurnOpen && !breaksOff(result, isTurnOpen);
-}
-
 /**
  * @param {readonly TranscriptTurn[]} turns
  * @param {Result} result
@@ -123,20 +117,6 @@ export function closeTurn(turns, nowMs, isInterrupted) {
   return [...turns.slice(0, -1), closed];
 }
 
-/** All of it had arrived, but not all of it was played. @param {readonly TranscriptTurn[]} turns */
-export function markInterrupted(turns) {
-  const last = turns.at(-1);
-  return last ? [...turns.slice(0, -1), { ...last, isInterrupted: true }] : turns;
-}
-
-/** Only changes of the value are meaningful. @param {Result} result @param {number} unixMs Client's clock when it came. */
-export function clockOffsetMs(result, unixMs) {
-  const sentS = result.server_send_ts;
-  return typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null;
-}
-
-/** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
-
 const THINKING_CHUNKS = 2; // number of unanswered chunks from which the model counts as thinking; one is always in flight
 
 /** @type {ReadonlySet<Phase>} */ const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
@@ -153,7 +133,13 @@ const THINKING_CHUNKS = 2; // number of unanswered chunks from which the model c
     pauseTimeoutS: numberOr0(message.pause_timeout) || DEFAULT_PAUSE_TIMEOUT_S,
     kvTokens: numberOr0(message.prompt_tokens),
   }),
-  over: (state, type, nowMs) => ({ pauseEndsAtMs: null, ...(type === "ended" && ended(state, nowMs)) }),
+  over: (state, type, nowMs) => ({
+    pauseEndsAtMs: null,
+    ...(type === "ended" && {
+      ...{ turns: closeTurn(state.turns, nowMs, true), isTurnOpen: false, isInterrupted: false, isAwaitingListen: false },
+      ...{ isForceListen: false, isResuming: false, isAutoPaused: false, aheadMs: null },
+    }),
+  }),
 });
 
 /** @param {SessionState} state @returns {Activity} */
@@ -186,30 +172,14 @@ function onClient(state, event) {
     case "force_listen":
       if (isOver(state) || state.isForceListen === event.isOn) return state;
       return { ...state, isForceListen: event.isOn, isAwaitingListen: state.isAwaitingListen || state.isTurnOpen };
-    case "playback":
+    case "playback": {
+      if (!LIVE.has(state.phase)) return state;
+      const { aheadMs, gapCount = state.gapCount, totalShiftMs = state.totalShiftMs } = event;
+      const isSame = aheadMs === state.aheadMs && gapCount === state.gapCount && totalShiftMs === state.totalShiftMs;
+      return isSame ? state : { ...state, aheadMs, gapCount, totalShiftMs };
+    }
     case "gap":
-      return reducePlayer(state, event);
-    default:
-      return reduceWish(state, event);
-  }
-}
-
-/** @param {SessionState} state @param {Extract<SessionEvent, {type: "playback" | "gap"}>} event @returns {SessionState} */
-function reducePlayer(state, event) {
-  if (!LIVE.has(state.phase)) return state;
-  if (event.type === "gap") {
-    return { ...state, gapSinceUnitMs: state.gapSinceUnitMs + event.gapMs };
-  }
-  const gapCount = event.gapCount ?? state.gapCount;
-  const totalShiftMs = event.totalShiftMs ?? state.totalShiftMs;
-  const { aheadMs } = event;
-  const isSame = aheadMs === state.aheadMs && gapCount === state.gapCount && totalShiftMs === state.totalShiftMs;
-  return isSame ? state : { ...state, aheadMs, gapCount, totalShiftMs };
-}
-
-/** @param {SessionState} state @param {Extract<SessionEvent, {type: WishType}>} event @returns {SessionState} */
-function reduceWish(state, event) {
-  switch (event.type) {
+      return LIVE.has(state.phase) ? { ...state, gapSinceUnitMs: state.gapSinceUnitMs + event.gapMs } : state;
     case "pause_asked": {
       if (state.phase !== "running") return state;
       const fresh = { isPauseConfirmed: false, isDrained: false, isResuming: false };
@@ -224,13 +194,10 @@ function reduceWish(state, event) {
     case "interrupt_asked": {
       if (state.phase !== "running" && !PAUSE.has(state.phase)) return state;
       const isInterrupted = state.isTurnOpen || (state.aheadMs ?? 0) > 0;
-      return {
-        ...state,
-        isAwaitingListen: true,
-        aheadMs: state.aheadMs === null ? null : 0,
-        isInterrupted,
-        turns: isInterrupted ? markInterrupted(state.turns) : state.turns,
-      };
+      const aheadMs = state.aheadMs === null ? null : 0;
+      const last = state.turns.at(-1); // all of it may have arrived, but not all of it was played
+      const turns = isInterrupted && last ? [...state.turns.slice(0, -1), { ...last, isInterrupted }] : state.turns;
+      return { ...state, isAwaitingListen: true, aheadMs, isInterrupted, turns };
     }
   }
 }
@@ -271,16 +238,11 @@ function afterResult(state, result, nowMs, unixMs) {
   const muted = !isListen && isMuted(state);
   const isFirstSpeech = !isListen && !isTurnOpen;
   const isBroken = breaksOff(result, isTurnOpen);
-  const offsetMs = clockOffsetMs(result, unixMs);
+  const sentS = result.server_send_ts;
+  const offsetMs = typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null; // only its changes are meaningful
   const firstOffsetMs = state.firstOffsetMs ?? offsetMs;
-  const seen = {
-    arrivalMs: nowMs,
-    aheadMs: state.aheadMs,
-    gapMs: state.gapSinceUnitMs,
-    isMuted: muted,
-    fallbackStep: state.chunksReceived,
-  };
-  const unit = unitRecord(result, seen);
+  const { aheadMs, gapSinceUnitMs: gapMs, chunksReceived: fallbackStep } = state;
+  const unit = unitRecord(result, { arrivalMs: nowMs, aheadMs, gapMs, isMuted: muted, fallbackStep });
   return {
     ...state,
     chunksReceived: state.chunksReceived + 1,
@@ -291,7 +253,7 @@ function afterResult(state, result, nowMs, unixMs) {
     gapSinceUnitMs: 0,
     turns: transcribe(state.turns, result, { isTurnOpen, isMuted: muted, nowMs }),
     turnCount: state.turnCount + (isFirstSpeech ? 1 : 0),
-    isTurnOpen: turnStaysOpen(result, isTurnOpen),
+    isTurnOpen: isListen ? isTurnOpen && !isBroken : !result.end_of_turn,
     isAwaitingListen: state.isAwaitingListen && !isListen,
     isInterrupted: isBroken || (state.isInterrupted && muted),
     aheadMs: isBroken && state.aheadMs !== null ? 0 : state.aheadMs,
@@ -305,17 +267,3 @@ function afterResult(state, result, nowMs, unixMs) {
 
 /** @param {SessionState} state @returns {SessionState} */
 const settlePause = (state) => (state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state);
-
-/** @param {SessionState} state @param {number} nowMs @returns {Partial<SessionState>} */
-function ended(state, nowMs) {
-  return {
-    turns: closeTurn(state.turns, nowMs, true),
-    isTurnOpen: false,
-    isInterrupted: false,
-    isAwaitingListen: false,
-    isForceListen: false,
-    isResuming: false,
-    isAutoPaused: false,
-    aheadMs: null,
-  };
-}

@@ -180,7 +180,6 @@ export class LiveSession extends Emitter {
 /**
  * Strategy of a kind of session; each function returns the same state if an event does not apply.
  * @template {PhaseState & {activity: string}} State
- * @template {{type: string}} Event
  * @typedef {Object} Strategy
  * @property {() => State} initial
  * @property {(state: State) => State["activity"]} activityOf
@@ -193,37 +192,36 @@ export class LiveSession extends Emitter {
 /**
  * @template {PhaseState & {activity: string}} State
  * @template {{type: string}} Event
- * @param {Strategy<State, Event>} strategy
+ * @param {Strategy<State>} strategy
  * @returns {(state: State, event: Event) => State} the next state; unchanged if the event does not apply
  */
-export function sessionReducer(strategy) {
-  return (state, event) => {
-    const next = reduced(strategy, state, event);
-    if (next === state) return state;
-    const activity = strategy.activityOf(next);
-    return activity === next.activity ? next : { ...next, activity };
-  };
-}
+export const sessionReducer = (strategy) => (state, event) => {
+  const next = reduced(strategy, state, event);
+  if (next === state) return state;
+  const activity = strategy.activityOf(next);
+  return activity === next.activity ? next : { ...next, activity };
+};
 
 /**
  * @template {PhaseState & {activity: string}} State
- * @param {Strategy<State, any>} strategy
+ * @param {Strategy<State>} strategy
  * @param {State} state
  * @param {any} event `any`: of the phases or the kind's own
  */
 function reduced(strategy, state, event) {
-  switch (event.type) {
-    case "start": {
-      const change = phaseChange(state, event);
-      return change ? { ...strategy.initial(), ...change } : state;
-    }
+  const { type, nowMs } = event;
+  switch (type) {
+    case "start":
+      if (!isOver(state)) return state;
+      return { ...strategy.initial(), phase: "connecting", sessionId: event.sessionId, startedAtMs: nowMs };
     case "stop_asked":
-    case "ended": {
-      const change = phaseChange(state, event);
-      return change ? { ...state, ...change, ...strategy.over(state, event.type, event.nowMs) } : state;
-    }
+      if (isOver(state) || state.phase === "stopping") return state;
+      return { ...state, phase: "stopping", queue: null, ...strategy.over(state, type, nowMs) };
+    case "ended":
+      if (isOver(state)) return state;
+      return { ...state, phase: "ended", queue: null, end: event.reason, endedAtMs: nowMs, ...strategy.over(state, type, nowMs) };
     case "server": {
-      const { message, nowMs } = event;
+      const { message } = event;
       const change = messageChange(state, message, nowMs);
       if (!change) return strategy.server(state, event);
       return { ...state, ...change, ...(message.type === "prepared" && strategy.prepared(message, nowMs)) };
@@ -231,18 +229,6 @@ function reduced(strategy, state, event) {
     default:
       return strategy.client(state, event);
   }
-}
-
-const isWaiting = (/** @type {PhaseState} */ { phase }) => phase === "connecting" || phase === "queued";
-
-/** Null if the event does not apply. @param {PhaseState} state @param {PhaseEvent} event @returns {Partial<PhaseState> | null} */
-function phaseChange(state, event) {
-  if (event.type === "start") {
-    return isOver(state) ? { phase: "connecting", sessionId: event.sessionId, startedAtMs: event.nowMs } : null;
-  }
-  if (isOver(state)) return null;
-  if (event.type === "ended") return { phase: "ended", queue: null, end: event.reason, endedAtMs: event.nowMs };
-  return state.phase === "stopping" ? null : { phase: "stopping", queue: null };
 }
 
 /**
@@ -253,12 +239,13 @@ function phaseChange(state, event) {
  */
 function messageChange(state, message, nowMs) {
   const recordingSessionId = message.recording_session_id ?? null;
+  const isWaiting = state.phase === "connecting" || state.phase === "queued";
   switch (message.type) {
     case "queued":
     case "queue_update":
-      return isWaiting(state) ? { phase: "queued", queue: queuePlace(message) } : null;
+      return isWaiting ? { phase: "queued", queue: queuePlace(message) } : null;
     case "queue_done":
-      return isWaiting(state) ? { phase: "preparing", queue: null } : null;
+      return isWaiting ? { phase: "preparing", queue: null } : null;
     case "prepared":
       return state.phase === "preparing" ? { phase: "running", preparedAtMs: nowMs, recordingSessionId } : null;
     case "stopped":

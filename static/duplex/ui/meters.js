@@ -4,7 +4,6 @@ import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 import { find, html, icon, mountView, setText } from "../../shared/lit.js";
 import { formatNumber, t } from "../../shared/texts.js";
 import { levelShare, shareToDb } from "../../shared/pcm.js";
-import { LevelHistory } from "../lib/call-texts.js";
 
 /** @import { LevelKind, Metric } from "../lib/call-texts.js" */
 /** @import { HalfState } from "../lib/session-state.js" */
@@ -22,13 +21,13 @@ const COLOURS = Object.freeze({ quiet: "idle", speech: "listen", answer: "speak"
 
 /** @param {HTMLCanvasElement} canvas @param {number} barPx */
 function runningBars(canvas, barPx) {
-  const history = new LevelHistory(KEPT);
+  /** @type {{share: number, kind: LevelKind}[]} */ let history = [];
   const colours = themeColours(canvas);
   const painter = mountPainter(canvas, (ctx, width, height) => {
     const stepPx = barPx + GAP_PX;
     const count = Math.min(history.length, Math.ceil(width / stepPx));
     for (let age = 0; age < count; age += 1) {
-      const { share, kind } = history.at(age);
+      const { share, kind } = history[history.length - 1 - age];
       const heightPx = Math.max(LEAST_PX, share * height);
       ctx.fillStyle = colours.css(COLOURS[kind], kind === "closed" ? CLOSED_ALPHA : 1);
       ctx.beginPath();
@@ -39,11 +38,11 @@ function runningBars(canvas, barPx) {
   return {
     /** @param {number} share of the height, 0 to 1 @param {LevelKind} kind */
     push(share, kind) {
-      history.push(share, kind);
+      history = [...history.slice(1 - KEPT), { share, kind }];
       painter.request();
     },
     clear() {
-      history.clear();
+      history = [];
       painter.request();
     },
   };

@@ -21,7 +21,6 @@ import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 /** @import { SileroDetector } from "../lib/barge-in.js" */
 
 const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
-const importEditors = () => import("../../shared/ref-audio-player.js");
 
 /**
  * Mounts what both full-duplex pages have around a call: settings, instructions, notes, help.
@@ -34,7 +33,7 @@ export function mountDuplexSetup({ mode, page, store, say }) {
     const { playback_delay_ms, max_kv_tokens } = page.defaults;
     store.applyServer({ playback_delay_ms, max_kv_tokens });
   }
-  mountDuplexConfigForm(part("config-form"));
+  mountView(part("config-form"), () => SHOWN.map(configField)); // its inputs are bound with the drawer's
   const dialog = byId("settings", HTMLDialogElement);
   const drawer = mountSettingsDrawer(dialog, byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
   bindSettings(part("main"), store);
@@ -128,13 +127,16 @@ function mountVoices(parts, { limits, onEdited }) {
       if (!voice && !editors) void takeServerVoice();
       apply();
     },
-    loadEditors: late(importEditors, ({ mountRefAudioPlayer, mountTtsVoice }) => {
-      editors = {
-        heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),
-        spoken: mountTtsVoice(parts.ttsVoice, { limits, onChange: onEdited }),
-      };
-      apply();
-    }),
+    loadEditors: late(
+      () => import("../../shared/ref-audio-player.js"),
+      ({ mountRefAudioPlayer, mountTtsVoice }) => {
+        editors = {
+          heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),
+          spoken: mountTtsVoice(parts.ttsVoice, { limits, onChange: onEdited }),
+        };
+        apply();
+      },
+    ),
   };
 }
 
@@ -143,18 +145,11 @@ function mountVoices(parts, { limits, onEdited }) {
 /** Fields in order; the length penalty is among the page's basic settings. */
 const SHOWN = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS)).filter((name) => name !== "length_penalty");
 
-/** Builds the inputs; `bindSettings` on a root around them ties them to the store. @param {HTMLElement} el */
-function mountDuplexConfigForm(el) {
-  mountView(el, () =>
-    SHOWN.map(
-      (name) =>
-        html`<div class="field field-row">
-          <label for="config-${name}">${t(`config.${name}`)}</label>${inputOf(name)}
-          <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
-        </div>`,
-    ),
-  );
-}
+const configField = (/** @type {DuplexSetting} */ name) =>
+  html`<div class="field field-row">
+    <label for="config-${name}">${t(`config.${name}`)}</label>${inputOf(name)}
+    <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
+  </div>`;
 
 /** @param {DuplexSetting} name */
 function inputOf(name) {
@@ -173,10 +168,12 @@ function inputOf(name) {
 
 // Settings that may change during a call, and the optional neural voice detector.
 
-const loadGate = late(async () => {
-  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/barge-in.js"), import("../../shared/vendor.js")]);
-  return () => gate.loadSileroDetector(loadOnnxRuntime);
-});
+const loadGate = late(
+  () => Promise.all([import("../lib/barge-in.js"), import("../../shared/vendor.js")]),
+  ([{ loadSileroDetector }, { loadOnnxRuntime }]) =>
+    () =>
+      loadSileroDetector(loadOnnxRuntime),
+);
 
 /**
  * Applies settings to a running call.
@@ -185,41 +182,34 @@ const loadGate = late(async () => {
  * @param {() => void} reopenMicrophone applies a changed echo cancellation
  */
 export function followSettings(call, store, reopenMicrophone) {
-  const gate = mountVoiceGate(call);
-  const updateGate = () => void gate.update(store.get("barge_gate") === "silero" && call.isActive);
+  /** @type {Promise<SileroDetector> | null} */ let loading = null;
+  let isGateOn = false;
+  const updateGate = async () => {
+    const isWanted = store.get("barge_gate") === "silero" && call.isActive;
+    if (isWanted === isGateOn) return;
+    isGateOn = isWanted;
+    if (!isWanted) return call.kind.setDetector(null);
+    try {
+      loading ??= loadGate().then((load) => load());
+      const detector = await loading;
+      if (isGateOn) call.kind.setDetector(detector);
+    } catch (error) {
+      loading = null;
+      isGateOn = false;
+      toastProblem(error);
+    }
+  };
   let hadHeadphones = store.get("headphones");
   let wasStarting = false;
   call.on("devices", ({ isStarting }) => {
-    if (isStarting && !wasStarting) updateGate();
+    if (isStarting && !wasStarting) void updateGate();
     wasStarting = isStarting;
   });
   on(store, "change", () => {
     call.applySettings();
-    updateGate();
+    void updateGate();
     if (hadHeadphones === store.get("headphones")) return;
     hadHeadphones = store.get("headphones");
     reopenMicrophone();
   });
-}
-
-/** @param {DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
-function mountVoiceGate(call) {
-  /** @type {Promise<SileroDetector> | null} */ let loading = null;
-  let isOn = false;
-  return {
-    async update(isWanted) {
-      if (isWanted === isOn) return;
-      isOn = isWanted;
-      if (!isWanted) return call.kind.setDetector(null);
-      try {
-        loading ??= loadGate().then((load) => load());
-        const detector = await loading;
-        if (isOn) call.kind.setDetector(detector);
-      } catch (error) {
-        loading = null;
-        isOn = false;
-        toastProblem(/** @type {{code?: string}} */ (error));
-      }
-    },
-  };
 }

@@ -87,20 +87,13 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   /** @type {VideoFile | null} */ let chosen = null;
   let problem = "";
   let isReading = false;
+  const seconds = () => ({ seconds: formatNumber(VIDEO_MAX_S) });
   const aboutText = () => {
     if (isReading) return t("common.loading");
-    if (!chosen) return t("omni.file_hint", { seconds: formatNumber(VIDEO_MAX_S) });
+    if (!chosen) return t("omni.file_hint", seconds());
     const { name, durationS, widthPx, heightPx } = chosen;
     return `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`;
   };
-  const sounds = () =>
-    radioPills({
-      label: t("omni.sound"),
-      style: "source-choice",
-      pills: Object.entries(SOUNDS).map(([value, sign]) => ({ value, text: t(`omni.sound_${value}`), icon: sign })),
-      current: store.get("file_sound"),
-      choose: (sound) => store.set("file_sound", sound),
-    });
   const place = document.createElement("div");
   el.append(place);
   const box = mountFileBox(place, {
@@ -110,8 +103,14 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
       isShown: store.get("source") !== "live",
       choose: t(chosen ? "adx.other_file" : "omni.choose_file"),
       about: aboutText(),
-      problem: problem && t(`omni.file_${problem}`, { seconds: formatNumber(VIDEO_MAX_S) }),
-      sounds: sounds(),
+      problem: problem && t(`omni.file_${problem}`, seconds()),
+      sounds: radioPills({
+        label: t("omni.sound"),
+        style: "source-choice",
+        pills: Object.entries(SOUNDS).map(([value, sign]) => ({ value, text: t(`omni.sound_${value}`), icon: sign })),
+        current: store.get("file_sound"),
+        choose: (sound) => store.set("file_sound", sound),
+      }),
       more: slider("file_volume", store.get("file_sound") !== "microphone"),
     }),
   });
@@ -214,34 +213,18 @@ function mountMixerPanel(el, options) {
   let problem = "";
   /** @param {string} action @param {string} sign @param {string} key @param {boolean} isOff @param {() => void} run */
   const button = (action, sign, key, isOff, run) => textButton(t(`omni.${key}`), run, { sign, action, isOff });
-  const measure = (/** @type {boolean} */ hasVoice) =>
-    hasVoice
-      ? button(
-          "measure",
-          "mic",
-          doing === "measuring" ? "measuring" : "measure",
-          doing !== "idle" && doing !== "recorded",
-          () => {
-            void use("measuring", measureVoice);
-          },
-        )
-      : "";
-  const record = () => {
-    const isOn = doing === "recording";
-    const run = () => (isOn ? bench?.mixer.finishPreview() : void use("recording", recordMix));
-    const isOff = doing === "measuring" || doing === "playing";
-    return button("preview-record", isOn ? "stop" : "record", isOn ? "preview_stop" : "preview_record", isOff, run);
-  };
-  const play = () => {
-    const isOn = doing === "playing";
-    const run = () => (isOn ? bench?.mixer.stopPreview() : void playMix());
-    return button(
-      "preview-play",
-      isOn ? "stop" : "play",
-      isOn ? "preview_stop" : "preview_play",
-      doing !== "recorded" && !isOn,
-      run,
-    );
+  const buttons = (/** @type {boolean} */ hasVoice) => {
+    const [isBusy, isRecording, isPlaying] = ["measuring", "recording", "playing"].map((one) => doing === one);
+    const measure = () => void use("measuring", measureVoice);
+    const record = () => (isRecording ? bench?.mixer.finishPreview() : void use("recording", recordMix));
+    const play = () => (isPlaying ? bench?.mixer.stopPreview() : void playMix());
+    const [recordKey, playKey] = [isRecording ? "preview_stop" : "preview_record", isPlaying ? "preview_stop" : "preview_play"];
+    const isIdle = doing === "idle" || doing === "recorded";
+    return [
+      hasVoice ? button("measure", "mic", isBusy ? "measuring" : "measure", !isIdle, measure) : "",
+      button("preview-record", isRecording ? "stop" : "record", recordKey, isBusy || isPlaying, record),
+      button("preview-play", isPlaying ? "stop" : "play", playKey, doing !== "recorded" && !isPlaying, play),
+    ];
   };
   const draw = mountView(el, () => {
     const sound = store.get("file_sound");
@@ -253,7 +236,7 @@ function mountMixerPanel(el, options) {
         <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
         ${meterRow("file", hasFile)}${meterRow("microphone", hasVoice)}${meterRow("mix", true)}
         ${slider("trim_file_db", hasFile)}${slider("trim_microphone_db", hasVoice)}${slider("monitor_volume", isIdle)}
-        <div class="row" ?hidden=${!isIdle}>${measure(hasVoice)}${record()}${play()}</div>
+        <div class="row" ?hidden=${!isIdle}>${buttons(hasVoice)}</div>
         <p class="field-error" role="alert" .textContent=${problem}></p>
       </div>`;
   });

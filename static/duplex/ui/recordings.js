@@ -7,7 +7,7 @@ import { byId, find, html, icon, iconButton, mountView, on, setText } from "../.
 import { formatBytes, formatNumber, onLangChange, t } from "../../shared/texts.js";
 import { toast } from "../../shared/notice.js";
 import { bindSettings } from "../../shared/settings-form.js";
-import { SettingsStore } from "../../shared/settings-store.js";
+import { choiceField, flagField, SettingsStore } from "../../shared/settings-store.js";
 import {
   BITRATES,
   createUserBus,
@@ -21,7 +21,6 @@ import {
 import { paintSubtitles } from "../lib/subtitle-text.js";
 import { mountCallRecorder } from "./after-call.js";
 
-/** @import { BooleanField, ChoiceField } from "../../shared/settings-store.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { CallEvents } from "../../../types/duplex.js" */
 /** @import { UserBus } from "../../../types/devices.js" */
@@ -56,9 +55,9 @@ export function mountRecordings(call, options) {
 const MILLION = 1_000_000;
 
 const RECORD_FIELDS = Object.freeze({
-  format: /** @type {ChoiceField} */ ({ type: "choice", initial: "auto", choices: ["auto", ...FORMATS.map(({ id }) => id)] }),
-  bitrate: /** @type {ChoiceField} */ ({ type: "choice", initial: String(BITRATES[1]), choices: BITRATES.map(String) }),
-  burn_subtitles: /** @type {BooleanField} */ ({ type: "boolean", initial: true }),
+  format: choiceField("auto", ["auto", ...FORMATS.map(({ id }) => id)]),
+  bitrate: choiceField(String(BITRATES[1]), BITRATES.map(String)),
+  burn_subtitles: flagField(true),
 });
 
 /**
@@ -185,13 +184,10 @@ function mountRecordSettings(dialog, store) {
     const chosen = pickFormat(isSupported, store.get("format"));
     formats.value = possible.some(({ id }) => id === store.get("format")) ? store.get("format") : "auto";
     bitrates.value = store.get("bitrate");
-    const warning = !chosen
-      ? "omni.record_impossible"
-      : !chosen.hasPicture
-        ? "omni.format_no_picture"
-        : mayLackSound(chosen, isSupported)
-          ? "omni.format_no_sound"
-          : "";
+    let warning = "";
+    if (!chosen) warning = "omni.record_impossible";
+    else if (!chosen.hasPicture) warning = "omni.format_no_picture";
+    else if (mayLackSound(chosen, isSupported)) warning = "omni.format_no_sound";
     note.hidden = warning === "";
     setText(note, warning && t(warning));
   };

@@ -5,10 +5,9 @@ import { formatClock, formatNumber, t } from "../../shared/texts.js";
 import { rms } from "../../shared/pcm.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
 import { radioPills } from "../../shared/settings-form.js";
+import { choiceField, numberField } from "../../shared/settings-store.js";
 import { barsOf } from "../lib/user-turns.js";
 import { waveform } from "./live-view.js";
-
-/** @import { ChoiceField, NumberField } from "../../shared/settings-store.js" */
 
 const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
 const BARS = 96;
@@ -16,13 +15,10 @@ const PIECE_SAMPLES = 800; // 50 ms
 const DECODE_RATE_HZ = 16_000;
 const FILE_CODES = new Set(["undecodable", "too_long", "empty"]);
 
-/** @param {number} initial @returns {NumberField} */
-const padding = (initial) => ({ type: "number", initial, min: 0, max: PADDING_MAX_S, step: 1 });
-
 export const SOURCE_FIELDS = Object.freeze({
-  source: /** @type {ChoiceField} */ ({ type: "choice", initial: "mic", choices: Object.keys(KIND_ICONS) }),
-  pad_before_s: padding(0),
-  pad_after_s: padding(2),
+  source: choiceField("mic", Object.keys(KIND_ICONS)),
+  pad_before_s: numberField(0, 0, PADDING_MAX_S, 1),
+  pad_after_s: numberField(2, 0, PADDING_MAX_S, 1),
 });
 
 /** @typedef {{get: (name: keyof typeof SOURCE_FIELDS) => unknown, set: (name: "source", value: string) => void} & EventTarget} SourceStore */
@@ -33,11 +29,8 @@ export function mountSourceChoice(el, store) {
   let problem = "";
   let isDecoding = false;
   /** @type {readonly number[]} heights of the sound's picture */ let bars = [];
-  const aboutText = () => {
-    if (isDecoding) return t("common.loading");
-    if (!chosen) return t("adx.file_hint", { minutes: formatNumber(AUDIO_MAX_S / 60) });
-    return `${chosen.name} · ${formatClock(chosen.sound.duration)}`;
-  };
+  const minutes = () => ({ minutes: formatNumber(AUDIO_MAX_S / 60) });
+  const aboutChosen = () => (chosen ? `${chosen.name} · ${formatClock(chosen.sound.duration)}` : t("adx.file_hint", minutes()));
   const take = async (/** @type {File} */ file) => {
     [problem, isDecoding] = ["", true];
     draw();
@@ -70,8 +63,8 @@ export function mountSourceChoice(el, store) {
     look: () => ({
       isShown: store.get("source") !== "mic",
       choose: t(chosen ? "adx.other_file" : "adx.choose_file"),
-      about: aboutText(),
-      problem: problem && t(`adx.file_${problem}`, { minutes: formatNumber(AUDIO_MAX_S / 60) }),
+      about: isDecoding ? t("common.loading") : aboutChosen(),
+      problem: problem && t(`adx.file_${problem}`, minutes()),
       picture: waveform("file-wave", bars),
     }),
   });

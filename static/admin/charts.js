@@ -1,9 +1,8 @@
 /** The charts of the last hours. */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
-import { find, html, nothing, on } from "../shared/lit.js";
+import { find, html, nothing, noticeView, on } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { noticeView } from "../shared/notice.js";
 import { loadUplot } from "../shared/vendor.js";
 import { chartsOf, dataOf, figure, latest, lineName, optionsOf, SPAN_COLUMNS, spansOf } from "./chart-data.js";
 import { table } from "./words.js";

@@ -1,13 +1,12 @@
 /** Overview (current state, intake, the last hour), apps and expected durations. */
 
 import { t, tn } from "../shared/texts.js";
-import { icon, html, live, nothing, repeat, textButton } from "../shared/lit.js";
-import { fetchNote, toast } from "../shared/notice.js";
+import { fetchNote, html, icon, live, nothing, repeat, textButton, toast } from "../shared/lit.js";
 import { appTitle } from "../shared/apps.js";
 import { changesOf, ETA_FIELDS, fieldProblem, overviewOf, savedValue } from "./admin-facts.js";
 import { makeCharts } from "./charts.js";
 import { act, reportFailure } from "./words.js";
-import { FIGURES, UNKNOWN, hintOf } from "./admin-texts.js";
+import { FIGURES, hintOf, UNKNOWN } from "./admin-texts.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { Figure } from "./admin-texts.js" */

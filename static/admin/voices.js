@@ -1,12 +1,11 @@
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
 import { formatBytes, formatDateTime, formatNumber, getLang, t } from "../shared/texts.js";
-import { html, icon, nothing, on, repeat } from "../shared/lit.js";
+import { html, icon, nothing, on, repeat, toast } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { act, actionButton, table } from "./words.js";
 import { failureText } from "./admin-texts.js";
-import { toast } from "../shared/notice.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { VoiceLimits } from "../shared/prompt.js" */

@@ -1,8 +1,7 @@
 /** Shared views of the sections: tables, action buttons, login, navigation. */
 
-import { find, html, icon, nothing, on, render, repeat } from "../shared/lit.js";
+import { find, html, icon, nothing, on, render, repeat, toast } from "../shared/lit.js";
 import { formatDateTime, t } from "../shared/texts.js";
-import { toast } from "../shared/notice.js";
 import { isRefusal } from "./admin-api.js";
 import { ago, failureText } from "./admin-texts.js";
 

@@ -1,8 +1,7 @@
 /** Views of the home page that depend on server, devices and stored conversations. */
 
 import { formatDateTime, phraseText, t } from "../shared/texts.js";
-import { html, icon, nothing, repeat } from "../shared/lit.js";
-import { modelNote } from "../shared/notice.js";
+import { html, icon, modelNote, nothing, repeat } from "../shared/lit.js";
 import { appLook, appTitle, chooseStart, isKnownApp } from "../shared/apps.js";
 import { firstObstacle } from "./readiness.js";
 

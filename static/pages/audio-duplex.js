@@ -1,19 +1,18 @@
 /** Voice call: full duplex with audio. */
 
-import { byId } from "../shared/lit.js";
+import { byId, toastProblem } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { loadInSpareTime } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall, loadSoundFiles, mountSuggestions } from "../duplex/lib/call-parts.js";
-import { mountCallRecorder } from "../duplex/ui/after-call.js";
+import { mountCallRecorder } from "../duplex/ui/call-view.js";
 import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
 import { DUPLEX_FIELDS, duplexConfigOf, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
-import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
+import { mountSourceChoice, SOURCE_FIELDS } from "../duplex/ui/source-choice.js";
 
 /** @import { LiveSource } from "../../types/duplex.js" */
 

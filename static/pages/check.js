@@ -1,11 +1,16 @@
 /** Device check: summary, steps, cards and report. */
 
-import { byId, find, html, icon, mountView, nothing, on, setText } from "../shared/lit.js";
+import { byId, find, html, icon, mountView, nothing, noticeBox, on, setText, toast } from "../shared/lit.js";
 import { formatDateTime, onLangChange, phraseText, t } from "../shared/texts.js";
-import { noticeBox, toast } from "../shared/notice.js";
 import { CHECKS, reportText, Results, verdictOf } from "../check/results.js";
-import { mountCameraCheck, mountMicrophoneCheck } from "../check/input-checks.js";
-import { mountBrowserCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/sound-checks.js";
+import {
+  mountBrowserCheck,
+  mountCameraCheck,
+  mountEchoCheck,
+  mountMicrophoneCheck,
+  mountServerCheck,
+  mountSpeakerCheck,
+} from "../check/cards.js";
 import { chooseStart } from "../shared/apps.js";
 import { startPage } from "../shared/page.js";
 

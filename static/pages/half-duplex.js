@@ -4,22 +4,18 @@ import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-p
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../duplex/lib/call-settings.js";
-import { mountAfterCall } from "../duplex/ui/after-call.js";
-import { mountCallView } from "../duplex/ui/call-view.js";
-import { halfButtons, mountHalfFigures, mountHalfTurns } from "../duplex/ui/half-view.js";
-import { mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
+import { mountAfterCall, mountCallView } from "../duplex/ui/call-view.js";
+import { halfButtons, mountHalfFigures, mountHalfTurns, mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
 import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
-import { mountSettingsDrawer } from "../shared/settings-form.js";
+import { mountPresetSelector, mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { byId } from "../shared/lit.js";
+import { byId, toastProblem } from "../shared/lit.js";
 import { late, loadInSpareTime } from "../shared/async.js";
 import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
-import { toastProblem } from "../shared/notice.js";
 import { startPage } from "../shared/page.js";
-import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
 
-/** @import { TtsVoice } from "../shared/ref-audio-player.js" */
+/** @import { TtsVoice } from "../shared/prompt-editors.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_DELAY_MS = 200;
@@ -41,7 +37,7 @@ const call = halfDuplexCall({
 const content = mountLateContentEditor(el("content"), { limits, onChange: () => presets.setEdited(true) });
 /** @type {TtsVoice | null} */ let ttsVoice = null;
 const loadTtsVoice = late(
-  () => import("../shared/ref-audio-player.js"),
+  () => import("../shared/prompt-editors.js"),
   ({ mountTtsVoice }) => {
     ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
   },

@@ -4,11 +4,10 @@ import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.
 import { firstFacts, watchDevices } from "../home/home-view.js";
 import { getJson } from "../shared/api.js";
 import { isKnownApp } from "../shared/apps.js";
-import { byId, on, render, setText } from "../shared/lit.js";
+import { byId, on, render, setText, toast } from "../shared/lit.js";
 import { formatClock, onLangChange, t } from "../shared/texts.js";
 import { loadApps, startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/memory.js";
-import { toast } from "../shared/notice.js";
 import * as view from "../home/home-view.js";
 
 /** @import { StatusReport } from "../shared/page.js" */

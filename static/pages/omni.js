@@ -1,6 +1,6 @@
 /** Video call: full duplex with camera or video file. */
 
-import { byId, mountView, on } from "../shared/lit.js";
+import { byId, mountView, on, toast, toastProblem } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/async.js";
 import { t } from "../shared/texts.js";
@@ -8,7 +8,6 @@ import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../du
 import { startPage } from "../shared/page.js";
 import { radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toast, toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
@@ -114,7 +113,7 @@ async function start() {
   const mode = isFile() ? await fileMode() : null;
   if (mode && !mode.file()) return mode.askForFile();
   const [shown] = await Promise.all([showPicture(), prompt.ready]);
-  await shown.prepare();
+  shown.prepare();
   const { systemPrompt, prepare } = prompt.given();
   const config = duplexConfigOf(store);
   const isOpen = await call.start({

@@ -1,16 +1,14 @@
 /** Replays a recording: /s/ID. */
 
 import { getJson } from "../shared/api.js";
-import { byId, find, html, icon, nothing, render } from "../shared/lit.js";
+import { byId, find, html, icon, mountNotice, nothing, render } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { mountNotice } from "../shared/notice.js";
 import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
-import { mountCommentCard, mountHead } from "../viewer/head-view.js";
+import { loadRecording, mayGetReplay, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
 import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
 import { assetUrl } from "../viewer/recording.js";
-import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { Meta, Recording } from "../../types/recording.js" */

@@ -1,8 +1,7 @@
 /** Turn-based chat. */
 
-import { byId, on, setText } from "../shared/lit.js";
+import { byId, mountNotice, on, setText, toast, toastProblem } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { mountNotice, toast, toastProblem } from "../shared/notice.js";
 import { late, loadInSpareTime } from "../shared/async.js";
 import { mountLateHelp } from "../shared/late-parts.js";
 import { networkOf } from "../shared/network.js";
@@ -11,13 +10,12 @@ import { addRecent } from "../shared/memory.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { mountAnswerVoice, mountChatSettings, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
-import { mountChatNotes, mountWelcome, watchUpload } from "../turnbased/chat-notes.js";
+import { mountChatNotes, mountKeptChats, mountWelcome, watchUpload } from "../turnbased/kept-chats.js";
 import { ChatSession } from "../turnbased/chat-session.js";
 import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
 import { mountComposer } from "../turnbased/composer.js";
 import { figuresOf, mediaLimits, voiceOf, wireChars } from "../turnbased/conversation.js";
 import { forgetfulHistory, openDraft, openHistory } from "../turnbased/history-store.js";
-import { mountKeptChats } from "../turnbased/kept-chats.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 

@@ -1,13 +1,12 @@
 /** Parts of several pages that are loaded on demand: help, the editor of the system content, sharing. */
 
-import { byId, on } from "./lit.js";
+import { byId, on, toastProblem } from "./lit.js";
 import { late } from "./async.js";
-import { toastProblem } from "./notice.js";
 
-/** @import { FaqMode } from "./faq-sidebar.js" */
+/** @import { FaqMode } from "./markdown.js" */
 /** @import { ContentItem } from "./prompt.js" */
 /** @import { SaveShare, ShareSubject } from "./save-share.js" */
-/** @import { EditorOptions, SystemContentEditor } from "./system-content-editor.js" */
+/** @import { EditorOptions, SystemContentEditor } from "./prompt-editors.js" */
 
 /**
  * Loads a part when it is first needed, and again after a failure, which is reported.
@@ -54,7 +53,7 @@ export function mountLateContentEditor(el, options) {
       editor?.setItems(items);
     },
     loadEditors: late(
-      () => import("./system-content-editor.js"),
+      () => import("./prompt-editors.js"),
       ({ mountSystemContentEditor }) => {
         editor = mountSystemContentEditor(el, options);
         editor.setItems(given);
@@ -65,7 +64,7 @@ export function mountLateContentEditor(el, options) {
 
 // The help button of a page: the help is loaded on the first click.
 
-const loadSidebar = late(() => import("./faq-sidebar.js"));
+const loadSidebar = late(() => import("./markdown.js"));
 
 /** @param {FaqMode} mode */
 export function mountLateHelp(mode) {

@@ -2,13 +2,12 @@
 
 import { ApiError, sendJson } from "./api.js";
 import { formatBytes, formatNumber, t } from "./texts.js";
-import { html, icon, live, mountView, nothing, textButton } from "./lit.js";
-import { noticeView, toast } from "./notice.js";
+import { html, icon, live, mountView, nothing, noticeView, textButton, toast } from "./lit.js";
 import { addRecent, ownerHeaders } from "./memory.js";
 import { serverDefaults } from "./i18n.js";
 import { MAX_COMMENT_CHARS, MAX_UPLOAD_BYTES, uploadProblem, uploadType } from "./share-rules.js";
 
-/** @import { Problem } from "./notice.js" */
+/** @import { Problem } from "./lit.js" */
 
 const ID_BASE = 36;
 

@@ -1,8 +1,7 @@
 /** View of a message: text, media, voice, figures, actions. */
 
 import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
-import { html, icon, iconButton, nothing, textButton } from "../shared/lit.js";
-import { toast } from "../shared/notice.js";
+import { html, icon, iconButton, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";

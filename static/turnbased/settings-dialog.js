@@ -3,20 +3,18 @@
  * playback of answers.
  */
 
-import { byId, html, icon, mountView, on } from "../shared/lit.js";
+import { byId, html, icon, mountView, on, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountLateContentEditor } from "../shared/late-parts.js";
 import { late } from "../shared/async.js";
 import { remembered } from "../shared/memory.js";
-import { toastProblem } from "../shared/notice.js";
-import { mountPresetSelector } from "../shared/preset-selector.js";
+import { bindSettings, mountPresetSelector } from "../shared/settings-form.js";
 import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
-import { bindSettings } from "../shared/settings-form.js";
 
 /** @import { AudioPlayer } from "../duplex/lib/audio-player.js" */
 /** @import { DeviceSelector } from "../shared/audio-device-selector.js" */
 /** @import { ContentItem, Voice, VoiceLimits } from "../shared/prompt.js" */
-/** @import { TtsVoice } from "../shared/ref-audio-player.js" */
+/** @import { TtsVoice } from "../shared/prompt-editors.js" */
 /** @import { AnyStore } from "../shared/settings-form.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSession } from "./chat-session.js" */
@@ -38,7 +36,7 @@ export function mountChatSettings(settings) {
 
 // Choice of voice and microphone, loaded when the settings are first opened.
 
-const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/ref-audio-player.js")]);
+const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/prompt-editors.js")]);
 
 /** Until they are loaded, the stored choice applies. @param {{limits: VoiceLimits, prefix: string}} options */
 export function mountLateSound({ limits, prefix }) {

@@ -1,10 +1,9 @@
 /** Export, import and sharing of a conversation. */
 
-import { byId, on } from "../shared/lit.js";
+import { byId, on, toast, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
-import { toast, toastProblem } from "../shared/notice.js";
-import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
+import { loadMsgpack, MissingLibraryError } from "../shared/vendor.js";
 import { lastRecordingId } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */

@@ -5,12 +5,11 @@ import { html, on, render, repeat } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
 import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";
-import { openPeaks } from "./peaks.js";
-import { fetchBytes } from "./viewer-source.js";
+import { openPeaks } from "./recording.js";
+import { fetchBytes } from "./head-view.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { Picture, Plan } from "./recording.js" */
-/** @import { PeakSource } from "./peaks.js" */
+/** @import { PeakSource, Picture, Plan } from "./recording.js" */
 
 const LANE_PX = 52;
 const MOST_PEAKS = 4_000; // more than the width of any screen

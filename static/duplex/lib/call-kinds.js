@@ -1,8 +1,7 @@
 /** Strategies of a call: full duplex with barge-in, pauses and files; half duplex with a gated microphone. Pure. */
 
 import { Call } from "./call.js";
-import { initialHalfState, initialState } from "./session-state.js";
-import { UserTurns } from "./user-turns.js";
+import { initialHalfState, initialState, UserTurns } from "./session-state.js";
 
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { BargeIn, VoiceDetector } from "./barge-in.js" */

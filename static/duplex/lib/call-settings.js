@@ -8,7 +8,7 @@ import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 /** @import { SmallStorage } from "../../shared/memory.js" */
 /** @import { LiveSettings } from "../../../types/duplex.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
-/** @import { SubtitleLook } from "./subtitle-text.js" */
+/** @import { SubtitleLook } from "./picture-taker.js" */
 
 /** Fields of `DuplexConfig` with the server's limits. */
 export const DUPLEX_FIELDS = Object.freeze({

@@ -3,6 +3,7 @@
 import { numberOr0 } from "../../shared/server-messages.js";
 import {
   appendKept,
+  captioned,
   DEFAULT_CHUNK_MS,
   DEFAULT_PAUSE_TIMEOUT_S,
   initialState,
@@ -10,7 +11,6 @@ import {
   isOver,
   TURNS_KEPT,
 } from "./session-state.js";
-import { captioned } from "./user-turns.js";
 import { sessionReducer } from "./live-session.js";
 
 /** @import { Result } from "../../../types/protocol.js" */

@@ -1,9 +1,8 @@
 /** Notes of the live pages: server status, demonstration model, headphones; and the queue banner. */
 
 import { t } from "../../shared/texts.js";
-import { html, icon, iconButton, mountView, nothing } from "../../shared/lit.js";
+import { html, icon, iconButton, modelNote, mountNotice, mountView, nothing } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { modelNote, mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown, placeText, waitText } from "../lib/queue-chimes.js";
 
 /** @import { Page, StatusReport } from "../../shared/page.js" */

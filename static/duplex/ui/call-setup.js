@@ -2,17 +2,15 @@
 
 import { t } from "../../shared/texts.js";
 import { late } from "../../shared/async.js";
-import { byId, html, mountView, on } from "../../shared/lit.js";
-import { toastProblem } from "../../shared/notice.js";
+import { byId, html, mountView, on, toastProblem } from "../../shared/lit.js";
 import { mountLateHelp } from "../../shared/late-parts.js";
-import { mountPresetSelector } from "../../shared/preset-selector.js";
+import { bindSettings, mountPresetSelector, mountSettingsDrawer } from "../../shared/settings-form.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
-import { bindSettings, mountSettingsDrawer } from "../../shared/settings-form.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "./call-notes.js";
 import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 
 /** @import { AppliedPreset, Voice, VoiceLimits } from "../../shared/prompt.js" */
-/** @import { RefAudioPlayer, TtsVoice } from "../../shared/ref-audio-player.js" */
+/** @import { RefAudioPlayer, TtsVoice } from "../../shared/prompt-editors.js" */
 /** @import { Page } from "../../shared/page.js" */
 /** @import { AnyStore } from "../../shared/settings-form.js" */
 /** @import { Field } from "../../shared/settings-store.js" */
@@ -128,7 +126,7 @@ function mountVoices(parts, { limits, onEdited }) {
       apply();
     },
     loadEditors: late(
-      () => import("../../shared/ref-audio-player.js"),
+      () => import("../../shared/prompt-editors.js"),
       ({ mountRefAudioPlayer, mountTtsVoice }) => {
         editors = {
           heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),

@@ -1,16 +1,15 @@
 /** View of full-duplex calls: conversation, text input, live metrics. */
 
 import { formatClock, formatNumber, getLang, t } from "../../shared/texts.js";
-import { byId, fileButton, find, guard, html, icon, mountView, nothing, on, repeat } from "../../shared/lit.js";
+import { byId, fileButton, find, guard, html, icon, mountView, nothing, on, repeat, toastProblem } from "../../shared/lit.js";
 import { mountTalkList } from "./call-frame.js";
 import { late, throttled } from "../../shared/async.js";
-import { toastProblem } from "../../shared/notice.js";
 import { controlsFor } from "../lib/call-state.js";
-import { withCaptions } from "../lib/user-turns.js";
+import { withCaptions } from "../lib/session-state.js";
 import { mountCallView } from "./call-view.js";
 
 /** @import { TranscriptTurn } from "../lib/full-duplex.js" */
-/** @import { Caption, UserTurn } from "../lib/user-turns.js" */
+/** @import { Caption, UserTurn } from "../lib/session-state.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { CallButton } from "./call-frame.js" */
 /** @import { CallViewOptions } from "./call-view.js" */

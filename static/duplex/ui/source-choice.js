@@ -6,7 +6,7 @@ import { rms } from "../../shared/pcm.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
 import { radioPills } from "../../shared/settings-form.js";
 import { choiceField, numberField } from "../../shared/settings-store.js";
-import { barsOf } from "../lib/user-turns.js";
+import { barsOf } from "../lib/session-state.js";
 import { waveform } from "./live-view.js";
 
 const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });

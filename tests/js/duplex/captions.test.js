@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { captioned, withCaptions } from "../../../static/duplex/lib/user-turns.js";
+import { captioned, withCaptions } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { UnitRecord } from "../../../static/duplex/lib/full-duplex.js" */
 

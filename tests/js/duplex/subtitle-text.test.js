@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/subtitle-text.js";
+import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/picture-taker.js";
 
 /** @import { TranscriptTurn } from "../../../static/duplex/lib/full-duplex.js" */
 

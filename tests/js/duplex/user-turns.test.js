@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { BARS, UserTurns, barsOf } from "../../../static/duplex/lib/user-turns.js";
+import { BARS, UserTurns, barsOf } from "../../../static/duplex/lib/session-state.js";
 
 const LEVEL_MS = 50;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byteRange, peaksOf, wavShape } from "../../../static/viewer/peaks.js";
+import { byteRange, peaksOf, wavShape } from "../../../static/viewer/recording.js";
 
 const RATE_HZ = 16_000;
 

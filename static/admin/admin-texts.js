@@ -20,8 +20,7 @@ export const UNKNOWN = "–";
   duplex: "admin.kind_duplex",
 };
 
-/** @param {Http.RequestType | null | undefined} kind */
-export const kindName = (kind) => (kind ? t(KIND_KEYS[kind]) : UNKNOWN);
+export const kindName = (/** @type {Http.RequestType | null | undefined} */ kind) => (kind ? t(KIND_KEYS[kind]) : UNKNOWN);
 
 /** @param {number | null | undefined} megabytes */
 export function memory(megabytes) {

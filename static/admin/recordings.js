@@ -220,5 +220,4 @@ function reportView(report) {
 /** @param {HTMLInputElement} input */
 const isWrong = (input) => input.validity.badInput || (input.value !== "" && !(Number(input.value) > 0));
 
-/** @param {HTMLInputElement} input */
-const valueOf = (input) => (input.value.trim() === "" ? null : Number(input.value));
+const valueOf = (/** @type {HTMLInputElement} */ input) => (input.value.trim() === "" ? null : Number(input.value));

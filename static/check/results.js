@@ -113,8 +113,7 @@ export function browserResult({ isSecure, abilities }) {
 
 const SOFT_DB = -30; // level below which an echo triggers neither the model nor the speech gate. Our own limit.
 
-/** @param {Echo} echo */
-const isSoft = ({ isHeard, levelDb }) => !isHeard || levelDb < SOFT_DB;
+const isSoft = (/** @type {Echo} */ { isHeard, levelDb }) => !isHeard || levelDb < SOFT_DB;
 
 /** @param {Echo} echo @returns {{db: number, ms: number}} */
 const numbersOf = ({ levelDb, delayMs }) => ({ db: Math.round(-levelDb), ms: Math.round(delayMs) });
@@ -244,8 +243,7 @@ const GOOD_DB = -36;
 const CLIPPED_PEAK = 0.985; // a sample this close to full scale is cut off
 const CLIPPED_PIECES = 6; // number of clipped levels in the window that count as too loud; a single click does not
 
-/** @param {number} db */
-const toShare = (db) => Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
+const toShare = (/** @type {number} */ db) => Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
 
 /** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {

@@ -27,8 +27,7 @@ const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];
 /** @param {string} appId @returns {AppLook} */
 export const appLook = (appId) => LOOKS[appId] ?? UNKNOWN_LOOK;
 
-/** @param {string} appId */
-export const isKnownApp = (appId) => appId in LOOKS;
+export const isKnownApp = (/** @type {string} */ appId) => appId in LOOKS;
 
 /** @param {readonly App[]} apps @returns {App[]} */
 export function inOrder(apps) {

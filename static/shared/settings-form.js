@@ -67,8 +67,7 @@ function prepare(input, store) {
 /** @param {Element} input @returns {input is HTMLInputElement} */
 const isSwitch = (input) => input instanceof HTMLInputElement && input.type === "checkbox";
 
-/** @param {number} step */
-const digitsOf = (step) => (Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0);
+const digitsOf = (/** @type {number} */ step) => (Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0);
 
 // The settings drawer of a live page.
 

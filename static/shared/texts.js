@@ -142,8 +142,7 @@ export function formatClock(seconds) {
   return `${Math.floor(whole / SECONDS_PER_MINUTE)}:${rest}`;
 }
 
-/** @param {string | number | Date} time */
-export const formatDateTime = (time) =>
+export const formatDateTime = (/** @type {string | number | Date} */ time) =>
   new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
 
 /** How long ago something was: "3 minutes ago". @param {number} seconds */

@@ -177,8 +177,7 @@ function readVoice(message, list) {
 /** @param {unknown} value @returns {Record<string, unknown>} */
 const asRecord = (value) => (typeof value === "object" && value !== null ? /** @type {Record<string, unknown>} */ (value) : {});
 
-/** @param {unknown} value */
-const textOf = (value) => (typeof value === "string" ? value : "");
+const textOf = (/** @type {unknown} */ value) => (typeof value === "string" ? value : "");
 
 /** @param {Record<string, unknown>} facts @returns {Record<string, number>} */
 function numbersOf(facts) {

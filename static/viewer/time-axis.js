@@ -60,8 +60,7 @@ export function following(view, atS, durationS, isPlaying = false) {
 /** @param {View} view @param {number} atS @returns {number} 0 at the left edge, 1 at the right */
 export const shareOf = ({ fromS, toS }, atS) => (atS - fromS) / (toS - fromS);
 
-/** @param {View} view @param {number} share */
-export const timeAt = ({ fromS, toS }, share) => fromS + share * (toS - fromS);
+export const timeAt = (/** @type {View} */ { fromS, toS }, /** @type {number} */ share) => fromS + share * (toS - fromS);
 
 /** @param {View} view @param {number} most marks that fit @returns {number[]} times to mark */
 export function ticks({ fromS, toS }, most) {
@@ -309,8 +308,7 @@ export function preciseClock(atS) {
   return `${Math.floor(tenths / 600)}:${String(Math.floor((tenths % 600) / 10)).padStart(2, "0")}.${tenths % 10}`;
 }
 
-/** @param {number} ms */
-export const tenthsOfSeconds = (ms) => formatNumber(ms / MS_PER_S, 1);
+export const tenthsOfSeconds = (/** @type {number} */ ms) => formatNumber(ms / MS_PER_S, 1);
 
 /** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
 export function momentText(plan, atS) {

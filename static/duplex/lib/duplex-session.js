@@ -321,8 +321,7 @@ function sessionSummary(state, nowMs) {
   };
 }
 
-/** @param {number | null} value */
-const rounded = (value) => (value === null ? null : Math.round(value));
+const rounded = (/** @type {number | null} */ value) => (value === null ? null : Math.round(value));
 
 /** @param {number[]} sorted @param {number} share @returns {number | null} */
 function quantile(sorted, share) {

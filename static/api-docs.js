@@ -28,8 +28,7 @@ function schemaWords(schema) {
   return schema.type ?? "anything";
 }
 
-/** @param {Schema} schema */
-function fieldTable({ required = [], properties = {} }) {
+function fieldTable(/** @type {Schema} */ { required = [], properties = {} }) {
   const rows = Object.entries(properties).map(
     ([name, field]) =>
       html`<tr>

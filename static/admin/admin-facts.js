@@ -5,8 +5,7 @@
  * @typedef {ReturnType<typeof overviewOf>} Overview
  */
 
-/** @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers */
-export function overviewOf(status, workers) {
+export function overviewOf(/** @type {Http.ServiceStatus} */ status, /** @type {readonly Http.WorkerInfo[]} */ workers) {
   const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
   const sum = (/** @type {(worker: Http.WorkerInfo) => number} */ of, list = workers) =>
     list.reduce((all, one) => all + of(one), 0);
@@ -186,8 +185,7 @@ export function severityOf({ level, text }) {
 }
 
 export class LogBuffer {
-  /** @param {number} maxLines */
-  constructor(maxLines) {
+  constructor(/** @type {number} */ maxLines) {
     /** @type {KeptLine[]} */
     this.lines = [];
     this._maxLines = maxLines;

@@ -22,8 +22,7 @@ export const UNKNOWN = "–";
 
 export const kindName = (/** @type {Http.RequestType | null | undefined} */ kind) => (kind ? t(KIND_KEYS[kind]) : UNKNOWN);
 
-/** @param {number | null | undefined} megabytes */
-export function memory(megabytes) {
+export function memory(/** @type {number | null | undefined} */ megabytes) {
   return megabytes === null || megabytes === undefined ? UNKNOWN : formatBytes(megabytes * BYTES_PER_MB);
 }
 
@@ -96,14 +95,12 @@ export function failureText(error, about) {
   },
 };
 
-/** @param {Overview} facts */
-function troubles({ loading, broken }) {
+function troubles(/** @type {Overview} */ { loading, broken }) {
   if (broken > 0) return t("admin.now_broken", { n: formatNumber(broken) });
   return loading > 0 ? t("admin.now_loading", { n: formatNumber(loading) }) : t("admin.now_well");
 }
 
-/** @param {Http.WorkerInfo} worker */
-export function modelWords({ model, gpu_id: gpu }) {
+export function modelWords(/** @type {Http.WorkerInfo} */ { model, gpu_id: gpu }) {
   const where = gpu === null ? t("admin.on_cpu") : t("admin.on_gpu", { n: gpu });
   return model ? `${model.name} · ${where}` : where;
 }
@@ -120,8 +117,7 @@ export function modelWords({ model, gpu_id: gpu }) {
 
 // Expected durations, recordings, logs and audit.
 
-/** @param {string} kind @param {Readonly<Record<string, unknown>>} status */
-export function hintOf(kind, status) {
+export function hintOf(/** @type {string} */ kind, /** @type {Readonly<Record<string, unknown>>} */ status) {
   if (kind === "alpha") return t("admin.eta_alpha_hint");
   if (kind === "duplex") return t("admin.eta_duplex_hint");
   const samples = Number(status[`ema_${kind}_samples`] ?? 0);
@@ -169,8 +165,7 @@ export function withKeys(entries) {
   return keyed.reverse();
 }
 
-/** @param {string} action */
-export function actionWords(action) {
+export function actionWords(/** @type {string} */ action) {
   const known = auditAction(action);
   return known ? t(`admin.did_${known}`) : action;
 }

@@ -138,20 +138,17 @@ export function spansOf(history, spanS) {
 /** @param {Column} values @returns {number[]} */
 const known = (values) => values.filter((value) => value !== null);
 
-/** @param {Column} values */
-function sum(values) {
+function sum(/** @type {Column} */ values) {
   const numbers = known(values);
   return numbers.length > 0 ? numbers.reduce((all, value) => all + value, 0) : null;
 }
 
-/** @param {Column} values */
-function most(values) {
+function most(/** @type {Column} */ values) {
   const numbers = known(values);
   return numbers.length > 0 ? Math.max(...numbers) : null;
 }
 
-/** @param {number[]} values */
-function middle(values) {
+function middle(/** @type {number[]} */ values) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted.length > 0 ? sorted[Math.floor((sorted.length - 1) / 2)] : null;
 }
@@ -183,15 +180,13 @@ const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few 
   { labelKey: "admin.col_memory", cell: ({ memoryMb }) => memory(memoryMb) },
 ];
 
-/** @param {Line} line */
-export function lineName({ name }) {
+export function lineName(/** @type {Line} */ { name }) {
   if (name.startsWith("sessions.")) return kindName(/** @type {Http.RequestType} */ (name.slice("sessions.".length)));
   if (name.startsWith("vram_used_mb.")) return workerOf(name);
   return t(`admin.line_${name.replace(".", "_")}`);
 }
 
-/** @param {Line} line @param {number | null} value */
-export function figure({ name }, value) {
+export function figure(/** @type {Line} */ { name }, /** @type {number | null} */ value) {
   if (value === null) return UNKNOWN;
   if (name.startsWith("vram_used_mb.")) return memory(value);
   if (name.startsWith("unit.")) return milliseconds(value);

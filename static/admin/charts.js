@@ -79,8 +79,7 @@ export function makeCharts(el, draw) {
   };
   const empty = () => CHARTS.map((id) => /** @type {Chart} */ ({ id, times: [], lines: [], isEmpty: true }));
   return {
-    /** @param {Http.History} next */
-    update(next) {
+    update(/** @type {Http.History} */ next) {
       history = next;
       draw(); // a plot needs its place
       void plotAll();
@@ -166,8 +165,7 @@ function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
   };
 }
 
-/** @param {HTMLElement} el */
-function sizeOf(el) {
+function sizeOf(/** @type {HTMLElement} */ el) {
   const width = Math.floor(el.clientWidth);
   return { width, height: Math.round(Math.min(MAX_HEIGHT_PX, Math.max(MIN_HEIGHT_PX, width * HEIGHT_SHARE))) };
 }

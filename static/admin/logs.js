@@ -196,8 +196,7 @@ export function makeAudit({ api }) {
   };
 }
 
-/** @param {AuditRow} row */
-function outcome({ status }) {
+function outcome(/** @type {AuditRow} */ { status }) {
   const isGood = status < FIRST_FAILURE;
   return html`<span class="badge" data-kind=${isGood ? "good" : "bad"}
     ><span class="dot"></span><span>${isGood ? t("admin.went_well") : t("admin.refused", { status })}</span></span

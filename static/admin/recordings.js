@@ -193,8 +193,7 @@ function makeCleanup({ api, draw }, after) {
   };
 }
 
-/** @param {Http.CleanupReport} report */
-function reportView(report) {
+function reportView(/** @type {Http.CleanupReport} */ report) {
   if (report.status === "skipped") return html`<p>${t("admin.cleanup_skipped")}</p>`;
   if (report.deleted === 0) return html`<p>${t("admin.cleanup_nothing", { n: formatNumber(report.scanned) })}</p>`;
   const sizes = {

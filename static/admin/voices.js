@@ -197,8 +197,7 @@ export function makePresets({ api, draw }) {
   };
 }
 
-/** @param {{data: string} | null} sound */
-function soundUrl(sound) {
+function soundUrl(/** @type {{data: string} | null} */ sound) {
   if (!sound) throw Object.assign(new Error("The preset has no such sound."), { code: "not_found" });
   const file = encodeWav(base64ToFloats(sound.data), VOICE_RATE_HZ);
   return URL.createObjectURL(new Blob([file], { type: "audio/wav" }));
@@ -206,8 +205,7 @@ function soundUrl(sound) {
 
 // Play buttons, one sound at a time.
 
-/** @param {() => void} draw */
-function makeSamplePlayer(draw) {
+function makeSamplePlayer(/** @type {() => void} */ draw) {
   const audio = new Audio();
   /** @type {string | null} */ let playing = null;
   const set = (/** @type {string | null} */ key) => {

@@ -80,8 +80,7 @@ export async function act({ about, question, run, done, undo, after }) {
   }
 }
 
-/** @param {unknown} error @param {string} about */
-export function reportFailure(error, about) {
+export function reportFailure(/** @type {unknown} */ error, /** @type {string} */ about) {
   if (!isRefusal(error)) toast(failureText(error, about), { shownMs: 10_000 });
 }
 
@@ -211,8 +210,7 @@ export function mountLogin(el, { signIn, retry }) {
       </form>`;
   return {
     draw,
-    /** @param {LoginState} next */
-    show(next) {
+    show(/** @type {LoginState} */ next) {
       state = next;
       problem = "";
       draw();

@@ -52,8 +52,7 @@ export function makeWorkers({ api, after }) {
   };
 }
 
-/** @param {Http.WorkerInfo} worker @param {unknown} buttons */
-function card(worker, buttons) {
+function card(/** @type {Http.WorkerInfo} */ worker, /** @type {unknown} */ buttons) {
   const { worker_id: id, error, last_error: last, last_error_at: at } = worker;
   const is = workerState(worker);
   const trouble = error ? t("admin.error_now", { text: error }) : last ? t("admin.error_last", { text: last, ago: ago(at) }) : "";
@@ -91,8 +90,7 @@ function progress(worker) {
   </div>`;
 }
 
-/** @param {Http.WorkerInfo} worker */
-function memoryBar({ vram_used_mb: used, vram_total_mb: total }) {
+function memoryBar(/** @type {Http.WorkerInfo} */ { vram_used_mb: used, vram_total_mb: total }) {
   if (used === null || !total) return nothing;
   const words = t("admin.memory_of", { used: memory(used), total: memory(total) });
   return html`<div class="admin-memory">
@@ -112,8 +110,7 @@ const factList = (/** @type {Http.WorkerInfo} */ worker) =>
     )}
   </dl>`;
 
-/** @param {Http.WorkerInfo} worker */
-function sessionList({ sessions }) {
+function sessionList(/** @type {Http.WorkerInfo} */ { sessions }) {
   if (sessions.length === 0) return nothing;
   const left = sessions.length - SHOWN_SESSIONS;
   const lines = sessions

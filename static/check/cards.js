@@ -173,8 +173,7 @@ function cameraResult(device, shown) {
   return { state: "caution", text: { key: "check.camera_slow", params: shown }, next, facts };
 }
 
-/** @param {Results} results */
-export function mountCameraCheck(results) {
+export function mountCameraCheck(/** @type {Results} */ results) {
   const start = byId("camera-start", HTMLButtonElement);
   const stop = byId("camera-stop", HTMLButtonElement);
   const video = byId("camera-video", HTMLVideoElement);
@@ -242,8 +241,7 @@ export function mountCameraCheck(results) {
 
 const START_LIMIT_MS = 3_000; // expires without an audio device, or if the browser waits for a gesture
 
-/** @param {string} speakerId */
-async function openContext(speakerId) {
+async function openContext(/** @type {string} */ speakerId) {
   const context = /** @type {SinkContext} */ (new AudioContext());
   if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
   await context.resume();
@@ -372,8 +370,7 @@ export function mountServerCheck(results, latestReport) {
   return { run };
 }
 
-/** @param {Results} results */
-export function mountBrowserCheck(results) {
+export function mountBrowserCheck(/** @type {Results} */ results) {
   const found = browserAbilities(globalThis);
   const entries = [
     { id: "secure", isThere: found.isSecure, isNeeded: true },

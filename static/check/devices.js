@@ -16,8 +16,7 @@ import { createLevelJudge, microphoneResult, problemResult } from "./results.js"
 const CHUNK_S = 0.1;
 const QUIETEST_DB = -99; // shown instead of minus infinity
 
-/** @param {Microphone} microphone */
-function factsOf(microphone) {
+function factsOf(/** @type {Microphone} */ microphone) {
   const settings = microphone.stream.getAudioTracks()[0]?.getSettings() ?? {};
   return {
     device: microphone.label,

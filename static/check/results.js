@@ -36,8 +36,7 @@ export class Results extends EventTarget {
     return this.#found.get(id) ?? NOT_DONE;
   }
 
-  /** @param {CheckId} id @param {Result} result */
-  set(id, result) {
+  set(/** @type {CheckId} */ id, /** @type {Result} */ result) {
     this.#found.set(id, result);
     this.dispatchEvent(new Event("change"));
   }

@@ -29,8 +29,7 @@ const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
 
 /** A session that ended unexpectedly; `reason.code` says why. */
 export class SessionEndedError extends Error {
-  /** @param {EndReason} reason */
-  constructor(reason) {
+  constructor(/** @type {EndReason} */ reason) {
     super(`${reason.message || "the session has ended"} (${reason.code})`);
     this.name = "SessionEndedError";
     this.reason = reason;

@@ -96,8 +96,7 @@ function takeLinkedToken() {
   return token;
 }
 
-/** @param {string} token */
-async function signIn(token) {
+async function signIn(/** @type {string} */ token) {
   await sendJson("POST", "/api/admin/login", { token });
   await enter();
 }
@@ -112,8 +111,7 @@ async function leave() {
   login.show({ kind: "token", isSignedOut: true });
 }
 
-/** @param {string} id */
-async function show(id) {
+async function show(/** @type {string} */ id) {
   mounted.get(desk.current)?.onHide?.();
   desk.current = id;
   for (const each of SECTIONS) byId(`section-${each.id}`, HTMLElement).hidden = each.id !== id;
@@ -121,8 +119,7 @@ async function show(id) {
   await desk.refresher?.now();
 }
 
-/** @param {string} id */
-function sectionOf(id) {
+function sectionOf(/** @type {string} */ id) {
   const known = mounted.get(id);
   if (known) return known;
   const { make } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];

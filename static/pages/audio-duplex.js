@@ -92,8 +92,7 @@ const suggestions = mountSuggestions(call, {
   onSpoken: view.addCaption,
 });
 
-/** @param {string} sentence */
-function say(sentence) {
+function say(/** @type {string} */ sentence) {
   if (!call.isActive) store.set("source", "mic");
   suggestions.say(sentence);
 }

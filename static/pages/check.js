@@ -21,8 +21,7 @@ const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "
 
 /** Checks that the main button can start. @type {ReadonlySet<string>} */ const GUIDED = new Set(["speaker"]);
 
-/** @param {Results} results */
-function writeReport(results) {
+function writeReport(/** @type {Results} */ results) {
   const sections = CHECKS.map((id) => {
     const { state, text, facts = {} } = results.get(id);
     return { name: t(`check.${id}`), state: t(`check.state_${state}`), text: text ? phraseText(text) : "", facts };
@@ -54,8 +53,7 @@ function beginWords(results) {
   return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
 }
 
-/** @param {Results} results */
-export function mountVerdict(results) {
+export function mountVerdict(/** @type {Results} */ results) {
   const box = byId("verdict", HTMLElement);
   const text = byId("verdict-text", HTMLElement);
   const next = byId("verdict-next", HTMLElement);
@@ -108,8 +106,7 @@ export function mountVerdict(results) {
 
 // Common parts of the cards: badge and finding.
 
-/** @param {Result} result */
-function finding({ state, text, next, detail }) {
+function finding(/** @type {Result} */ { state, text, next, detail }) {
   if (!text || state === "todo") return nothing;
   const isRunning = state === "running";
   const sign = isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(STATE_ICONS[state]);
@@ -117,8 +114,7 @@ function finding({ state, text, next, detail }) {
   return noticeBox({ ...words, sign, kind: isRunning ? undefined : state });
 }
 
-/** @param {HTMLElement} el @param {CheckId} id @param {Results} results */
-export function mountCheckCard(el, id, results) {
+export function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
   const badge = find(el, ".check-state", HTMLElement);
   const place = find(el, ".check-result", HTMLElement);
   const drawBadge = mountView(badge, () => {

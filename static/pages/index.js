@@ -64,8 +64,7 @@ function drawRecent() {
   render(view.recentCards(sessions), place("recent-list"));
 }
 
-/** @param {StatusReport} report */
-async function showStatus(report) {
+async function showStatus(/** @type {StatusReport} */ report) {
   known.waitS = await waitOf(report);
   known.report = report;
   draw();

@@ -44,8 +44,7 @@ const shown = {
   units: /** @type {(() => unknown) | null} */ (null),
 };
 
-/** @param {string | null} key */
-function setWaiting(key) {
+function setWaiting(/** @type {string | null} */ key) {
   shown.waitingKey = key;
   draw();
 }
@@ -66,8 +65,7 @@ function draw() {
   if (recording && !duplex) loadWhatIsSeen(content);
 }
 
-/** @param {Meta} meta @param {Recording} recording */
-function contentView(meta, recording) {
+function contentView(/** @type {Meta} */ meta, /** @type {Recording} */ recording) {
   if (recording.mode === "duplex")
     return html`${flawNote(meta)}
       <div class="duplex"></div>`;
@@ -77,8 +75,7 @@ function contentView(meta, recording) {
     <div>${turnBubbles(recording, urlOf)}</div>`;
 }
 
-/** @param {Meta} meta */
-function flawNote({ problem, files_left_out: lost, status }) {
+function flawNote(/** @type {Meta} */ { problem, files_left_out: lost, status }) {
   if (!problem && !lost && status !== "failed") return nothing;
   return html`<div class="notice" data-kind="caution">
     ${icon("warning")}
@@ -86,8 +83,7 @@ function flawNote({ problem, files_left_out: lost, status }) {
   </div>`;
 }
 
-/** @param {Meta} meta @param {Recording} recording */
-function moreView({ browser_recording: upload, config }, recording) {
+function moreView(/** @type {Meta} */ { browser_recording: upload, config }, /** @type {Recording} */ recording) {
   const { merged_replay_video: film, merged_replay_subtitles: subtitles } = recording;
   const file = { onPlay: pause, subtitles: subtitles && urlOf(subtitles) };
   return html`${shown.units?.()} ${film ? replayPanel({ ...file, name: "film", url: urlOf(film) }) : nothing}
@@ -100,8 +96,7 @@ function pause() {
   content.querySelectorAll("audio").forEach((sound) => sound.pause());
 }
 
-/** @param {Recording} recording */
-function mountCall(recording) {
+function mountCall(/** @type {Recording} */ recording) {
   const onMissing = () => libraryNote.show("missing_library", { kind: "caution" });
   const duplex = mountDuplex(find(content, ".duplex", HTMLElement), { recording, urlOf, nonce, onMissing });
   shown.duplex = duplex;

@@ -165,8 +165,7 @@ function start(ask) {
   return isAsked;
 }
 
-/** @param {string} key */
-function offerUndo(key) {
+function offerUndo(/** @type {string} */ key) {
   if (!session.canUndo) return;
   toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
 }

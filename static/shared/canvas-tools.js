@@ -38,8 +38,7 @@ export function mountPainter(canvas, draw) {
   return { request };
 }
 
-/** @param {() => void} listener */
-export function onThemeChange(listener) {
+export function onThemeChange(/** @type {() => void} */ listener) {
   on(document.documentElement, "themechange", listener);
   on(matchMedia("(prefers-color-scheme: dark)"), "change", listener);
 }

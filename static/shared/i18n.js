@@ -63,8 +63,7 @@ async function loadTexts(lang) {
   return answer.json();
 }
 
-/** @param {string} lang @param {Record<string, string>} texts */
-function show(lang, texts) {
+function show(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
   setTexts(lang, texts);
   document.documentElement.lang = t("language.tag");
   translateTree(document.documentElement);

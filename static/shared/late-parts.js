@@ -66,8 +66,7 @@ export function mountLateContentEditor(el, options) {
 
 const loadSidebar = late(() => import("./markdown.js"));
 
-/** @param {FaqMode} mode */
-export function mountLateHelp(mode) {
+export function mountLateHelp(/** @type {FaqMode} */ mode) {
   const opener = byId("open-faq", HTMLButtonElement);
   const end = on(opener, "click", () => void load());
   const load = async () => {

@@ -171,8 +171,7 @@ export function openSessionLink(options) {
     return openLiveSocket(url.href, { onMessage, onMalformed, onClosed: (end) => void afterClose(end) }, socketFactory);
   }
 
-  /** @param {EndReason} reason */
-  function finish(reason) {
+  function finish(/** @type {EndReason} */ reason) {
     if (isOver) return;
     isOver = true;
     clearTimeout(stopTimer);
@@ -181,8 +180,7 @@ export function openSessionLink(options) {
     options.onEnd(reason);
   }
 
-  /** @param {WireMessage} message */
-  function onMessage(message) {
+  function onMessage(/** @type {WireMessage} */ message) {
     options.noteOwner?.(message);
     if (message.type === "error" && offer && message.code === "shutting_down") {
       lastError = reasonOfError(message); // if it does not start again
@@ -210,8 +208,7 @@ export function openSessionLink(options) {
     if (message.type === "stopped") finish(wished ?? endReason("stopped"));
   }
 
-  /** @param {SocketEnd} end */
-  async function afterClose(end) {
+  async function afterClose(/** @type {SocketEnd} */ end) {
     if (wished) return finish(wished);
     if (offer && LOST_CODES.has(end.closeCode) && comesBack(offer)) return;
     if (lastError) return finish(lastError);

@@ -28,8 +28,7 @@ const askStatus = () =>
 const CHINESE = /\p{Script=Han}/u;
 const STYLE_SHEET = "/static/vendor/noto-sans-sc/index.css";
 
-/** @param {Node} node */
-function textOf(node) {
+function textOf(/** @type {Node} */ node) {
   if (!(node instanceof Element)) return node.textContent ?? "";
   const fields = [...node.querySelectorAll("textarea")].map((field) => field.value);
   return [node.textContent, ...fields].join("");

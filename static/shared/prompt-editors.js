@@ -124,14 +124,12 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   };
 }
 
-/** @param {Voice} voice */
-function nameOf(voice) {
+function nameOf(/** @type {Voice} */ voice) {
   const name = voice.origin === "default" ? t("voice.default_name") : voice.name;
   return t("voice.named", { name, s: formatNumber(voiceLengthS(voice), 1) });
 }
 
-/** @param {HTMLElement} el @param {(file: File) => void} take */
-function takeDrops(el, take) {
+function takeDrops(/** @type {HTMLElement} */ el, /** @type {(file: File) => void} */ take) {
   el.addEventListener("dragover", (event) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
@@ -334,8 +332,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
   };
 }
 
-/** @param {ImageItem} item @param {(item: ContentItem) => void} change */
-function imageBody({ name, data }, change) {
+function imageBody(/** @type {ImageItem} */ { name, data }, /** @type {(item: ContentItem) => void} */ change) {
   const take = async (/** @type {File} */ file) =>
     change({ type: "image", name: file.name, data: bytesToBase64(new Uint8Array(await file.arrayBuffer())) });
   return html`<div class="row">

@@ -45,8 +45,7 @@ export function mountSaveShare(el, subject) {
   let maxBytes = MAX_UPLOAD_BYTES;
   /** @type {State} */ const state = { ...FRESH, subject };
   const draw = mountView(el, () => view(id, state, maxBytes, change, () => void share(state, change, `${id}-link`)));
-  /** @param {Partial<State>} next */
-  function change(next) {
+  function change(/** @type {Partial<State>} */ next) {
     Object.assign(state, next);
     draw();
   }
@@ -104,8 +103,7 @@ async function share(state, change, linkId) {
 /** @param {string} recordingId @param {string} what */
 const pathOf = (recordingId, what) => `/api/sessions/${encodeURIComponent(recordingId)}/${what}`;
 
-/** @param {unknown} error */
-function problemOf(error) {
+function problemOf(/** @type {unknown} */ error) {
   const { code = "internal", message = "", status = 0 } = /** @type {Partial<ApiError>} */ (error);
   return { code: status === 404 ? "recording_gone" : code, message };
 }

@@ -15,8 +15,7 @@ import { remember, remembered } from "./memory.js";
 
 /** @typedef {SettingsStore<Record<string, Field>>} AnyStore */
 
-/** @param {HTMLElement} root @param {AnyStore} store */
-export function bindSettings(root, store) {
+export function bindSettings(/** @type {HTMLElement} */ root, /** @type {AnyStore} */ store) {
   const inputs = [...root.querySelectorAll("[data-setting]")].filter(isInput);
   for (const input of inputs) prepare(input, store);
   const update = () => {
@@ -50,8 +49,7 @@ export function bindSettings(root, store) {
 const isInput = (element) =>
   element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
 
-/** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input @param {AnyStore} store */
-function prepare(input, store) {
+function prepare(/** @type {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */ input, /** @type {AnyStore} */ store) {
   const field = store.fields[input.dataset.setting ?? ""];
   if (!field) throw new Error(`There is no setting "${input.dataset.setting}".`);
   if (field.type === "number" && input instanceof HTMLInputElement) {
@@ -159,8 +157,7 @@ export function focusCurrent(el) {
 /** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */ const lists = new Map();
 /** @type {Map<string, Promise<Http.PresetSounds>>} */ const sounds = new Map();
 
-/** @param {string} mode @param {Http.Preset} preset */
-function soundsOf(mode, preset) {
+function soundsOf(/** @type {string} */ mode, /** @type {Http.Preset} */ preset) {
   const path = `/api/presets/${mode}/${encodeURIComponent(preset.id)}/audio`;
   return kept(sounds, path, () => getJson(path));
 }

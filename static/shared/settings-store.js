@@ -94,8 +94,7 @@ export class SettingsStore extends EventTarget {
     this.#changed();
   }
 
-  /** @param {Record<string, unknown>} values */
-  #accepted(values) {
+  #accepted(/** @type {Record<string, unknown>} */ values) {
     /** @type {Record<string, Value>} */ const accepted = {};
     for (const [name, field] of Object.entries(this.fields)) {
       const value = name in values ? accept(field, values[name]) : null;

@@ -5,8 +5,7 @@ const CHANGED = "languagechange";
 const changes = new EventTarget();
 /** @type {{lang: string, texts: Record<string, string>}} */ const current = { lang: "en", texts: {} };
 
-/** @param {string} lang @param {Record<string, string>} texts */
-export function setTexts(lang, texts) {
+export function setTexts(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
   Object.assign(current, { lang, texts });
 }
 
@@ -129,8 +128,7 @@ export function formatNumber(value, maxDigits = 0, minDigits = maxDigits) {
   return made.format(value);
 }
 
-/** @param {number} bytes */
-export function formatBytes(bytes) {
+export function formatBytes(/** @type {number} */ bytes) {
   const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log(bytes) / Math.log(BYTES_PER_STEP)), 4);
   return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1, 0)} ${BYTE_UNITS[step]}`;
 }

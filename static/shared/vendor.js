@@ -5,14 +5,12 @@ import { CodedError } from "./texts.js";
 const BASE = "/static/vendor";
 
 export class MissingLibraryError extends CodedError {
-  /** @param {string} library */
-  constructor(library) {
+  constructor(/** @type {string} */ library) {
     super("missing_library", undefined, `The library "${library}" is not installed on the server.`);
   }
 }
 
-/** @param {string} library */
-async function load(library) {
+async function load(/** @type {string} */ library) {
   try {
     return await import(`${BASE}/${library}/index.js`);
   } catch (error) {

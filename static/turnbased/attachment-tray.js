@@ -21,8 +21,7 @@ const loadViews = late(
  * @property {(parts: readonly MediaPart[]) => void} onChange
  */
 
-/** @param {HTMLElement} el @param {TrayOptions} options */
-export function mountAttachmentTray(el, options) {
+export function mountAttachmentTray(/** @type {HTMLElement} */ el, /** @type {TrayOptions} */ options) {
   /** @type {MediaPart[]} */ let parts = [];
   let pendingCount = 0; // lists of files being read
   /** @type {Reading[]} */ let readings = [];
@@ -114,8 +113,7 @@ export function mountAttachmentTray(el, options) {
       options.onChange(parts);
     },
     addParts,
-    /** @param {readonly MediaPart[]} next */
-    set(next) {
+    set(/** @type {readonly MediaPart[]} */ next) {
       readings.forEach(({ abort }) => abort.abort());
       problems = [];
       parts = [...next];

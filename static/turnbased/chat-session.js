@@ -56,8 +56,7 @@ export class ChatSession extends Emitter {
   #voice = new VoiceCollector();
   /** @type {Conversation | null} */ #before = null;
 
-  /** @param {ChatSessionOptions} options */
-  constructor({ chat, store, settings, prepared = async () => {}, nowMs = Date.now }) {
+  constructor(/** @type {ChatSessionOptions} */ { chat, store, settings, prepared = async () => {}, nowMs = Date.now }) {
     super();
     this.#chat = chat;
     this.#store = store;
@@ -188,8 +187,7 @@ export class ChatSession extends Emitter {
     await this.save();
   }
 
-  /** @param {string} title */
-  async rename(title) {
+  async rename(/** @type {string} */ title) {
     this.#hasOwnTitle = true;
     this.head = { ...this.head, title };
     this.emit("change", null);
@@ -265,8 +263,7 @@ export class ChatSession extends Emitter {
     void this.save();
   }
 
-  /** @param {TurnProgress} turn */
-  #onProgress(turn) {
+  #onProgress(/** @type {TurnProgress} */ turn) {
     if (this.answerId === null) return;
     const isNews = turn.text !== this.turn?.text;
     this.turn = turn;
@@ -276,8 +273,7 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
   }
 
-  /** @param {TurnAudio} sound */
-  #onSound(sound) {
+  #onSound(/** @type {TurnAudio} */ sound) {
     if (this.answerId === null) return;
     const isFirst = this.#voice.isEmpty;
     if (sound.kind === "wav") return this.#voice.addWav(sound.audioBase64);
@@ -294,8 +290,7 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
   }
 
-  /** @param {Head} head @param {ChatBody} body */
-  #switchTo(head, { conversation, hasOwnTitle }) {
+  #switchTo(/** @type {Head} */ head, /** @type {ChatBody} */ { conversation, hasOwnTitle }) {
     if (this.isBusy) {
       this.#keepPartial();
       this.#abandon();

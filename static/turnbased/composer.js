@@ -28,8 +28,7 @@ import { ACCEPT, limitWords } from "./conversation.js";
 
 const MOST_LINES_PX = 240;
 
-/** @param {HTMLElement} el @param {ComposerOptions} options */
-export function mountComposer(el, options) {
+export function mountComposer(/** @type {HTMLElement} */ el, /** @type {ComposerOptions} */ options) {
   const area = find(el, "textarea", HTMLTextAreaElement);
   const send = byId("send", HTMLButtonElement);
   const attach = byId("attach", HTMLButtonElement);
@@ -150,8 +149,7 @@ function listenForKeys(recorder) {
   });
 }
 
-/** @param {EventTarget | null} target */
-function hasOwnSpace(target) {
+function hasOwnSpace(/** @type {EventTarget | null} */ target) {
   if (!(target instanceof Element)) return false;
   return (
     target.closest("input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]") !== null

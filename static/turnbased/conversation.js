@@ -130,8 +130,7 @@ export function titleOf({ messages }) {
   return "";
 }
 
-/** @param {string} words */
-function shortened(words) {
+function shortened(/** @type {string} */ words) {
   const characters = [...words];
   if (characters.length <= TITLE_CHARACTERS) return words;
   return `${characters

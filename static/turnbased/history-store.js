@@ -176,8 +176,7 @@ export function openDraft(storage, store) {
       keptMedia = media;
       return { text: remembered(TEXT_KEY, storage) ?? "", media };
     },
-    /** @param {string} text @param {readonly MediaPart[]} media */
-    keep(text, media) {
+    keep(/** @type {string} */ text, /** @type {readonly MediaPart[]} */ media) {
       remember(TEXT_KEY, text || null, storage);
       if (media === keptMedia || (media.length === 0 && keptMedia.length === 0)) return;
       keptMedia = media;

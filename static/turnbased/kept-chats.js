@@ -122,8 +122,7 @@ function mountHistoryPanel(el, options) {
       (head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId)),
     );
   });
-  /** @param {Head} head @param {boolean} isCurrent */
-  function row(head, isCurrent) {
+  function row(/** @type {Head} */ head, /** @type {boolean} */ isCurrent) {
     const title = head.title || t("chat.untitled");
     const agoS = Math.max(0, (Date.now() - head.updatedAtMs) / 1000);
     const open = () => {
@@ -138,8 +137,7 @@ function mountHistoryPanel(el, options) {
       ${tool("trash", t("chat.delete_chat", { title }), () => options.onDelete(head))}
     </li>`;
   }
-  /** @param {Head} head */
-  function renameRow(head) {
+  function renameRow(/** @type {Head} */ head) {
     const finish = (/** @type {boolean} */ isKept) => {
       if (renamingId !== head.id) return;
       const title = list.querySelector("input")?.value.trim();
@@ -215,8 +213,7 @@ function mountDrawer(el) {
   return { shut };
 }
 
-/** @param {readonly Head[]} heads */
-function aboutWords(heads) {
+function aboutWords(/** @type {readonly Head[]} */ heads) {
   const bytes = heads.reduce((sum, head) => sum + head.sizeBytes, 0);
   const gaps = { size: formatBytes(bytes), most: formatNumber(MOST_CONVERSATIONS), bytes: formatBytes(MOST_BYTES) };
   return tn("chat.history_about", heads.length, gaps);
@@ -250,8 +247,7 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
   });
 
   return {
-    /** @param {Http.ServiceStatus | null} status */
-    showStatus(status) {
+    showStatus(/** @type {Http.ServiceStatus | null} */ status) {
       waitS = status ? estimateWaitS(/** @type {Parameters<typeof estimateWaitS>[0]} */ (/** @type {unknown} */ (status))) : 0;
       draw();
     },
@@ -278,8 +274,7 @@ function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
   return { draw };
 }
 
-/** @param {HTMLElement} el */
-function mountUploadNote(el) {
+function mountUploadNote(/** @type {HTMLElement} */ el) {
   /** @type {{sentBytes: number, totalBytes: number} | null} */ let latest = null;
   const draw = mountView(el, () => {
     el.hidden = latest === null;
@@ -290,8 +285,7 @@ function mountUploadNote(el) {
       ><progress max="1" .value=${sentBytes / totalBytes} aria-label=${t("chat.sending")}></progress>`;
   });
   return {
-    /** @param {{sentBytes: number, totalBytes: number} | null} done */
-    update(done) {
+    update(/** @type {{sentBytes: number, totalBytes: number} | null} */ done) {
       latest = done;
       draw();
     },
@@ -339,8 +333,7 @@ export function watchUpload(socket, listener) {
 
 const SUGGESTIONS = ["explain", "write", "picture"];
 
-/** @param {{session: ChatSession, onSuggest: (text: string) => void}} options */
-export function mountWelcome({ session, onSuggest }) {
+export function mountWelcome(/** @type {{session: ChatSession, onSuggest: (text: string) => void}} */ { session, onSuggest }) {
   const el = byId("welcome", HTMLElement);
   const note = byId("demo-note", HTMLElement);
   /** @type {Http.ModelFacts | null} */ let model = null;
@@ -357,8 +350,7 @@ export function mountWelcome({ session, onSuggest }) {
   session.on("change", follow);
   follow();
   return {
-    /** @param {Http.ModelFacts | null | undefined} next */
-    showModel(next) {
+    showModel(/** @type {Http.ModelFacts | null | undefined} */ next) {
       model = next ?? null;
       draw();
     },

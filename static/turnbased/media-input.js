@@ -23,8 +23,7 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
  */
 
 export class MediaError extends CodedError {
-  /** @param {MediaProblem} code @param {MediaKind | null} kind */
-  constructor(code, kind) {
+  constructor(/** @type {MediaProblem} */ code, /** @type {MediaKind | null} */ kind) {
     super(code);
     this.kind = kind;
   }
@@ -82,8 +81,7 @@ async function readImage(file, check, options) {
   return { type: "image", data, mimeType: kept.type, name: file.name, widthPx, heightPx };
 }
 
-/** @param {ImageBitmap} bitmap */
-async function redraw(bitmap) {
+async function redraw(/** @type {ImageBitmap} */ bitmap) {
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   canvas.getContext("2d")?.drawImage(bitmap, 0, 0);
   return canvas.convertToBlob({ type: "image/png" });
@@ -186,14 +184,12 @@ export function mountRecordView(el, { cancel, done }) {
       setText(time, formatClock(0));
       draw();
     },
-    /** @param {number} rms @param {number} lengthS @param {number} maxS */
-    add(rms, lengthS, maxS) {
+    add(/** @type {number} */ rms, /** @type {number} */ lengthS, /** @type {number} */ maxS) {
       bars = [...bars, levelShare(rms)].slice(-MOST_BARS);
       setText(time, t("chat.record_time", { now: formatClock(lengthS), most: formatClock(maxS) }));
       painter.request();
     },
-    /** @param {boolean} isNowSilent */
-    warn(isNowSilent) {
+    warn(/** @type {boolean} */ isNowSilent) {
       isSilent = isNowSilent;
       draw();
     },

@@ -62,8 +62,7 @@ export function createShelf() {
 /** @param {MediaPart} part @returns {Sound} */
 const soundOf = (part) => ({ file: () => blobOf(part), durationS: soundLengthS(part), label: () => partName(part) });
 
-/** @param {MediaPart} part @param {Shelf} shelf */
-export function mediaView(part, shelf) {
+export function mediaView(/** @type {MediaPart} */ part, /** @type {Shelf} */ shelf) {
   if (part.type === "audio") return html`<div class="media media-sound">${shelf.player(part, () => soundOf(part)).node}</div>`;
   const url = shelf.url(part);
   const name = partName(part);
@@ -97,8 +96,7 @@ export function chipView(part, shelf, { picturesPerS, onRemove }) {
   </li>`;
 }
 
-/** @param {MediaPart} part @param {Shelf} shelf */
-function preview(part, shelf) {
+function preview(/** @type {MediaPart} */ part, /** @type {Shelf} */ shelf) {
   const source = part.type === "image" ? shelf.url(part) : part.poster && `data:image/jpeg;base64,${part.poster}`;
   return source
     ? html`<img class="chip-picture" src=${source} alt="" />`

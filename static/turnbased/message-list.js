@@ -98,8 +98,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     );
   });
   let isMarkdownAsked = false;
-  /** @param {Awaited<ReturnType<typeof loadViews>>} views */
-  async function needMarkdown({ loadMarkdown }) {
+  async function needMarkdown(/** @type {Awaited<ReturnType<typeof loadViews>>} */ { loadMarkdown }) {
     if (isMarkdownAsked) return;
     isMarkdownAsked = true;
     markdown = await loadMarkdown().catch(() => null);

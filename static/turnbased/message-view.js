@@ -21,8 +21,7 @@ import { mediaView } from "./media-view.js";
  * @property {unknown} editor replaces the question being edited; else null
  */
 
-/** @param {MessageState} state @param {MessageTools} tools */
-export function messageView(state, tools) {
+export function messageView(/** @type {MessageState} */ state, /** @type {MessageTools} */ tools) {
   const { message } = state;
   const { role, status, createdAtMs } = message;
   return html`<li class="message" data-role=${role} data-id=${message.id} data-status=${status}>
@@ -33,8 +32,7 @@ export function messageView(state, tools) {
   </li>`;
 }
 
-/** @param {MessageState} state @param {MessageTools} tools */
-function body(state, { shelf, media, markdown, actions }) {
+function body(/** @type {MessageState} */ state, /** @type {MessageTools} */ { shelf, media, markdown, actions }) {
   const { message } = state;
   const { transcript } = message.extra;
   const voice = voiceOf(message);
@@ -49,8 +47,7 @@ function body(state, { shelf, media, markdown, actions }) {
   ];
 }
 
-/** @param {ChatMessage} message @param {MessageTools["markdown"]} markdown */
-function textView(message, markdown) {
+function textView(/** @type {ChatMessage} */ message, /** @type {MessageTools["markdown"]} */ markdown) {
   const words = messageTextOf(message);
   if (words === "") return nothing;
   return markdown && message.role === "assistant"
@@ -58,8 +55,7 @@ function textView(message, markdown) {
     : html`<div class="message-text is-plain" dir="auto" .textContent=${words}></div>`;
 }
 
-/** @param {ChatMessage} message @param {Shelf} shelf */
-export function voicePlayer(message, shelf) {
+export function voicePlayer(/** @type {ChatMessage} */ message, /** @type {Shelf} */ shelf) {
   const voice = voiceOf(message);
   if (!voice) return null;
   const time = new Date(message.createdAtMs).toISOString().slice(0, 19).replaceAll(":", "-");
@@ -81,8 +77,7 @@ function progress({ message, phase }) {
   </p>`;
 }
 
-/** @param {MessageState} state @param {MessageActions} actions */
-function problemView({ message, isBusy, isUnanswered }, actions) {
+function problemView(/** @type {MessageState} */ { message, isBusy, isUnanswered }, /** @type {MessageActions} */ actions) {
   const problem = problemOf(message);
   if (!problem && !isUnanswered) return nothing;
   const words = t(problem ? "common.retry" : "chat.answer_now");
@@ -100,8 +95,7 @@ function problemView({ message, isBusy, isUnanswered }, actions) {
   </div>`;
 }
 
-/** @param {MessageState} state @param {MessageTools} tools */
-function actionButtons({ message, isBusy }, { actions, edit }) {
+function actionButtons(/** @type {MessageState} */ { message, isBusy }, /** @type {MessageTools} */ { actions, edit }) {
   if (message.status === "pending") return nothing;
   /** @param {string} action @param {string} sign @param {() => void} run @param {boolean} isOff */
   const button = (action, sign, run, isOff) => iconButton(sign, t(`chat.${action}`), run, { action, isOff });
@@ -121,8 +115,7 @@ function actionButtons({ message, isBusy }, { actions, edit }) {
 
 const MS_PER_S = 1_000;
 
-/** @param {number} ms */
-function seconds(ms) {
+function seconds(/** @type {number} */ ms) {
   const digits = ms < 10 * MS_PER_S ? 2 : 1;
   return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
 }
@@ -163,8 +156,7 @@ function figureLine({ totalMs, ttftMs, tokenStats }) {
   return parts.join(" · ");
 }
 
-/** @param {Figures} figures */
-function figuresView(figures) {
+function figuresView(/** @type {Figures} */ figures) {
   const line = figureLine(figures);
   if (!line) return nothing;
   const { requestId, recordingSessionId } = figures;
@@ -184,8 +176,7 @@ function figuresView(figures) {
   </details>`;
 }
 
-/** @param {string} key @param {string} id @param {string | null} href */
-function idRow(key, id, href) {
+function idRow(/** @type {string} */ key, /** @type {string} */ id, /** @type {string | null} */ href) {
   const name = t(`chat.figure_${key}`);
   const copy = () => void copyWords(href ? new URL(href, location.href).href : id);
   return html`<div>
@@ -198,7 +189,6 @@ function idRow(key, id, href) {
   </div>`;
 }
 
-/** @param {string} text */
-async function copyWords(text) {
+async function copyWords(/** @type {string} */ text) {
   toast(t((await copyText(text)) ? "common.copied" : "chat.copy_failed"));
 }

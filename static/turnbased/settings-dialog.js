@@ -20,8 +20,7 @@ import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../share
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage } from "../../types/chat.js" */
 
-/** @param {SettingsStore<typeof import("./turn.js").FIELDS>} settings */
-export function mountChatSettings(settings) {
+export function mountChatSettings(/** @type {SettingsStore<typeof import("./turn.js").FIELDS>} */ settings) {
   const dialog = byId("settings", HTMLDialogElement);
   // Some switches are next to the text box, so the whole page is bound.
   bindSettings(document.body, /** @type {AnyStore} */ (/** @type {unknown} */ (settings)));
@@ -138,8 +137,7 @@ function itemsOf({ items, extra }) {
   return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, names[index])));
 }
 
-/** @param {import("./conversation.js").ContentItem} item @param {unknown} kept */
-function shown(item, kept) {
+function shown(/** @type {import("./conversation.js").ContentItem} */ item, /** @type {unknown} */ kept) {
   const name = String(kept ?? "");
   if (item.type === "text") return [{ type: "text", text: item.text }];
   if (item.type === "audio") return [{ type: "audio", voice: voiceFromWire(name, item.data, "upload") }];

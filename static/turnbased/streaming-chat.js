@@ -39,8 +39,7 @@ import { beginTurn, chatRequest, isTurnOver, turnAfter, turnResult } from "./tur
 
 /** A failed turn; `partial` has what arrived until then. */
 export class TurnError extends Error {
-  /** @param {EndReason} reason @param {TurnProgress} partial */
-  constructor(reason, partial) {
+  constructor(/** @type {EndReason} */ reason, /** @type {TurnProgress} */ partial) {
     super(reason.message || reason.code);
     this.name = "TurnError";
     this.code = reason.code;
@@ -73,8 +72,7 @@ export class StreamingChat extends Emitter {
   /** @type {RunningTurn | null} */ #turn = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #stopTimer;
 
-  /** @param {StreamingChatOptions} options */
-  constructor(options) {
+  constructor(/** @type {StreamingChatOptions} */ options) {
     super();
     this.#options = { idPrefix: "stream", nowMs: () => performance.now(), ...options };
     this.sessionId = newSessionId(this.#options.idPrefix);
@@ -160,15 +158,13 @@ export class StreamingChat extends Emitter {
     );
   }
 
-  /** @param {RunningTurn} turn */
-  #prefill(turn) {
+  #prefill(/** @type {RunningTurn} */ turn) {
     this.#update(turn, { type: "sent" });
     const owner = this.#secret === "" ? {} : { session_secret: this.#secret };
     this.#socket?.send({ ...turn.options.prefill, ...owner, type: "prefill", messages: turn.messages });
   }
 
-  /** @param {WireMessage} wire */
-  #onMessage(wire) {
+  #onMessage(/** @type {WireMessage} */ wire) {
     this.#options.noteOwner?.(wire);
     const turn = this.#turn;
     if (typeof wire.session_secret === "string") this.#secret = wire.session_secret;
@@ -200,8 +196,7 @@ export class StreamingChat extends Emitter {
     if (isTurnOver(progress)) this.#finish(turn);
   }
 
-  /** @param {Chunk} chunk @param {TurnProgress} progress */
-  #pass(chunk, progress) {
+  #pass(/** @type {Chunk} */ chunk, /** @type {TurnProgress} */ progress) {
     if (chunk.text_delta) this.emit("text", { delta: chunk.text_delta, text: progress.text });
     if (!chunk.audio_data || progress.isStopAsked) return;
     this.emit("audio", {
@@ -212,8 +207,7 @@ export class StreamingChat extends Emitter {
     });
   }
 
-  /** @param {SocketEnd} end */
-  async #onClosed(end) {
+  async #onClosed(/** @type {SocketEnd} */ end) {
     this.#socket = null;
     const turn = this.#turn;
     if (!turn) return; // between turns nothing is lost: the next turn opens another socket
@@ -241,8 +235,7 @@ export class StreamingChat extends Emitter {
     return true;
   }
 
-  /** @param {RunningTurn} turn */
-  async #askOverHttp(turn) {
+  async #askOverHttp(/** @type {RunningTurn} */ turn) {
     this.#update(turn, { type: "http" });
     try {
       const { postChat, noteOwner } = this.#options;
@@ -275,15 +268,13 @@ export class StreamingChat extends Emitter {
     this.#finish(turn);
   }
 
-  /** @param {RunningTurn} turn */
-  #finish(turn) {
+  #finish(/** @type {RunningTurn} */ turn) {
     clearTimeout(this.#stopTimer);
     this.#turn = null;
     turn.resolve(turnResult(turn.progress));
   }
 
-  /** @param {EndReason} reason */
-  #failTurn(reason) {
+  #failTurn(/** @type {EndReason} */ reason) {
     const turn = this.#turn;
     if (!turn) return;
     clearTimeout(this.#stopTimer);
@@ -293,8 +284,7 @@ export class StreamingChat extends Emitter {
     turn.reject(new TurnError(reason, turn.progress));
   }
 
-  /** @param {RunningTurn} turn @param {TurnEvent} event */
-  #update(turn, event) {
+  #update(/** @type {RunningTurn} */ turn, /** @type {TurnEvent} */ event) {
     const before = turn.progress;
     turn.progress = turnAfter(before, event, this.#options.nowMs());
     if (turn.progress === before) return;

@@ -67,8 +67,7 @@ export function mountTransfer({ session, onImported }) {
   return { open, chooseFile: () => file.click() };
 }
 
-/** @param {Blob} file @param {string} name */
-function download(file, name) {
+function download(/** @type {Blob} */ file, /** @type {string} */ name) {
   const url = URL.createObjectURL(file);
   const link = document.createElement("a");
   link.href = url;

@@ -30,8 +30,7 @@ export async function toJson(conversation, title, now) {
   return JSON.stringify({ format: FORMAT, version: VERSION, title, exported_at: now.toISOString(), messages }, null, 1);
 }
 
-/** @param {ChatMessage} message */
-async function messageToJson(message) {
+async function messageToJson(/** @type {ChatMessage} */ message) {
   const { role, items, status, createdAtMs, extra } = message;
   const voice = voiceOf(message);
   const wav = voice && bytesToBase64(new Uint8Array(await voice.wav.arrayBuffer()));
@@ -94,8 +93,7 @@ export async function fromFile(bytes, nowMs, loadMsgpack) {
   return { conversation, title: textOf(file.title) };
 }
 
-/** @param {() => unknown} parse */
-function attempt(parse) {
+function attempt(/** @type {() => unknown} */ parse) {
   try {
     return parse();
   } catch {
@@ -165,8 +163,7 @@ function dataOf(type, data) {
   }
 }
 
-/** @param {Record<string, unknown>} message @param {readonly unknown[]} list */
-function readVoice(message, list) {
+function readVoice(/** @type {Record<string, unknown>} */ message, /** @type {readonly unknown[]} */ list) {
   const spoken = asRecord(list.find((item) => asRecord(item).type === "audio")).data;
   const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
   if (!(wav instanceof Uint8Array)) return null;

@@ -104,8 +104,7 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   };
 }
 
-/** @param {HTMLElement} el */
-function makeParts(el) {
+function makeParts(/** @type {HTMLElement} */ el) {
   render(
     html`<section class="card player">
         <div class="moment"></div>
@@ -147,8 +146,7 @@ function listenToKeys(clock, { stepUnit, toggleKeys }) {
   });
 }
 
-/** @param {HTMLElement} el @param {Plan} plan */
-function mountFigures(el, plan) {
+function mountFigures(/** @type {HTMLElement} */ el, /** @type {Plan} */ plan) {
   const { count, spokeCount, p50Ms, p99Ms, lateCount, gapCount, gapMs } = latencyFigures(plan);
   mountView(el, () => {
     const texts = [
@@ -215,8 +213,7 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
       </ol>`;
   });
   return {
-    /** @param {number} atS @param {boolean} isPlaying */
-    update(atS, isPlaying) {
+    update(/** @type {number} */ atS, /** @type {boolean} */ isPlaying) {
       const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
       const now = index >= 0 && atS <= turns[index].endS ? index : -1;
       if (now === shown) return;

@@ -120,8 +120,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   onLangChange(draw);
   draw();
   return {
-    /** @param {Meta} latest */
-    update(latest) {
+    update(/** @type {Meta} */ latest) {
       meta = latest;
       draw();
     },
@@ -133,8 +132,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   };
 }
 
-/** @param {string} url */
-export async function copyLink(url) {
+export async function copyLink(/** @type {string} */ url) {
   const isCopied = await copyText(url);
   if (isCopied) toast(t("share.copied"));
   else toast(url, { shownMs: LINK_SHOWN_MS }); // copying was rejected: show the link instead

@@ -40,8 +40,7 @@ export function replayPanel({ name, url, subtitles, onPlay }) {
   </details>`;
 }
 
-/** @param {Record<string, unknown>} config */
-export function configPanel(config) {
+export function configPanel(/** @type {Record<string, unknown>} */ config) {
   const rows = Object.entries(config).filter(([, value]) => value !== null && value !== undefined);
   return html`<details class="panel" data-panel="config">
     <summary>${icon("settings")}${t("viewer.config")}</summary>
@@ -55,8 +54,7 @@ const configRow = (/** @type {[string, unknown]} */ [name, value]) =>
     <dd>${configValue(value)}</dd>
   </div>`;
 
-/** @param {unknown} value */
-function configValue(value) {
+function configValue(/** @type {unknown} */ value) {
   if (typeof value === "boolean") return t(value ? "common.yes" : "common.no");
   if (typeof value === "number") return Number.isInteger(value) ? formatNumber(value) : String(value);
   if (typeof value === "string") return value || t("common.none");
@@ -147,8 +145,7 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
 
 const MS_PER_S = 1_000;
 
-/** @param {Recording} recording @param {UrlOf} urlOf */
-export function turnBubbles({ turns = [] }, urlOf) {
+export function turnBubbles(/** @type {Recording} */ { turns = [] }, /** @type {UrlOf} */ urlOf) {
   if (turns.length === 0) return html`<p class="empty">${t("viewer.no_turns")}</p>`;
   return html`<ol class="bubbles" aria-label=${t("viewer.conversation")}>
     ${turns.map((turn) => [asked(turn, urlOf), answered(turn, urlOf)])}
@@ -167,8 +164,7 @@ export function loadWhatIsSeen(el) {
   el.querySelectorAll("audio, video").forEach((media) => seen.observe(media));
 }
 
-/** @param {Turn} turn @param {UrlOf} urlOf */
-function asked({ turn_index: index, request_ts_ms: atMs, input = {} }, urlOf) {
+function asked(/** @type {Turn} */ { turn_index: index, request_ts_ms: atMs, input = {} }, /** @type {UrlOf} */ urlOf) {
   const { text = "", images = [], audio, more_audio: more = [], videos = [], duration_ms: lengthMs, transcript } = input;
   const n = index + 1;
   const sounds = [audio, ...more].filter((path) => path !== undefined);

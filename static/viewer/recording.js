@@ -60,8 +60,7 @@ export function planUnits(recording) {
 
 /** @typedef {{startMs: number, lengthMs: number}} Span */
 
-/** @param {Recording} recording */
-function newPlanner({ config = {}, merged_replay_timing: timing }) {
+function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing: timing }) {
   const unitMs = Number.isInteger(config.chunk_ms) ? Number(config.chunk_ms) : UNIT_MS;
   return {
     unitMs,
@@ -81,8 +80,7 @@ function newPlanner({ config = {}, merged_replay_timing: timing }) {
 
 /** @typedef {ReturnType<typeof newPlanner>} Planner */
 
-/** @param {Planner} planner @param {Chunk} chunk */
-function addChunk(planner, chunk) {
+function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk) {
   const { result } = chunk;
   const startMs = planner.nowMs;
   let lengthMs = chunk.user_audio_duration_ms || planner.unitMs;
@@ -124,8 +122,7 @@ function userWords(events, starts) {
   return words.sort((one, other) => one.startS - other.startS);
 }
 
-/** @param {Planner} planner @param {number} aiMs */
-function say(planner, aiMs) {
+function say(/** @type {Planner} */ planner, /** @type {number} */ aiMs) {
   const { speech, nowMs, spans, isLogical } = planner;
   if (speech && (!isLogical || nowMs === speech.startMs + speech.lengthMs)) {
     speech.lengthMs += aiMs;
@@ -148,8 +145,7 @@ function breakOff(planner) {
   if (turn) turn.endS = Math.min(turn.endS, nowMs / MS);
 }
 
-/** @param {Planner} planner @param {string} text */
-function write(planner, text) {
+function write(/** @type {Planner} */ planner, /** @type {string} */ text) {
   if (!text) return;
   const atS = planner.nowMs / MS;
   if (!planner.words) {
@@ -160,16 +156,14 @@ function write(planner, text) {
   planner.words.words.push({ atS, text });
 }
 
-/** @param {Planner} planner */
-function endTurn(planner) {
+function endTurn(/** @type {Planner} */ planner) {
   const last = planner.spans.at(-1);
   const spokenMs = last ? last.startMs + last.lengthMs : 0;
   if (planner.words) planner.words.endS = Math.max(planner.nowMs, spokenMs) / MS;
   [planner.speech, planner.words, planner.heardUntilMs] = [null, null, null];
 }
 
-/** @param {Planner} planner @param {Chunk} chunk @param {number} lengthMs */
-function show(planner, chunk, lengthMs) {
+function show(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /** @type {number} */ lengthMs) {
   const paths = [chunk.user_frame, ...(chunk.extra_frames ?? [])].filter((path) => path !== undefined);
   paths.forEach((path, index) => {
     const atS = (planner.nowMs + (index * lengthMs) / paths.length) / MS;

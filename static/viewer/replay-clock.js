@@ -74,15 +74,13 @@ export class ReplayClock extends EventTarget {
     this.#changed();
   }
 
-  /** @param {number} atS */
-  seek(atS) {
+  seek(/** @type {number} */ atS) {
     this.#atS = Math.min(Math.max(0, atS), this.durationS);
     if (this.hasSound && (this.#isRunning || this.#audio.readyState > 0)) this.#audio.currentTime = this.#atS;
     this.#changed();
   }
 
-  /** @param {number} speed */
-  setSpeed(speed) {
+  setSpeed(/** @type {number} */ speed) {
     this.speed = speed;
     this.#audio.playbackRate = speed;
     this.#audio.defaultPlaybackRate = speed;
@@ -113,8 +111,7 @@ export class ReplayClock extends EventTarget {
     if (this.#frame === 0) this.#frame = this.#requestFrame((nowMs) => this.#tick(nowMs));
   }
 
-  /** @param {number} nowMs */
-  #tick(nowMs) {
+  #tick(/** @type {number} */ nowMs) {
     this.#frame = 0;
     if (!this.#isRunning) return;
     if (this.hasSound) this.#atS = this.atS;

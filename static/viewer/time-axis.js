@@ -250,16 +250,14 @@ const EDGE_S = 0.05; // tolerance for stepping back from the start of a unit
 ];
 const MS_PER_S = 1_000;
 
-/** @param {Plan} plan @param {number} atS @param {1 | -1} by */
-export function unitStart({ units, durationS }, atS, by) {
+export function unitStart(/** @type {Plan} */ { units, durationS }, /** @type {number} */ atS, /** @type {1 | -1} */ by) {
   const index = indexAt(units, atS + EDGE_S, ({ startS }) => startS);
   if (by > 0) return units[index + 1]?.startS ?? durationS;
   const isAtStart = atS - (units[index]?.startS ?? 0) <= EDGE_S;
   return units[isAtStart ? index - 1 : index]?.startS ?? 0;
 }
 
-/** @param {Plan} plan @param {number} atS */
-export function wordsAt({ turns }, atS) {
+export function wordsAt(/** @type {Plan} */ { turns }, /** @type {number} */ atS) {
   const turn = turns[indexAt(turns, atS, ({ startS }) => startS)];
   if (turn === undefined || atS >= turn.endS + LINGER_S) return "";
   const said = turn.words.filter((word) => word.atS <= atS).map(({ text }) => text);

@@ -47,8 +47,7 @@ function mountOverview(el, { plan, onSeek }) {
   });
   scrub([el], el, (share) => onSeek(share * plan.durationS));
   return {
-    /** @param {View} view @param {number} atS */
-    update({ fromS, toS }, atS) {
+    update(/** @type {View} */ { fromS, toS }, /** @type {number} */ atS) {
       el.hidden = toS - fromS >= plan.durationS;
       frame.style.left = `${(100 * fromS) / plan.durationS}%`;
       frame.style.width = `${(100 * (toS - fromS)) / plan.durationS}%`;
@@ -118,8 +117,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
   setView(view);
 
   return {
-    /** @param {number} nowS @param {boolean} isPlaying */
-    update(nowS, isPlaying) {
+    update(/** @type {number} */ nowS, /** @type {boolean} */ isPlaying) {
       atS = nowS;
       const wanted = following(view, atS, plan.durationS, isPlaying);
       if (wanted === view) drawHead();
@@ -129,8 +127,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
     zoom(factor) {
       setView(factor === 0 ? fit({ fromS: 0, toS: plan.durationS }, plan.durationS) : zoomed(view, factor, atS, plan.durationS));
     },
-    /** @param {string} url */
-    setSound(url) {
+    setSound(/** @type {string} */ url) {
       coming.then(
         (waves) => waves.open(url),
         () => undefined,
@@ -195,8 +192,7 @@ function drawLanes(el, plan) {
   };
 }
 
-/** @param {HTMLElement} slider @param {Plan} plan @param {number} atS */
-function describe(slider, plan, atS) {
+function describe(/** @type {HTMLElement} */ slider, /** @type {Plan} */ plan, /** @type {number} */ atS) {
   const valuetext = momentText(plan, atS);
   if (slider.getAttribute("aria-valuetext") === valuetext) return;
   slider.setAttribute("aria-label", t("viewer.timeline"));
@@ -204,8 +200,7 @@ function describe(slider, plan, atS) {
   slider.setAttribute("aria-valuetext", valuetext);
 }
 
-/** @param {HTMLElement} axis @param {View} view */
-function drawAxis(axis, view) {
+function drawAxis(/** @type {HTMLElement} */ axis, /** @type {View} */ view) {
   const marks = ticks(view, Math.max(2, Math.floor((axis.clientWidth || 1_000) / TICK_PX)));
   const isFine = view.toS - view.fromS < DETAIL_S && marks.some((mark) => !Number.isInteger(mark));
   const tick = (/** @type {number} */ mark) => {
@@ -258,8 +253,7 @@ function mountTextTrack(el, { turns, onJump }) {
     );
   onLangChange(draw);
   return {
-    /** @param {View} wanted */
-    update(wanted) {
+    update(/** @type {View} */ wanted) {
       view = wanted;
       draw();
     },

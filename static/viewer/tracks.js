@@ -68,8 +68,7 @@ export async function mountWaves(el, { nonce, onFailed }) {
       source = openPeaks((first, last) => fetchBytes(url, first, last), request, onFailed);
       source.look(view);
     },
-    /** @param {View} wanted */
-    update(wanted) {
+    update(/** @type {View} */ wanted) {
       view = wanted;
       source?.look(view);
       request();
@@ -77,8 +76,7 @@ export async function mountWaves(el, { nonce, onFailed }) {
   };
 }
 
-/** @param {Float32Array} line */
-function thinned(line) {
+function thinned(/** @type {Float32Array} */ line) {
   const step = Math.ceil(line.length / MOST_PEAKS);
   if (step === 1) return line;
   const count = Math.ceil(line.length / step);
@@ -99,8 +97,7 @@ const BAR_MOST_PX = 200;
 const DASH = [5, 4];
 const MS_PER_S = 1_000;
 
-/** @param {HTMLElement} el @param {Plan} plan */
-export async function mountLatency(el, plan) {
+export async function mountLatency(/** @type {HTMLElement} */ el, /** @type {Plan} */ plan) {
   const Uplot = await loadUplot();
   const colours = themeColours(el);
   const series = latencySeries(plan);
@@ -144,8 +141,7 @@ export async function mountLatency(el, plan) {
   on(document.fonts, "loadingdone", redraw);
 
   return {
-    /** @param {View} wanted */
-    update(wanted) {
+    update(/** @type {View} */ wanted) {
       view = wanted;
       chart.setData(series, true);
     },
@@ -207,8 +203,7 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
   new ResizeObserver(draw).observe(el);
   onLangChange(draw);
   return {
-    /** @param {View} wanted */
-    update(wanted) {
+    update(/** @type {View} */ wanted) {
       if (wanted.fromS === view.fromS && wanted.toS === view.toS) return;
       view = wanted;
       draw();

@@ -215,8 +215,7 @@ export class AudioPlayer extends Emitter {
     return true;
   }
 
-  /** @param {Placement} placement @param {number} now */
-  #startSource({ id, startS }, now) {
+  #startSource(/** @type {Placement} */ { id, startS }, /** @type {number} */ now) {
     const queued = this.#queued.get(id);
     if (queued === undefined || this.#output === null) return;
     const source = this.#output.createSource(queued.buffer);
@@ -237,8 +236,7 @@ export class AudioPlayer extends Emitter {
     }
   }
 
-  /** @param {number} gapS @param {number} chunkIndex */
-  #reportGap(gapS, chunkIndex) {
+  #reportGap(/** @type {number} */ gapS, /** @type {number} */ chunkIndex) {
     /** @type {PlayerGap} */ const gap = {
       gapIndex: this.#schedule.gapCount,
       gapMs: gapS * MS_PER_S,
@@ -274,16 +272,14 @@ class Fader {
   #to;
   #startS;
 
-  /** @param {BaseAudioContext} context @param {number} gain */
-  constructor(context, gain) {
+  constructor(/** @type {BaseAudioContext} */ context, /** @type {number} */ gain) {
     this.node = new GainNode(context, { gain });
     this.#from = gain;
     this.#to = gain;
     this.#startS = context.currentTime;
   }
 
-  /** @param {number} gain */
-  fadeTo(gain) {
+  fadeTo(/** @type {number} */ gain) {
     const now = this.node.context.currentTime;
     const part = Math.min(1, (now - this.#startS) / FADE_S);
     this.#from += (this.#to - this.#from) * part;
@@ -347,8 +343,7 @@ export class PlayerOutput {
     this.#fader.fadeTo(this.#duckGain);
   }
 
-  /** @param {number} gain */
-  duck(gain) {
+  duck(/** @type {number} */ gain) {
     this.#duckGain = gain;
     this.#fader.fadeTo(gain);
   }

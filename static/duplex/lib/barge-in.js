@@ -43,8 +43,7 @@ export class BargeIn extends EventTarget {
   /** @type {VoiceDetector | null} */ #detector = null;
   /** @type {BargeInState} */ state = "listening";
 
-  /** @param {Player} player */
-  constructor(player) {
+  constructor(/** @type {Player} */ player) {
     super();
     this.#player = player;
   }
@@ -105,8 +104,7 @@ export class BargeIn extends EventTarget {
     if (!isPlaying && this.state !== "interrupted") this.#endAnswer();
   };
 
-  /** @param {GateAction} action */
-  #act(action) {
+  #act(/** @type {GateAction} */ action) {
     if (action === "duck") {
       this.#player.duck(DUCK_DB);
       this.#setState("ducked");
@@ -131,8 +129,7 @@ export class BargeIn extends EventTarget {
     this.#player.release();
   }
 
-  /** @param {BargeInState} state */
-  #setState(state) {
+  #setState(/** @type {BargeInState} */ state) {
     if (state === this.state) return;
     this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: { state } }));
@@ -166,8 +163,7 @@ export class SileroDetector {
   #isClosed = false;
   skippedCount = 0; // windows skipped because the machine was too slow
 
-  /** @param {OnnxRuntime} ort @param {OnnxSession} session */
-  constructor(ort, session) {
+  constructor(/** @type {OnnxRuntime} */ ort, /** @type {OnnxSession} */ session) {
     this.#ort = ort;
     this.#session = session;
     this.#rate = new ort.Tensor("int64", BigInt64Array.of(BigInt(CAPTURE_RATE_HZ)), []);

@@ -42,8 +42,7 @@ class FullDuplex {
   /** @type {ReturnType<typeof setInterval> | undefined} */ #finishTimer;
   #delayMs = 0;
 
-  /** @param {DuplexCall} call @param {DuplexCallOptions} options */
-  constructor(call, options) {
+  constructor(/** @type {DuplexCall} */ call, /** @type {DuplexCallOptions} */ options) {
     this.#call = call;
     this.#options = options;
     const { settings } = options;
@@ -67,8 +66,7 @@ class FullDuplex {
     this.#bargeIn?.setDetector(detector);
   }
 
-  /** @param {SessionState} state */
-  onState({ phase }) {
+  onState(/** @type {SessionState} */ { phase }) {
     const isPaused = phase === "pausing" || phase === "paused";
     if (isPaused === this.#isPaused) return;
     this.#isPaused = isPaused;
@@ -84,14 +82,12 @@ class FullDuplex {
     this.userTurns.clear();
   }
 
-  /** @param {boolean} isMuted */
-  onMuted(isMuted) {
+  onMuted(/** @type {boolean} */ isMuted) {
     if (isMuted) this.userTurns.end();
     this.#enableBargeIn();
   }
 
-  /** @param {AudioPlayer} player */
-  async onPlayer(player) {
+  async onPlayer(/** @type {AudioPlayer} */ player) {
     this.#delayMs = this.#options.settings().playbackDelayMs;
     const bargeIn = await this.#options.parts.openBargeIn(player);
     this.#bargeIn = bargeIn;
@@ -104,14 +100,12 @@ class FullDuplex {
     on("gap", (gap) => this.#call.session?.noteGap(gap));
   }
 
-  /** @param {LiveSource} source */
-  onSource(source) {
+  onSource(/** @type {LiveSource} */ source) {
     this.#bargeIn?.attach(source);
     this.#enableBargeIn();
   }
 
-  /** @param {boolean} isLost */
-  onSourceLost(isLost) {
+  onSourceLost(/** @type {boolean} */ isLost) {
     if (isLost) this.#call.session?.pause();
     else this.#call.session?.resume();
   }
@@ -122,16 +116,14 @@ class FullDuplex {
     this.#bargeIn?.setEnabled(this.#options.settings().isBargeInOn && !isDeaf);
   }
 
-  /** @param {number} rms */
-  onLevel(rms) {
+  onLevel(/** @type {number} */ rms) {
     if (this.#call.state.phase !== "running" || this.#call.devices.isMuted) return;
     const { version } = this.userTurns;
     this.userTurns.push(rms, performance.now());
     if (this.userTurns.version !== version) this.#call.emit("heard", null);
   }
 
-  /** @param {Float32Array} audio */
-  send(audio) {
+  send(/** @type {Float32Array} */ audio) {
     if (this.#call.devices.isMuted) audio.fill(0);
     const outcome = this.#call.session?.sendChunk({ audio, maxSliceNums: this.#options.maxSliceNums?.() });
     return outcome !== undefined && outcome !== "not_running";

@@ -78,8 +78,7 @@ export function mountSuggestions(call, { start, type, onSpoken }) {
   });
   call.on("ended", () => (sentence = ""));
   return {
-    /** @param {string} text */
-    say(text) {
+    say(/** @type {string} */ text) {
       if (call.isActive) return type(text);
       [sentence, lengthMs] = [text, 0];
       void start().finally(() => call.isActive || (sentence = ""));

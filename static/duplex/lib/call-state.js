@@ -168,8 +168,7 @@ export const STATE_ICONS = Object.freeze({
   ended: "check",
 });
 
-/** @param {Pick<SessionState, "phase" | "preparedAtMs">} state */
-export function stopKey({ phase, preparedAtMs }) {
+export function stopKey(/** @type {Pick<SessionState, "phase" | "preparedAtMs">} */ { phase, preparedAtMs }) {
   if (phase === "queued") return "queue.cancel";
   return preparedAtMs === null || phase === "idle" || phase === "ended" ? "common.cancel" : "live.stop";
 }
@@ -185,8 +184,7 @@ export function hintOf(callState, { isMuted, canMute, isHalf }) {
   return isHalf && !SHARED_HINTS.has(callState) ? t(`half.hint.${callState}`) : t(`live.hint.${callState}`);
 }
 
-/** @param {SessionState} state */
-export function pauseHint(state) {
+export function pauseHint(/** @type {SessionState} */ state) {
   if (state.phase !== "paused" || state.pauseEndsAtMs === null) return null;
   if (state.isAutoPaused) return t("live.hint.paused_auto");
   return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });

@@ -27,8 +27,7 @@ export function gradeLow(value, [good, bearable]) {
 /** @param {number | null} value @param {readonly number[]} limits lower bounds of good and acceptable @returns {Grade} */
 export const gradeHigh = (value, [good, bearable]) => gradeLow(value === null ? null : -value, [-good, -bearable]);
 
-/** @param {SessionState} state @param {number} maxKvTokens */
-export function figuresOf(state, maxKvTokens) {
+export function figuresOf(/** @type {SessionState} */ state, /** @type {number} */ maxKvTokens) {
   const unit = state.units.at(-1) ?? null;
   const kvShare = unit && maxKvTokens > 0 ? state.kvTokens / maxKvTokens : null;
   const wallMs = unit?.wallClockMs ?? null;
@@ -178,8 +177,7 @@ export function halfMetrics(state, leftS, maxKvTokens) {
   }));
 }
 
-/** @param {HalfTurn} turn */
-export function halfFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
+export function halfFigures(/** @type {HalfTurn} */ { ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
   const ms = (/** @type {number | null} */ n) => (n === null ? null : t("half.ms", { n: formatNumber(n) }));
   return [
     ["ttft", ms(ttftMs)],
@@ -207,8 +205,7 @@ const AXIS_ROOM_PX = 44;
 const LEAST_COLUMN_PX = 4;
 const MOST_COLUMN_PX = 26;
 
-/** @param {UnitColumn} column @param {number} chunkMs */
-export function describe(column, chunkMs) {
+export function describe(/** @type {UnitColumn} */ column, /** @type {number} */ chunkMs) {
   const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
   const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
     (stage) => `${t(`live.stage.${stage}`)} ${ms(column.stagesMs[stage])}`,

@@ -68,8 +68,7 @@ export class Call extends Emitter {
   #isSourceLost = false;
   /** @type {(() => Promise<void>)[]} */ #closers = [];
 
-  /** @param {CallOptions<Session>} options @param {(call: Call<Session, Kind>) => Kind} createKind */
-  constructor(options, createKind) {
+  constructor(/** @type {CallOptions<Session>} */ options, /** @type {(call: Call<Session, Kind>) => Kind} */ createKind) {
     super();
     this.#options = options;
     this.kind = createKind(this);
@@ -132,8 +131,7 @@ export class Call extends Emitter {
     this.session?.interrupt();
   }
 
-  /** @param {boolean} isMuted */
-  setMuted(isMuted) {
+  setMuted(/** @type {boolean} */ isMuted) {
     this.setDevices({ isMuted });
     this.kind.onMuted?.(isMuted);
   }
@@ -197,8 +195,7 @@ export class Call extends Emitter {
     return session;
   }
 
-  /** @param {{reason: EndReason, state: Session["state"]}} end */
-  async #onEnded(end) {
+  async #onEnded(/** @type {{reason: EndReason, state: Session["state"]}} */ end) {
     this.#round += 1;
     await this.#closeDevices();
     const problem = problemOfEnd(end.reason);
@@ -206,8 +203,7 @@ export class Call extends Emitter {
     this.emit("ended", end);
   }
 
-  /** @param {number} round */
-  async #openPlayer(round) {
+  async #openPlayer(/** @type {number} */ round) {
     if (round !== this.#round) return;
     const { playbackDelayMs: delayMs, speakerId } = this.#options.settings();
     const player = await this.#options.parts.openPlayer({ delayMs });
@@ -220,8 +216,7 @@ export class Call extends Emitter {
     player.addEventListener("resumed", () => this.emit("solved", { code: "sound_suspended" }));
   }
 
-  /** @param {number} round */
-  async #openSource(round) {
+  async #openSource(/** @type {number} */ round) {
     if (round !== this.#round) return;
     const source = await this.#options.openSource();
     const player = this.player;
@@ -236,8 +231,7 @@ export class Call extends Emitter {
     await before?.close();
   }
 
-  /** @param {LiveSource} source */
-  #listenToSource(source) {
+  #listenToSource(/** @type {LiveSource} */ source) {
     this.#sourceEnd = new AbortController();
     const { signal } = this.#sourceEnd;
     /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
@@ -281,8 +275,7 @@ export class Call extends Emitter {
     this.#isSourceLost = false;
   }
 
-  /** @param {string} code */
-  #reportProblem(code) {
+  #reportProblem(/** @type {string} */ code) {
     if (this.session?.isActive) this.emit("problem", warningOf(code));
   }
 
@@ -300,8 +293,7 @@ export class Call extends Emitter {
     await Promise.allSettled([source?.close(), player?.stop()]);
   }
 
-  /** @param {Partial<DeviceState>} change */
-  setDevices(change) {
+  setDevices(/** @type {Partial<DeviceState>} */ change) {
     this.devices = { ...this.devices, ...change };
     this.emit("devices", this.devices);
   }

@@ -55,8 +55,7 @@ function openStream({ facing = "user", deviceId }) {
   return openUserMedia({ video }, "not_found");
 }
 
-/** @param {HTMLVideoElement} video */
-function untilPicture(video) {
+function untilPicture(/** @type {HTMLVideoElement} */ video) {
   if (video.readyState >= HAVE_CURRENT_DATA) return Promise.resolve();
   return new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
 }
@@ -68,8 +67,7 @@ export class Camera extends EventTarget {
   /** @type {MediaStream | null} */ #stream = null;
   /** @type {Facing} */ facing;
 
-  /** @param {CameraOptions} options */
-  constructor({ facing = "user", video = document.createElement("video") }) {
+  constructor(/** @type {CameraOptions} */ { facing = "user", video = document.createElement("video") }) {
     super();
     this.video = video;
     this.facing = facing;

@@ -53,8 +53,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
     this.port.onmessage = (event) => this.#obey(event.data);
   }
 
-  /** @param {{type: string, buffer?: ArrayBuffer, isOn?: boolean}} command */
-  #obey(command) {
+  #obey(/** @type {{type: string, buffer?: ArrayBuffer, isOn?: boolean}} */ command) {
     if (command.type === "start") {
       this.#ring.clear();
       this.#startSample = 0;
@@ -87,8 +86,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
     return true;
   }
 
-  /** @param {Float32Array[]} channels @param {number} count */
-  #mix(channels, count) {
+  #mix(/** @type {Float32Array[]} */ channels, /** @type {number} */ count) {
     const mono = this.#mono;
     mono.fill(0, 0, count);
     for (let c = 0; c < channels.length; c += 1) {
@@ -105,8 +103,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
     while (this.#ring.lengthSamples >= this.#chunkSamples) this.#sendChunk(this.#chunkSamples);
   }
 
-  /** @param {Float32Array} samples @param {number} count */
-  #measure(samples, count) {
+  #measure(/** @type {Float32Array} */ samples, /** @type {number} */ count) {
     const { features, windows } = this.#is.giving;
     for (let i = 0; i < count; i += 1) {
       const sample = samples[i];
@@ -116,8 +113,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
     }
   }
 
-  /** @param {number} count */
-  #sendChunk(count) {
+  #sendChunk(/** @type {number} */ count) {
     const isWhole = count === this.#chunkSamples;
     const audio = (isWhole ? this.#pool.pop() : undefined) ?? new Float32Array(count);
     this.#ring.read(audio, count);

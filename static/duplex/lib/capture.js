@@ -139,8 +139,7 @@ export class Microphone extends Emitter {
   #isClosed = false;
   #endWatch = () => {};
 
-  /** @param {MediaStream} stream @param {MicrophoneOptions} options */
-  constructor(stream, options) {
+  constructor(/** @type {MediaStream} */ stream, /** @type {MicrophoneOptions} */ options) {
     super();
     this.stream = stream;
     const connected = connectStream(stream, options);
@@ -217,8 +216,7 @@ export class Microphone extends Emitter {
     if (!this.#isClosed) super.emit(type, detail);
   }
 
-  /** @param {CaptureLevel} level */
-  #onLevel(level) {
+  #onLevel(/** @type {CaptureLevel} */ level) {
     const wasSilent = this.#silentMs >= SILENT_AFTER_MS;
     this.#silentMs = level.isSilent ? this.#silentMs + LEVEL_INTERVAL_MS : 0;
     const isSilent = this.#silentMs >= SILENT_AFTER_MS;

@@ -26,8 +26,7 @@ export class DuplexSession extends LiveSession {
   /** @type {ReturnType<typeof setInterval> | undefined} */ #drainTimer;
   #diagnostics;
 
-  /** @param {DuplexSessionOptions} given */
-  constructor(given) {
+  constructor(/** @type {DuplexSessionOptions} */ given) {
     const options = {
       getMaxKvTokens: () => DEFAULT_MAX_KV_TOKENS,
       isAutoPauseOn: () => true,
@@ -153,8 +152,7 @@ export class DuplexSession extends LiveSession {
     else if (message.type === "paused") this.#checkDrained();
   }
 
-  /** @param {Result} result @param {SessionState} before */
-  #onResult(result, before) {
+  #onResult(/** @type {Result} */ result, /** @type {SessionState} */ before) {
     const unit = /** @type {UnitRecord} */ (this.state.units.at(-1));
     const { turnId, step, isEndOfTurn, arrivalMs } = unit;
     if (breaksOff(result, before.isTurnOpen)) this.emit("flush", { cause: "barge_in" });
@@ -168,8 +166,7 @@ export class DuplexSession extends LiveSession {
     if (maxKvTokens > 0 && this.state.kvTokens >= maxKvTokens) this.leave(endReason("kv_limit"));
   }
 
-  /** @param {SessionState} before @param {Omit<SpeakEvent, "sampleRateHz" | "isTurnStart">} speech */
-  #speak(before, speech) {
+  #speak(/** @type {SessionState} */ before, /** @type {Omit<SpeakEvent, "sampleRateHz" | "isTurnStart">} */ speech) {
     this.emit("speak", { ...speech, sampleRateHz: this.#options.outputSampleRateHz, isTurnStart: isTurnStart(before) });
   }
 
@@ -212,23 +209,19 @@ export class UploadBudget {
   #largestUnitBytes = 0;
   #pictureBytes = 0; // pictures of the unit whose audio is not sent yet
 
-  /** @param {number} waitingBytes */
-  allowsPicture(waitingBytes) {
+  allowsPicture(/** @type {number} */ waitingBytes) {
     return waitingBytes <= this.#mostBytes / 2;
   }
 
-  /** @param {number} waitingBytes */
-  allowsChunk(waitingBytes) {
+  allowsChunk(/** @type {number} */ waitingBytes) {
     return waitingBytes <= this.#mostBytes;
   }
 
-  /** @param {number} bytes */
-  notePicture(bytes) {
+  notePicture(/** @type {number} */ bytes) {
     this.#pictureBytes += bytes;
   }
 
-  /** @param {number} bytes */
-  noteChunk(bytes) {
+  noteChunk(/** @type {number} */ bytes) {
     this.#largestUnitBytes = Math.max(this.#largestUnitBytes, this.#pictureBytes + bytes);
     this.#pictureBytes = 0;
   }
@@ -288,8 +281,7 @@ function createDiagnostics({ send, nowMs }) {
   };
 }
 
-/** @param {PlayerGap} gap */
-function gapOnWire(gap) {
+function gapOnWire(/** @type {PlayerGap} */ gap) {
   return {
     gap_idx: gap.gapIndex,
     gap_ms: Math.round(gap.gapMs),

@@ -76,8 +76,7 @@ export class FileSource extends Emitter {
   #frameIndex = 0;
   /** @type {"ready" | "running" | "ended"} */ #state = "ready";
 
-  /** @param {FileSourceOptions} options */
-  constructor(options) {
+  constructor(/** @type {FileSourceOptions} */ options) {
     super();
     const { sound, context, paddingBeforeS = 0, paddingAfterS = 2, chunkSamples = CAPTURE_RATE_HZ } = options;
     this.#options = { ...options, paddingBeforeS, paddingAfterS, chunkSamples };
@@ -160,23 +159,19 @@ export class FileSource extends Emitter {
     if (context.state !== "closed") await context.close();
   }
 
-  /** @param {boolean} isOn */
-  setFeatures(isOn) {
+  setFeatures(/** @type {boolean} */ isOn) {
     this.#capture?.setFeatures(isOn);
   }
 
-  /** @param {boolean} isOn */
-  setWindows(isOn) {
+  setWindows(/** @type {boolean} */ isOn) {
     this.#capture?.setWindows(isOn);
   }
 
-  /** @param {Float32Array} audio */
-  recycle(audio) {
+  recycle(/** @type {Float32Array} */ audio) {
     this.#capture?.recycle(audio);
   }
 
-  /** @param {CaptureChunk} chunk */
-  #handleChunk(chunk) {
+  #handleChunk(/** @type {CaptureChunk} */ chunk) {
     if (this.#chunkCount >= this.#plan.chunkCount) return;
     this.#chunkCount += 1;
     this.emit("chunk", chunk);
@@ -186,8 +181,7 @@ export class FileSource extends Emitter {
     this.emit("ended", null);
   }
 
-  /** @param {CaptureLevel} level */
-  #handleLevel(level) {
+  #handleLevel(/** @type {CaptureLevel} */ level) {
     this.emit("level", level);
     if (this.#state !== "running") return;
     const elapsedS = this.#options.context.currentTime - this.#startS;

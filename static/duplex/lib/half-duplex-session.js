@@ -170,8 +170,7 @@ export class HalfDuplexSession extends LiveSession {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #gateTimer;
   #isMutedByUser = false;
 
-  /** @param {HalfDuplexOptions} given */
-  constructor(given) {
+  constructor(/** @type {HalfDuplexOptions} */ given) {
     const options = { idPrefix: "hdx", isDrained: () => true, isAutoMuteOn: () => true, getMaxSessionS: () => 0, ...given };
     super(options, initialHalfState(), reduceHalf);
     this.#options = options;
@@ -220,8 +219,7 @@ export class HalfDuplexSession extends LiveSession {
     }
   }
 
-  /** @param {Chunk} message @param {HalfState} before */
-  #onPiece(message, before) {
+  #onPiece(/** @type {Chunk} */ message, /** @type {HalfState} */ before) {
     if (before.isInterrupting) return;
     this.emit("speak", {
       text: message.text_delta ?? "",

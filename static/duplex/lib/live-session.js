@@ -116,8 +116,7 @@ export class LiveSession extends Emitter {
     return true;
   }
 
-  /** @param {WireMessage} message */
-  #onMessage(message) {
+  #onMessage(/** @type {WireMessage} */ message) {
     const before = this.state;
     const times = { nowMs: this.clock.nowMs(), unixMs: this.clock.unixMs() };
     // The types describe what the server should send; the reducer validates each field.
@@ -141,8 +140,7 @@ export class LiveSession extends Emitter {
     this.link?.drop(endReason("page_left"));
   }
 
-  /** @param {EndReason} reason */
-  #onEnd(reason) {
+  #onEnd(/** @type {EndReason} */ reason) {
     this.onOver();
     this.link = null;
     const wasQueued = this.state.queue !== null;

@@ -53,8 +53,7 @@ class Weighting {
   #stages;
   #memory = new Float64Array(4);
 
-  /** @param {number} rateHz */
-  constructor(rateHz) {
+  constructor(/** @type {number} */ rateHz) {
     this.#stages = kWeighting(rateHz);
   }
 

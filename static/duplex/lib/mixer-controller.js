@@ -86,8 +86,7 @@ export class MixerController {
     this.#apply();
   }
 
-  /** @param {Omit<MixSettings, "mode">} settings */
-  set({ trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
+  set(/** @type {Omit<MixSettings, "mode">} */ { trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
     this.setTrim({ fileDb: trimFileDb, microphoneDb: trimMicrophoneDb });
     this.noteMicrophone(microphoneLufs);
     this.setMonitorVolume(volume);
@@ -186,13 +185,11 @@ export class MixerController {
     this.#ramp(this.microphoneInput, this.mode === "file" ? 0 : fromDb(microphoneDb + this.#trim.microphoneDb));
   }
 
-  /** @param {GainNode} node @param {number} gain */
-  #ramp(node, gain) {
+  #ramp(/** @type {GainNode} */ node, /** @type {number} */ gain) {
     node.gain.setTargetAtTime(gain, this.#context.currentTime, RAMP_S);
   }
 
-  /** @param {AnalyserNode} meter */
-  #levelOf(meter) {
+  #levelOf(/** @type {AnalyserNode} */ meter) {
     meter.getFloatTimeDomainData(this.#meterSamples);
     return Math.min(0, Math.max(METER_LEAST_DB, toDb(rms(this.#meterSamples))));
   }
@@ -210,8 +207,7 @@ export class MixerBench {
   /** @type {MediaStreamAudioSourceNode | null} */ #voice = null;
   /** @type {AudioBufferSourceNode | null} */ #file = null;
 
-  /** @param {BenchOptions} options */
-  constructor({ mix, sound }) {
+  constructor(/** @type {BenchOptions} */ { mix, sound }) {
     this.#context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
     this.mixer = new MixerController(this.#context, { mode: mix.mode });
     this.#sound = sound;
@@ -219,8 +215,7 @@ export class MixerBench {
     this.mixer.set(mix);
   }
 
-  /** @param {MicrophoneOptions} wish */
-  async openMicrophone(wish) {
+  async openMicrophone(/** @type {MicrophoneOptions} */ wish) {
     this.#microphone = await openMicrophone(wish);
     this.#voice = this.#context.createMediaStreamSource(this.#microphone.stream);
     this.#voice.connect(this.mixer.microphoneInput);

@@ -23,8 +23,7 @@ class PlaybackDelay {
   #cushionS = 0; // buffered audio at the start of the turn, including later shifts
   /** @type {{atS: number, usedS: number}[]} */ #jitter = [];
 
-  /** @param {number} baseS @param {number} maxS */
-  constructor(baseS, maxS) {
+  constructor(/** @type {number} */ baseS, /** @type {number} */ maxS) {
     this.#baseS = baseS;
     this.#maxS = Math.max(maxS, baseS);
     this.targetS = baseS;
@@ -198,8 +197,7 @@ export class PlaybackSchedule {
     return { placement, gapS, isCounted };
   }
 
-  /** @param {number} at */
-  #forgetFinished(at) {
+  #forgetFinished(/** @type {number} */ at) {
     while (this.#entries.length > 0 && this.#entries[0].startS + this.#entries[0].durationS <= at) {
       this.#entries.shift();
     }

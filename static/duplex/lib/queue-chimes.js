@@ -48,8 +48,7 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
     return context;
   }
 
-  /** @param {readonly Note[]} notes */
-  function play(notes) {
+  function play(/** @type {readonly Note[]} */ notes) {
     const audio = muted ? null : ready();
     if (audio) for (const note of notes) playNote(audio, note);
   }
@@ -80,8 +79,7 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
   };
 }
 
-/** @param {AudioContext} context @param {Note} note */
-function playNote(context, note) {
+function playNote(/** @type {AudioContext} */ context, /** @type {Note} */ note) {
   const startS = context.currentTime + note.startS;
   const endS = startS + note.lengthS;
   const gain = context.createGain();
@@ -120,8 +118,7 @@ export function countdownAfter(before, report, nowMs) {
   return { endsAtMs, position, queueLength };
 }
 
-/** @param {CountdownState} state @param {number} nowMs */
-export function countdownView(state, nowMs) {
+export function countdownView(/** @type {CountdownState} */ state, /** @type {number} */ nowMs) {
   const leftMs = state.endsAtMs - nowMs;
   const { position, queueLength } = state;
   return {
@@ -143,8 +140,7 @@ export function createQueueCountdown(onRender, nowMs = () => performance.now()) 
   }
 
   return {
-    /** @param {QueueReport} report */
-    update(report) {
+    update(/** @type {QueueReport} */ report) {
       state = countdownAfter(state, report, nowMs());
       timer ??= setInterval(render, TICK_MS);
       render();
@@ -157,14 +153,12 @@ export function createQueueCountdown(onRender, nowMs = () => performance.now()) 
   };
 }
 
-/** @param {CountdownView} view */
-export function placeText({ position, queueLength }) {
+export function placeText(/** @type {CountdownView} */ { position, queueLength }) {
   if (position === 1) return t("queue.next");
   return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
 }
 
-/** @param {CountdownView} view */
-export function waitText({ shownS, isOvertime, overtimeS }) {
+export function waitText(/** @type {CountdownView} */ { shownS, isOvertime, overtimeS }) {
   if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
   return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
 }

@@ -246,8 +246,7 @@ class HighPass {
   #z1 = 0;
   #z2 = 0;
 
-  /** @param {number} cutoffHz @param {number} rateHz */
-  constructor(cutoffHz, rateHz) {
+  constructor(/** @type {number} */ cutoffHz, /** @type {number} */ rateHz) {
     const angle = (2 * Math.PI * cutoffHz) / rateHz;
     const alpha = Math.sin(angle) / Math.SQRT2;
     const a0 = 1 + alpha;
@@ -276,8 +275,7 @@ export class SpeechFeatures {
   #crossings = 0;
   #wasPositive = false;
 
-  /** @param {number} rateHz */
-  constructor(rateHz) {
+  constructor(/** @type {number} */ rateHz) {
     this.#frameSamples = Math.round((rateHz * FRAME_MS) / MS_PER_S);
     this.#rumbleFilter = new HighPass(RUMBLE_HZ, rateHz);
     this.#upperFilter = new HighPass(UPPER_BAND_HZ, rateHz);

@@ -48,8 +48,7 @@ export class SessionRecorder extends EventTarget {
     this.#append("left", detail.audio);
   };
 
-  /** @param {"left" | "right"} side @param {Float32Array} audio */
-  #append(side, audio) {
+  #append(/** @type {"left" | "right"} */ side, /** @type {Float32Array} */ audio) {
     if (!this.#isRecording) return;
     this.#tape.append(side, audio, ((this.#now() - this.#startedAtMs) * CAPTURE_RATE_HZ) / MS_PER_S);
     if (this.#tape.lengthSamples < RECORDING_MAX_S * CAPTURE_RATE_HZ) return;
@@ -94,8 +93,7 @@ class Channel {
     this.#add(new Int16Array(toPcm16([samples]).buffer));
   }
 
-  /** @param {Int16Array} piece */
-  #add(piece) {
+  #add(/** @type {Int16Array} */ piece) {
     this.#pieces.push(piece);
     this.lengthSamples += piece.length;
   }
@@ -145,8 +143,7 @@ export class StereoTape {
     while (Math.min(left.waitingSamples, right.waitingSamples) >= SEALED_SAMPLES) this.#seal(SEALED_SAMPLES);
   }
 
-  /** @param {number} countSamples */
-  #seal(countSamples) {
+  #seal(/** @type {number} */ countSamples) {
     const frames = new Int16Array(2 * countSamples);
     this.#channels.left.moveInto(frames, 0);
     this.#channels.right.moveInto(frames, 1);

@@ -190,8 +190,7 @@ export class UserTurns {
     return [...this.#done, this.#turnOf(current, true)];
   }
 
-  /** @param {number} rms @param {number} nowMs */
-  push(rms, nowMs) {
+  push(/** @type {number} */ rms, /** @type {number} */ nowMs) {
     const isLoud = rms > Math.max(LEAST_RMS, this.#floorRms * ABOVE_NOISE);
     this.#floorRms = rms < this.#floorRms ? rms : this.#floorRms + (rms - this.#floorRms) * FLOOR_RISE;
     if (this.#current === null) {

@@ -127,8 +127,7 @@ export class SessionVideoRecorder extends EventTarget {
     return canvas.captureStream(FRAME_RATE_HZ);
   }
 
-  /** @param {Blob} part */
-  #keep(part) {
+  #keep(/** @type {Blob} */ part) {
     if (part.size === 0) return;
     this.#parts.push(part);
     this.#bytes += part.size;

@@ -137,8 +137,7 @@ export class SpeechGate {
     return loudest;
   }
 
-  /** @param {number} outputDb */
-  #thresholdDb(outputDb) {
+  #thresholdDb(/** @type {number} */ outputDb) {
     const echoDb = outputDb > OUTPUT_AUDIBLE_DB ? outputDb + this.#couplingDb + ABOVE_ECHO_DB : FLOOR_DB;
     return Math.max(this.#noiseDb + ABOVE_NOISE_DB, LEAST_LEVEL_DB, echoDb);
   }
@@ -151,8 +150,7 @@ export class SpeechGate {
     this.#couplingDb = Math.min(COUPLING_MOST_DB, Math.max(COUPLING_LEAST_DB, this.#couplingDb + changeDb));
   }
 
-  /** @param {number} levelDb */
-  #followNoise(levelDb) {
+  #followNoise(/** @type {number} */ levelDb) {
     const slice = Math.floor(this.#frameCount / NOISE_SLICE_FRAMES) % NOISE_SLICES;
     if (this.#frameCount % NOISE_SLICE_FRAMES === 0) this.#quietest[slice] = NOISE_MOST_DB;
     this.#frameCount += 1;

@@ -215,14 +215,12 @@ function mountOrb(canvas, { levels }) {
   };
 }
 
-/** @param {number} value @param {number} target @param {number} steps */
-function follow(value, target, steps) {
+function follow(/** @type {number} */ value, /** @type {number} */ target, /** @type {number} */ steps) {
   const speed = target > value ? RISE : FALL;
   return value + (target - value) * (1 - (1 - speed) ** steps);
 }
 
-/** @param {Rgb} one @param {Rgb} other */
-function lighter(one, other) {
+function lighter(/** @type {Rgb} */ one, /** @type {Rgb} */ other) {
   const sum = (/** @type {Rgb} */ colour) => colour[0] + colour[1] + colour[2];
   return sum(one) > sum(other) ? one : other;
 }

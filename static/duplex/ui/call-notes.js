@@ -33,8 +33,7 @@ export function mountModelNote(el, page, say) {
   return { modelName: () => status?.model?.name ?? "" };
 }
 
-/** @param {HTMLElement} el @param {Page} page */
-export function mountServiceNote(el, page) {
+export function mountServiceNote(/** @type {HTMLElement} */ el, /** @type {Page} */ page) {
   const notice = mountNotice(el);
   page.onStatus((report) => {
     const code = problemOfStatus(report);

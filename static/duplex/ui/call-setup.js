@@ -56,8 +56,7 @@ export function mountDuplexSetup({ mode, page, store, say }) {
  * @property {() => void} onEdit opens the editors
  */
 
-/** @param {PromptParts} parts @param {PromptOptions} options */
-function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
+function mountPromptSetup(/** @type {PromptParts} */ parts, /** @type {PromptOptions} */ { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
   const apply = (/** @type {AppliedPreset} */ preset) => {
     parts.prompt.value = preset.systemPrompt;
@@ -149,8 +148,7 @@ const configField = (/** @type {DuplexSetting} */ name) =>
     <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
   </div>`;
 
-/** @param {DuplexSetting} name */
-function inputOf(name) {
+function inputOf(/** @type {DuplexSetting} */ name) {
   const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
   const [id, hint] = [`config-${name}`, `config-${name}-hint`];
   if (field.type === "boolean")

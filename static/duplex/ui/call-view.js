@@ -99,8 +99,7 @@ function listen(anyCall, { update, stage, queue }) {
   call.on("warning", throttledWarnings(toastProblem));
 }
 
-/** @param {AnyCall} call */
-function stageOf({ state, devices }) {
+function stageOf(/** @type {AnyCall} */ { state, devices }) {
   const callState = devices.isStarting ? "connecting" : callStateOf(state, devices.isHeld);
   const isBroken = callState === "ended" && state.end?.isByUser === false;
   const isHalf = "isMicMuted" in state;

@@ -22,8 +22,7 @@ const loadCamera = late(() => import("../lib/camera.js"));
  * @property {() => void} onLost the camera was taken away
  */
 
-/** @param {HTMLElement} el @param {CameraStageOptions} options */
-export function mountCameraStage(el, options) {
+export function mountCameraStage(/** @type {HTMLElement} */ el, /** @type {CameraStageOptions} */ options) {
   const { video, isFile } = options;
   const empty = document.createElement("div");
   empty.className = "screen-empty";

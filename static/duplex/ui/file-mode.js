@@ -300,8 +300,7 @@ function mountMixerPanel(el, options) {
   return { microphoneLufs: () => microphoneLufs, update, close: closeBench };
 }
 
-/** @param {OmniStore} store @param {number} fileLufs @param {number} microphoneLufs */
-function loudnessText(store, fileLufs, microphoneLufs) {
+function loudnessText(/** @type {OmniStore} */ store, /** @type {number} */ fileLufs, /** @type {number} */ microphoneLufs) {
   const mode = /** @type {MixMode} */ (store.get("file_sound"));
   const gains = automaticGains(mode, { fileLufs, microphoneLufs });
   const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>

@@ -73,20 +73,17 @@ function mountUnitTimeline(el) {
   });
   onLangChange(painter.request);
 
-  /** @param {number | null} step */
-  function pick(step) {
+  function pick(/** @type {number | null} */ step) {
     if (picked === step) return;
     picked = step;
     drawReadout();
     painter.request();
   }
-  /** @param {PointerEvent} event */
-  function onPointer(event) {
+  function onPointer(/** @type {PointerEvent} */ event) {
     const { left, width } = canvas.getBoundingClientRect();
     pick(stepAt(columns, event.clientX - left, width));
   }
-  /** @param {KeyboardEvent} event */
-  function onKey(event) {
+  function onKey(/** @type {KeyboardEvent} */ event) {
     const next = stepByKey(columns, picked, event.key);
     if (next === undefined) return;
     event.preventDefault();
@@ -121,8 +118,7 @@ const LEGEND = [
  *   columns: UnitColumn[], chunkMs: number, picked: number | null}} Scene
  */
 
-/** @param {Scene} scene */
-function paintTimeline(scene) {
+function paintTimeline(/** @type {Scene} */ scene) {
   const { ctx, width, height, columns, chunkMs } = scene;
   const groundY = height - MARK_ROOM_PX;
   const topMs = heightMs(columns, chunkMs);
@@ -199,8 +195,7 @@ function paintSign(ctx, sign, x, y, radius) {
   else ctx.stroke();
 }
 
-/** @param {Scene} scene @param {number} y */
-function paintBudget({ ctx, width, colours, chunkMs }, y) {
+function paintBudget(/** @type {Scene} */ { ctx, width, colours, chunkMs }, /** @type {number} */ y) {
   ctx.setLineDash([6, 4]);
   ctx.lineWidth = 1.5;
   ctx.strokeStyle = colours.css("ink-soft");
@@ -235,8 +230,7 @@ function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
   ctx.setLineDash([]);
 }
 
-/** @param {CanvasRenderingContext2D} ctx @param {[number, number][]} points */
-function line(ctx, points) {
+function line(/** @type {CanvasRenderingContext2D} */ ctx, /** @type {[number, number][]} */ points) {
   ctx.beginPath();
   for (const [x, y] of points) ctx.lineTo(x, y);
   ctx.stroke();

@@ -48,8 +48,7 @@ export function mountTranscript(el) {
   };
 }
 
-/** @param {Talk} talk */
-function inOrder({ modelTurns, userTurns }) {
+function inOrder(/** @type {Talk} */ { modelTurns, userTurns }) {
   const spoken = modelTurns.map((model) => ({ key: `m${model.startedAtMs}`, atMs: model.startedAtMs, model, user: null }));
   const heard = userTurns.map((user) => ({ key: `u${user.startedAtMs}`, atMs: user.startedAtMs, model: null, user }));
   return [...spoken, ...heard].sort((one, other) => one.atMs - other.atMs);

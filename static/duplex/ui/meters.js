@@ -25,8 +25,7 @@ const CLOSED_ALPHA = 0.4;
 /** @type {Readonly<Record<LevelKind, string>>} */
 const COLOURS = Object.freeze({ quiet: "idle", speech: "listen", answer: "speak", closed: "line-strong" });
 
-/** @param {HTMLCanvasElement} canvas @param {number} barPx */
-function runningBars(canvas, barPx) {
+function runningBars(/** @type {HTMLCanvasElement} */ canvas, /** @type {number} */ barPx) {
   /** @type {{share: number, kind: LevelKind}[]} */ let history = [];
   const colours = themeColours(canvas);
   const painter = mountPainter(canvas, (ctx, width, height) => {
@@ -212,8 +211,7 @@ export function mountHalfTurns(el, call) {
   };
 }
 
-/** @param {HalfTurn} turn */
-function exchange(turn) {
+function exchange(/** @type {HalfTurn} */ turn) {
   const length = t("half.you_spoke", { s: formatNumber(turn.speechMs / MS_PER_S, 1) });
   const isOpen = String(!turn.isDone);
   const words = turn.text.trim();
@@ -231,8 +229,7 @@ function exchange(turn) {
   </li>`;
 }
 
-/** @param {HalfTurn} turn */
-function turnFigures(turn) {
+function turnFigures(/** @type {HalfTurn} */ turn) {
   const all = halfFigures(turn);
   if (all.length === 0) return nothing;
   return html`<dl class="turn-figures small soft number">

@@ -37,8 +37,7 @@ import { mountCallRecorder } from "./call-view.js";
 const LENGTHS = Object.freeze({ concise: 1.05, balanced: 1.1, verbose: 1.2 });
 const DIGITS = 2;
 
-/** @param {HTMLElement} el @param {OmniStore} store */
-function mountLengthPills(el, store) {
+function mountLengthPills(/** @type {HTMLElement} */ el, /** @type {OmniStore} */ store) {
   el.setAttribute("role", "group");
   const draw = mountView(el, () => {
     el.setAttribute("aria-label", t("live.settings.length"));
@@ -60,8 +59,7 @@ function mountLengthPills(el, store) {
 
 /** @typedef {{store: OmniStore, video: HTMLVideoElement, pictures: PictureTaker}} PictureViewOptions */
 
-/** @param {DuplexCall} call @param {PictureViewOptions} options */
-export function mountPictureView(call, { store, video, pictures }) {
+export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {PictureViewOptions} */ { store, video, pictures }) {
   const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   const turns = () => call.state.turns;
   const look = () => subtitleLookOf(store);
@@ -276,8 +274,7 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
   return { latest: () => files.at(-1) ?? null };
 }
 
-/** @param {RecordedFile} file @param {() => void} remove */
-function fileRow({ name, url, blob }, remove) {
+function fileRow(/** @type {RecordedFile} */ { name, url, blob }, /** @type {() => void} */ remove) {
   return html`<p class="recorded-file">
     <a class="button" href=${url} download=${name} data-action="download-video"
       >${icon("download")}${t("omni.download")}<span class="small soft number">${formatBytes(blob.size)}</span></a

@@ -83,8 +83,7 @@ export function mountSourceChoice(el, store) {
   };
 }
 
-/** @param {AudioBuffer} sound */
-function levelsOf(sound) {
+function levelsOf(/** @type {AudioBuffer} */ sound) {
   const samples = sound.getChannelData(0);
   const levels = [];
   for (let at = 0; at < samples.length; at += PIECE_SAMPLES) levels.push(rms(samples.subarray(at, at + PIECE_SAMPLES)));

@@ -8,7 +8,18 @@
  */
 
 import { createHash } from "node:crypto";
-import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -19,7 +30,7 @@ const STATIC = join(ROOT, "static");
 const BUILT = process.argv[2] ? resolve(process.argv[2]) : join(ROOT, "build", "pages");
 const OTHER_SOURCES = ["package-lock.json", "scripts/build_pages.mjs"];
 const VERSION_CHARS = 12;
-const KEPT_VERSIONS = 2; // a running gateway may still serve the previous one
+const KEPT_VERSIONS = 3; // a running gateway may still serve the previous one, also after a second update
 
 /** Worklets, and scripts that run before the first paint; names without extension. */
 const SEPARATE = ["duplex/lib/capture-processor", "shared/early-theme"];
@@ -232,8 +243,7 @@ if (!existsSync(folder)) {
     rmSync(partial, { recursive: true }); // another process has built it meanwhile
   }
 }
+utimesSync(folder, new Date(), new Date()); // the order is that of use: this version may have been built long ago
 const all = readdirSync(BUILT).filter((name) => name.startsWith("v-"));
-const newestFirst = all.sort((one, other) => statSync(join(BUILT, other)).mtimeMs - statSync(join(BUILT, one)).mtimeMs);
-for (const old of newestFirst.filter((name) => name !== `v-${version}`).slice(KEPT_VERSIONS - 1)) {
-  rmSync(join(BUILT, old), { recursive: true });
-}
+const latestFirst = all.sort((one, other) => statSync(join(BUILT, other)).mtimeMs - statSync(join(BUILT, one)).mtimeMs);
+for (const old of latestFirst.slice(KEPT_VERSIONS)) rmSync(join(BUILT, old), { recursive: true });

@@ -25,7 +25,6 @@ from tests.source_tree import ROOT
 FOLDER = ROOT / "docs" / "screenshots"
 WRITE = "MINICPMO_WRITE_SCREENSHOTS"
 WORDS = "Interface words"  # name of the text inside the file
-COLOURS = 128
 FAR_AWAY = (32, 20)  # px; a cell is 40 px of the page wide, so that no letter is left
 FONT = ROOT / "node_modules/@fontsource-variable/noto-sans/files/noto-sans-latin-wght-normal.woff2"
 MAX_DIFFERENCE = 2.0  # of 255, mean over the cells
@@ -73,7 +72,7 @@ def write(path: Path, image: Image.Image, words: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     notes = PngInfo()
     notes.add_itxt(WORDS, json.dumps(words, ensure_ascii=False))
-    image.quantize(COLOURS).save(path, optimize=True, pnginfo=notes)
+    image.save(path, optimize=True, pnginfo=notes)
 
 
 def differences(

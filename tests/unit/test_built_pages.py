@@ -102,6 +102,20 @@ def test_a_build_is_served_while_it_is_up_to_date_and_built_once(root: Path) -> 
     assert find_pages(root, wants_sources=True).folder == root / "static"
 
 
+def test_the_versions_in_use_last_are_kept(root: Path) -> None:
+    """A running gateway serves a version that set-up has chosen, whenever that was built."""
+    used = built(root)
+    os.utime(used.folder, (0, 0))  # built long ago
+    build(root)  # and chosen again
+    added = root / "static" / "shared" / "added.js"
+    for number in range(2):
+        added.write_text(f"export const number = {number};\n")
+        build(root)
+    added.unlink()
+    assert built(root) == used
+    assert len(list((root / BUILT_FOLDER).glob("v-*"))) == 3
+
+
 def test_a_broken_manifest_counts_as_no_build(tmp_path: Path) -> None:
     folder = tmp_path / BUILT_FOLDER / "v-000000000000"
     folder.mkdir(parents=True)

@@ -14,14 +14,11 @@ const loadViews = late(
 );
 
 /**
- * @typedef {Object} TrayOptions
- * @property {MediaLimits} limits
- * @property {() => number} sentChars Base64 characters of the conversation so far, which are sent as well
- * @property {() => number} picturesPerS
- * @property {(parts: readonly MediaPart[]) => void} onChange
+ * @param {HTMLElement} el
+ * @param {{limits: MediaLimits, sentChars: () => number, picturesPerS: () => number, onChange: () => void}} options `sentChars`:
+ *   Base64 characters of the conversation so far, which are sent as well
  */
-
-export function mountAttachmentTray(/** @type {HTMLElement} */ el, /** @type {TrayOptions} */ options) {
+export function mountAttachmentTray(el, options) {
   /** @type {MediaPart[]} */ let parts = [];
   let pendingCount = 0; // lists of files being read
   /** @type {Reading[]} */ let readings = [];
@@ -45,7 +42,7 @@ export function mountAttachmentTray(/** @type {HTMLElement} */ el, /** @type {Tr
   });
   const changed = () => {
     draw();
-    options.onChange(parts);
+    options.onChange();
   };
   const remove = (/** @type {MediaPart} */ part) => {
     parts = parts.filter((one) => one !== part);
@@ -90,7 +87,7 @@ export function mountAttachmentTray(/** @type {HTMLElement} */ el, /** @type {Tr
       if (error instanceof MediaError) addProblem(error.code, file.name, error.kind);
       else if (!reading.abort.signal.aborted) addProblem("unreadable", file.name);
       draw();
-      options.onChange(parts);
+      options.onChange();
     }
   };
 
@@ -110,7 +107,7 @@ export function mountAttachmentTray(/** @type {HTMLElement} */ el, /** @type {Tr
       pendingCount += 1;
       for (const file of files) await read(file);
       pendingCount -= 1;
-      options.onChange(parts);
+      options.onChange();
     },
     addParts,
     set(/** @type {readonly MediaPart[]} */ next) {

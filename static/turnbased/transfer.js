@@ -129,8 +129,6 @@ function readMessage(message, nowMs) {
   };
 }
 
-/** @typedef {{text: string, part: MediaPart | null, picturesPerS: number}} ReadItem */
-
 /** @param {Record<string, unknown>} item @param {Record<string, unknown>[]} facts of the remaining media */
 function readItem(item, facts) {
   if (item.type === "text") return { text: textOf(item.text), part: null, picturesPerS: 1 };

@@ -220,14 +220,10 @@ const video = (/** @type {string} */ url, /** @type {string} */ label) =>
 const ZOOM = 2;
 
 /**
- * @typedef {Object} TransportOptions
- * @property {ReplayClock} clock
- * @property {(by: 1 | -1) => void} stepUnit
- * @property {(factor: number) => void} zoom 0 shows as much as possible
- * @property {() => void} copyMoment
+ * @param {HTMLElement} el
+ * @param {{clock: ReplayClock, stepUnit: (by: 1 | -1) => void, zoom: (factor: number) => void, copyMoment: () => void}} options
+ *   a `factor` of 0 shows as much as possible
  */
-
-/** @param {HTMLElement} el @param {TransportOptions} options */
 export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
   let showsKeys = matchMedia("(min-width: 60rem)").matches;
   const toggleKeys = () => {

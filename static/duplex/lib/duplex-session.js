@@ -238,9 +238,7 @@ const PERIOD_MS = 500;
 const LIMIT_CHARS = 15_000; // below 16 KiB; all characters are ASCII
 const GAPS_PER_MESSAGE = 20;
 
-/** @typedef {{noteGap: (gap: PlayerGap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
-
-/** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
+/** @param {{send: (message: object) => number, nowMs: () => number}} options */
 function createDiagnostics({ send, nowMs }) {
   /** @type {PlayerGap[]} */ let waiting = [];
   let leftOut = 0;
@@ -258,7 +256,7 @@ function createDiagnostics({ send, nowMs }) {
   }
 
   return {
-    noteGap(gap) {
+    noteGap(/** @type {PlayerGap} */ gap) {
       if (waiting.length < GAPS_PER_MESSAGE) waiting.push(gap);
       else leftOut += 1;
       if (timer !== undefined) return;
@@ -266,7 +264,7 @@ function createDiagnostics({ send, nowMs }) {
       if (delayMs === 0) flush();
       else timer = setTimeout(flush, delayMs);
     },
-    sendSummary(state) {
+    sendSummary(/** @type {SessionState} */ state) {
       clearTimeout(timer);
       timer = undefined;
       const metrics = sessionSummary(state, nowMs());

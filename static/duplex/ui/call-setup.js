@@ -49,14 +49,12 @@ export function mountDuplexSetup({ mode, page, store, say }) {
 /** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
 
 /**
- * @typedef {Object} PromptOptions
- * @property {"audio_duplex" | "omni"} mode
- * @property {{limits?: Record<string, number>} | null} defaults
- * @property {(settings: Record<string, unknown>) => void} onSettings settings of a chosen preset
- * @property {() => void} onEdit opens the editors
+ * @param {PromptParts} parts
+ * @param {{mode: "audio_duplex" | "omni", defaults: {limits?: Record<string, number>} | null, onEdit: () => void,
+ *   onSettings: (settings: Record<string, unknown>) => void}} options `onEdit` opens the editors, `onSettings` takes those of a
+ *   chosen preset
  */
-
-function mountPromptSetup(/** @type {PromptParts} */ parts, /** @type {PromptOptions} */ { mode, defaults, onSettings, onEdit }) {
+function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
   const apply = (/** @type {AppliedPreset} */ preset) => {
     parts.prompt.value = preset.systemPrompt;

@@ -17,13 +17,10 @@ import { mountFileBox } from "./source-choice.js";
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
 
 /**
- * @typedef {Object} FileModeOptions
- * @property {OmniStore} store
- * @property {(url: string | null) => void} onFile the file changed; null: none
- * @property {() => MicrophoneOptions} microphone
+ * @param {FileModeParts} parts
+ * @param {{store: OmniStore, onFile: (url: string | null) => void, microphone: () => MicrophoneOptions}} options `onFile`: the
+ *   file changed, or there is none any more
  */
-
-/** @param {FileModeParts} parts @param {FileModeOptions} options */
 export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
   /** @type {FileSource | null} */ let playing = null;
   const files = mountFilePanel(panel, {
@@ -166,14 +163,6 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
 const FLOOR_DB = -60;
 /** @typedef {"file" | "microphone" | "mix"} MeterName */
 
-/**
- * @typedef {Object} MixerPanelOptions
- * @property {OmniStore} store
- * @property {() => VideoFile | null} file
- * @property {() => MicrophoneOptions} microphone
- * @property {() => MixLevels | null} callLevels levels of the running call's mixer, else null
- */
-
 const meterRow = (/** @type {MeterName} */ name, /** @type {boolean} */ isShown) =>
   html`<div class="mixer-meter" data-meter=${name} ?hidden=${!isShown}>
     <span class="small">${t(`omni.meter_${name}`)}</span
@@ -204,7 +193,12 @@ export const slider = (/** @type {string} */ setting, /** @type {boolean} */ isS
     <input type="range" id="slider-${setting}" data-setting=${setting} />
   </div>`;
 
-/** Its settings have to be bound afterwards. @param {HTMLDetailsElement} el @param {MixerPanelOptions} options */
+/**
+ * Its settings have to be bound afterwards.
+ * @param {HTMLDetailsElement} el
+ * @param {{store: OmniStore, file: () => VideoFile | null, microphone: () => MicrophoneOptions, callLevels: () => MixLevels |
+ *   null}} options `callLevels`: of the running call's mixer
+ */
 function mountMixerPanel(el, options) {
   const { store, file } = options;
   let microphoneLufs = -Infinity;

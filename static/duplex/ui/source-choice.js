@@ -101,8 +101,6 @@ function levelsOf(/** @type {AudioBuffer} */ sound) {
  * @property {unknown} [picture] waveform of the file
  * @property {unknown} [sounds] choice of its audio
  * @property {unknown} [more]
- *
- * @typedef {{draw: () => void, focus: () => void}} FileBox
  */
 
 const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /** @type {string} */ labelKey) =>

@@ -10,18 +10,11 @@ import { CAPTURE_RATE_HZ, PROCESSOR_NAME } from "./capture-format.js";
 import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/async.js";
 
-/** @import { Capture, CaptureLevel, CaptureListeners, MicrophoneOptions } from "../../../types/devices.js" */
+/** @import { Capture, CaptureChunk, CaptureLevel, CaptureListeners, MicrophoneOptions } from "../../../types/devices.js" */
 
 const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 
 /** @type {WeakMap<BaseAudioContext, Promise<void>>} */ const loadedModules = new WeakMap();
-
-/** Loads the worklet into a context, once. @param {BaseAudioContext} context @returns {Promise<void>} */
-function loadProcessor(context) {
-  const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL);
-  loadedModules.set(context, loading);
-  return loading;
-}
 
 /**
  * @param {BaseAudioContext} context
@@ -30,7 +23,9 @@ function loadProcessor(context) {
  * @returns {Promise<Capture>}
  */
 export async function createCapture(context, chunkSamples, listeners) {
-  await loadProcessor(context);
+  const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL); // once for each context
+  loadedModules.set(context, loading);
+  await loading;
   const node = new AudioWorkletNode(context, PROCESSOR_NAME, {
     numberOfInputs: 1,
     numberOfOutputs: 0,
@@ -128,13 +123,53 @@ function connectStream(stream, { context: given }) {
   }
 }
 
-/** @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
-export class Microphone extends Emitter {
+/** What the microphone and files have in common. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
+export class CapturedSource extends Emitter {
+  /** @type {Capture | null} @protected */
+  capture = null;
+
+  /** Passes on what the worklet says of a node. @param {AudioNode} node @param {number} chunkSamples @protected */
+  async listenTo(node, chunkSamples) {
+    this.capture = await createCapture(node.context, chunkSamples, {
+      onChunk: (chunk) => this.onChunk(chunk),
+      onLevel: (level) => this.onLevel(level),
+      onFeature: (frame) => this.emit("feature", frame),
+      onWindow: (audio) => this.emit("window", audio),
+    });
+    node.connect(this.capture.node);
+  }
+
+  /** Turns on `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
+  setFeatures(isOn) {
+    this.capture?.setFeatures(isOn);
+  }
+
+  /** Turns on `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
+  setWindows(isOn) {
+    this.capture?.setWindows(isOn);
+  }
+
+  /** Returns a chunk's memory to the audio thread. @param {Float32Array} audio not to be used afterwards */
+  recycle(audio) {
+    this.capture?.recycle(audio);
+  }
+
+  /** @param {CaptureChunk} chunk @protected */
+  onChunk(chunk) {
+    this.emit("chunk", chunk);
+  }
+
+  /** @param {CaptureLevel} level @protected */
+  onLevel(level) {
+    this.emit("level", level);
+  }
+}
+
+export class Microphone extends CapturedSource {
   stream;
   context;
   #source;
   #isOwnContext;
-  /** @type {Capture | null} */ #capture = null;
   #silentMs = 0;
   #isClosed = false;
   #endWatch = () => {};
@@ -159,13 +194,7 @@ export class Microphone extends Emitter {
 
   /** Called by `openMicrophone` only. @param {number} chunkSamples */
   async connect(chunkSamples) {
-    this.#capture = await createCapture(this.context, chunkSamples, {
-      onChunk: (chunk) => this.emit("chunk", chunk),
-      onLevel: (level) => this.#onLevel(level),
-      onFeature: (frame) => this.emit("feature", frame),
-      onWindow: (audio) => this.emit("window", audio),
-    });
-    this.#source.connect(this.#capture.node);
+    await this.listenTo(this.#source, chunkSamples);
     const [track] = this.stream.getAudioTracks();
     track?.addEventListener("ended", () => this.emit("ended", new CodedError("unplugged")));
     const reportState = () => this.emit(this.context.state === "running" ? "resumed" : "suspended", null);
@@ -178,34 +207,19 @@ export class Microphone extends Emitter {
   }
 
   start() {
-    this.#capture?.start();
+    this.capture?.start();
   }
 
   /** Stops the chunks; resolves once the rest has been delivered. Levels continue. */
   async stop() {
-    await this.#capture?.stop();
-  }
-
-  /** Turns on `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
-  setFeatures(isOn) {
-    this.#capture?.setFeatures(isOn);
-  }
-
-  /** Turns on `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
-  setWindows(isOn) {
-    this.#capture?.setWindows(isOn);
-  }
-
-  /** Returns a chunk's memory to the audio thread. @param {Float32Array} audio not to be used afterwards */
-  recycle(audio) {
-    this.#capture?.recycle(audio);
+    await this.capture?.stop();
   }
 
   async close() {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#endWatch();
-    this.#capture?.close();
+    this.capture?.close();
     this.#source.disconnect();
     for (const track of this.stream.getTracks()) track.stop();
     if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
@@ -216,7 +230,8 @@ export class Microphone extends Emitter {
     if (!this.#isClosed) super.emit(type, detail);
   }
 
-  #onLevel(/** @type {CaptureLevel} */ level) {
+  /** @param {CaptureLevel} level @override @protected */
+  onLevel(level) {
     const wasSilent = this.#silentMs >= SILENT_AFTER_MS;
     this.#silentMs = level.isSilent ? this.#silentMs + LEVEL_INTERVAL_MS : 0;
     const isSilent = this.#silentMs >= SILENT_AFTER_MS;

@@ -6,14 +6,13 @@
  */
 
 import { CodedError } from "../../shared/texts.js";
-import { Emitter } from "../../shared/async.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
-import { createCapture, openMicrophone } from "./capture.js";
+import { CapturedSource, openMicrophone } from "./capture.js";
 import { MixerController } from "./mixer-controller.js";
 import { videoEvent } from "../../shared/decode-sound.js";
 import { measureLufs } from "./measure.js";
 
-/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
+/** @import { CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./capture.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
@@ -61,13 +60,12 @@ export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
 }
 
-/** One playback of a file. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
-export class FileSource extends Emitter {
+/** One playback of a file. */
+export class FileSource extends CapturedSource {
   /** @readonly */
   mixer;
   #options;
   #plan;
-  /** @type {Capture | null} */ #capture = null;
   /** @type {AudioBufferSourceNode | null} */ #player = null;
   /** @type {MediaStreamAudioSourceNode | null} */ #microphone = null;
   #startS = 0;
@@ -100,13 +98,7 @@ export class FileSource extends Emitter {
   /** Called by `openFileSource` only. */
   async connect() {
     const { context, chunkSamples, microphone } = this.#options;
-    this.#capture = await createCapture(context, chunkSamples, {
-      onChunk: (chunk) => this.#handleChunk(chunk),
-      onLevel: (level) => this.#handleLevel(level),
-      onFeature: (frame) => this.emit("feature", frame),
-      onWindow: (audio) => this.emit("window", audio),
-    });
-    this.mixer.mix.connect(this.#capture.node);
+    await this.listenTo(this.mixer.mix, chunkSamples);
     if (microphone === undefined) return;
     this.#microphone = context.createMediaStreamSource(microphone);
     this.#microphone.connect(this.mixer.microphoneInput);
@@ -114,14 +106,14 @@ export class FileSource extends Emitter {
 
   start() {
     const { context, sound, video } = this.#options;
-    if (this.#state !== "ready" || this.#capture === null) return;
+    if (this.#state !== "ready" || this.capture === null) return;
     this.#state = "running";
     context.resume().catch(() => undefined); // the call was started by a gesture
     this.#startS = context.currentTime;
     this.#player = new AudioBufferSourceNode(context, { buffer: sound });
     this.#player.connect(this.mixer.fileInput);
     this.#player.start(this.#startS + this.#plan.fileStartS);
-    this.#capture.start();
+    this.capture.start();
     if (video) {
       video.muted = true;
       video.currentTime = 0;
@@ -146,32 +138,21 @@ export class FileSource extends Emitter {
     this.#state = "ended";
     this.#player?.stop();
     this.#options.video?.pause();
-    await this.#capture?.stop();
+    await this.capture?.stop();
   }
 
   /** Releases everything except the microphone's stream, which the caller owns. */
   async close() {
     await this.stop();
-    this.#capture?.close();
+    this.capture?.close();
     this.#microphone?.disconnect();
     this.mixer.close();
     const { context } = this.#options;
     if (context.state !== "closed") await context.close();
   }
 
-  setFeatures(/** @type {boolean} */ isOn) {
-    this.#capture?.setFeatures(isOn);
-  }
-
-  setWindows(/** @type {boolean} */ isOn) {
-    this.#capture?.setWindows(isOn);
-  }
-
-  recycle(/** @type {Float32Array} */ audio) {
-    this.#capture?.recycle(audio);
-  }
-
-  #handleChunk(/** @type {CaptureChunk} */ chunk) {
+  /** @param {CaptureChunk} chunk @override @protected */
+  onChunk(chunk) {
     if (this.#chunkCount >= this.#plan.chunkCount) return;
     this.#chunkCount += 1;
     this.emit("chunk", chunk);
@@ -181,7 +162,8 @@ export class FileSource extends Emitter {
     this.emit("ended", null);
   }
 
-  #handleLevel(/** @type {CaptureLevel} */ level) {
+  /** @param {CaptureLevel} level @override @protected */
+  onLevel(level) {
     this.emit("level", level);
     if (this.#state !== "running") return;
     const elapsedS = this.#options.context.currentTime - this.#startS;

@@ -13,6 +13,8 @@ const NOISE_MOST_DB = -30;
 const NOISE_SLICES = 15; // the noise floor is the quietest frame of the last 15 × 100 ms, within which speech always pauses
 const NOISE_SLICE_FRAMES = 10;
 const ECHO_FRAMES = 30; // longest delay of an echo, frames
+const CONFIRM_FRAMES = 500 / FRAME_MS; // speech of this length is a barge-in
+const HUM_FRAMES = 420 / FRAME_MS; // a hum of this length is treated as speech
 const COUPLING_START_DB = -20;
 const COUPLING_LEAST_DB = -60;
 const COUPLING_MOST_DB = 6;
@@ -46,13 +48,6 @@ const NO_SOUND = {
 /** @typedef {"none" | "duck" | "hold" | "confirm" | "release"} GateAction */
 
 /**
- * @typedef {Object} GateOptions
- * @property {number} [confirmMs] speech of this length is a barge-in
- * @property {number} [humMs] a hum of this length is treated as speech
- * @property {number} [couplingDb] initial estimate of microphone minus loudspeaker
- */
-
-/**
  * @typedef {Object} GateContext
  * @property {boolean} isPlaying an answer is playing or held
  * @property {number} outputRms level of the loudspeaker now, amplitude
@@ -82,25 +77,16 @@ const NO_SOUND = {
  * answer plays; a hold after which the sound vanishes together with the answer was echo and raises it.
  */
 export class SpeechGate {
-  #confirmFrames;
-  #humFrames;
   /** @type {GateState} */ state = "idle";
   #noiseDb = NOISE_MOST_DB;
   #quietest = new Float32Array(NOISE_SLICES).fill(NOISE_MOST_DB);
   #frameCount = 0;
-  #couplingDb;
+  #couplingDb = COUPLING_START_DB; // estimate of microphone minus loudspeaker
   #outputs = new Float32Array(ECHO_FRAMES).fill(FLOOR_DB);
   #outputAt = 0;
   #sound = { ...NO_SOUND }; // state of the current sound
   #heldFrames = 0;
   #wasPlaying = false;
-
-  /** @param {GateOptions} [options] */
-  constructor({ confirmMs = 500, humMs = 420, couplingDb = COUPLING_START_DB } = {}) {
-    this.#confirmFrames = confirmMs / FRAME_MS;
-    this.#humFrames = humMs / FRAME_MS;
-    this.#couplingDb = couplingDb;
-  }
 
   /** The answer ended or was flushed: resets the sound, keeps the estimates of room and echo. */
   reset() {
@@ -194,12 +180,12 @@ export class SpeechGate {
     if (sound.pauseFrames >= pauseLimit) return this.#end();
     if (this.state === "confirmed" || sound.pauseFrames > 0) return "none";
     if (this.state === "held") {
-      if (sound.frames < this.#confirmFrames) return "none";
+      if (sound.frames < CONFIRM_FRAMES) return "none";
       this.state = "confirmed";
       return "confirm";
     }
     const isSpeech = sound.evidence >= HOLD_EVIDENCE && sound.activeFrames >= HOLD_FRAMES;
-    if (sound.isVoice && (isSpeech || sound.frames >= this.#humFrames)) {
+    if (sound.isVoice && (isSpeech || sound.frames >= HUM_FRAMES)) {
       this.state = "held";
       return "hold";
     }

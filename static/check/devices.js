@@ -1,14 +1,13 @@
 /** Measurements of the device check: microphone, melody, network. Device. */
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
-import { openMicrophone } from "../duplex/lib/capture.js";
+import { openMicrophone, recordFrom } from "../duplex/lib/capture.js";
 import { codeOf, reasonOf } from "../shared/texts.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/async.js";
 import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
-/** @import { CaptureChunk } from "../../types/devices.js" */
 /** @import { Microphone } from "../duplex/lib/capture.js" */
 /** @import { SocketFactory } from "../shared/live-socket.js" */
 /** @import { LevelView, Results } from "./results.js" */
@@ -94,26 +93,10 @@ const CLIP_S = 3;
  * @returns {Promise<Float32Array>} at 16 kHz; shorter if it ended early
  */
 export function takeClip(microphone, signal) {
-  const samples = new Float32Array(CLIP_S * CAPTURE_RATE_HZ);
-  let filled = 0;
   return new Promise((resolve) => {
-    const ending = new AbortController();
-    const finish = () => {
-      ending.abort();
-      void microphone.stop();
-      resolve(samples.slice(0, filled));
-    };
-    const onChunk = (/** @type {Event} */ event) => {
-      const { audio } = /** @type {CustomEvent<CaptureChunk>} */ (event).detail;
-      const part = audio.subarray(0, samples.length - filled);
-      samples.set(part, filled);
-      filled += part.length;
-      microphone.recycle(audio);
-      if (filled >= samples.length) finish();
-    };
-    microphone.addEventListener("chunk", onChunk, { signal: ending.signal });
-    signal.addEventListener("abort", finish, { signal: ending.signal });
-    microphone.start();
+    const end = () => void recording.finish().then(resolve);
+    const recording = recordFrom(microphone, CLIP_S * CAPTURE_RATE_HZ, end);
+    signal.addEventListener("abort", end, { once: true });
   });
 }
 

@@ -239,7 +239,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     try {
       const { mountRecordView, startRecording } = await import("./media-input.js");
       view ??= mountRecordView(el, { cancel, done: () => void end() });
-      const opened = await startRecording(asked);
+      const opened = await startRecording({ ...asked, onFull: () => void end() });
       if (/** @type {string} */ (state) !== "opening") return void opened.microphone.close(); // cancelled meanwhile
       recorder = opened;
       listen(opened, view);
@@ -256,7 +256,6 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     microphone.on("level", ({ rms }) => shown.add(rms, opened.lengthS(), maxS));
     microphone.on("silent", () => shown.warn(true));
     microphone.on("audible", () => shown.warn(false));
-    microphone.on("limit", () => void end());
     microphone.on("ended", ({ code }) => {
       onProblem({ code });
       void end();

@@ -1,11 +1,11 @@
 /** Reads attachments: validates files, decodes audio, converts pictures the server cannot read, probes videos; and records voice. */
 
-import { openMicrophone } from "../duplex/lib/capture.js";
+import { openMicrophone, recordFrom } from "../duplex/lib/capture.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { decodeMono, videoEvent } from "../shared/decode-sound.js";
 import { find, html, iconButton, mountView, setText } from "../shared/lit.js";
 import { CodedError, formatClock, t } from "../shared/texts.js";
-import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
+import { floatsToBase64, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
 
@@ -203,28 +203,18 @@ const CHUNK_SAMPLES = RATE_HZ / 10;
 
 /** @typedef {Awaited<ReturnType<typeof startRecording>>} SoundRecorder */
 
-/** The microphone emits `limit` when the recording is full. @param {{maxS: number, deviceId?: string}} options @throws {CodedError} */
-export async function startRecording({ maxS, deviceId }) {
+/** @param {{maxS: number, deviceId?: string, onFull: () => void}} options @throws {CodedError} */
+export async function startRecording({ maxS, deviceId, onFull }) {
   const microphone = await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES });
-  const maxSamples = Math.floor(maxS * RATE_HZ);
-  /** @type {Float32Array[]} */ const chunks = [];
-  let lengthSamples = 0;
-  microphone.on("chunk", ({ audio }) => {
-    if (lengthSamples >= maxSamples) return;
-    chunks.push(audio.slice());
-    lengthSamples += audio.length;
-    microphone.recycle(audio);
-    if (lengthSamples >= maxSamples) microphone.emit("limit", null);
-  });
-  microphone.start();
+  const recording = recordFrom(microphone, Math.floor(maxS * RATE_HZ), onFull);
   return {
     microphone,
-    lengthS: () => lengthSamples / RATE_HZ,
-    /** Ends the recording and releases the device. @returns {Promise<Float32Array<ArrayBuffer>>} mono, 16 kHz */
+    lengthS: () => recording.lengthSamples() / RATE_HZ,
+    /** Ends the recording and releases the device. Resolves to mono samples, 16 kHz. */
     async finish() {
-      await microphone.stop();
+      const samples = await recording.finish();
       await microphone.close();
-      return joinChunks(chunks).subarray(0, maxSamples);
+      return samples;
     },
   };
 }

@@ -215,7 +215,7 @@ export class SileroDetector {
   }
 }
 
-/** @param {() => Promise<{ort: OnnxRuntime, modelUrl: string}>} loadOnnxRuntime of shared/vendor.js */
+/** @param {() => Promise<{ort: OnnxRuntime, modelUrl: string}>} loadOnnxRuntime of shared/async.js */
 export async function loadSileroDetector(loadOnnxRuntime) {
   const { ort, modelUrl } = await loadOnnxRuntime();
   const session = await ort.InferenceSession.create(modelUrl, { executionProviders: ["wasm"] });

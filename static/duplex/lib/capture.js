@@ -7,6 +7,7 @@
  */
 
 import { CAPTURE_RATE_HZ, PROCESSOR_NAME } from "./capture-format.js";
+import { joinChunks } from "../../shared/pcm.js";
 import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/async.js";
 
@@ -254,6 +255,34 @@ export async function openMicrophone(options = {}) {
     for (const track of stream.getTracks()) track.stop();
     throw error instanceof CodedError ? error : new CodedError("unsupported", error);
   }
+}
+
+/**
+ * Records an open microphone, up to a limit.
+ * @param {Microphone} microphone
+ * @param {number} maxSamples at 16 kHz
+ * @param {() => void} onFull
+ */
+export function recordFrom(microphone, maxSamples, onFull) {
+  /** @type {Float32Array[]} */ const chunks = [];
+  let lengthSamples = 0;
+  const off = microphone.on("chunk", ({ audio }) => {
+    if (lengthSamples >= maxSamples) return;
+    chunks.push(audio.slice());
+    lengthSamples += audio.length;
+    microphone.recycle(audio);
+    if (lengthSamples >= maxSamples) onFull();
+  });
+  microphone.start();
+  return {
+    lengthSamples: () => lengthSamples,
+    /** Resolves to mono samples, 16 kHz. */
+    async finish() {
+      await microphone.stop();
+      off();
+      return joinChunks(chunks).subarray(0, maxSamples);
+    },
+  };
 }
 
 // Keeps audio contexts running.

@@ -34,12 +34,15 @@ function mountLevelMeter(el, words) {
     setText(words, t(`check.level_${word}`));
     el.setAttribute("aria-valuetext", t(`check.level_${word}`));
   };
+  const place = (/** @type {{bar: number, hold: number}} */ view) => {
+    bar.style.setProperty("scale", `${view.bar} 1`);
+    hold.style.setProperty("left", `${view.hold * PERCENT}%`);
+  };
   onLangChange(draw);
   draw();
   return {
     update(view) {
-      bar.style.setProperty("scale", `${view.bar} 1`);
-      hold.style.setProperty("left", `${view.hold * PERCENT}%`);
+      place(view);
       const nowMs = performance.now();
       if (nowMs - announcedAtMs >= READER_INTERVAL_MS) {
         announcedAtMs = nowMs;
@@ -51,8 +54,7 @@ function mountLevelMeter(el, words) {
     },
     clear() {
       word = "off";
-      bar.style.setProperty("scale", "0 1");
-      hold.style.setProperty("left", "0%");
+      place({ bar: 0, hold: 0 });
       el.setAttribute("aria-valuenow", "0");
       draw();
     },
@@ -150,21 +152,6 @@ function mountClipRecorder(session) {
 const SLOW_FPS = 8; // our own limit, below which the picture looks broken
 const SETTLE_PICTURES = 20; // frames until the rate has settled
 
-/**
- * @param {Camera} camera
- * @param {(shown: {width: number, height: number, fps: number}, count: number) => boolean} onPicture
- *   false ends it
- */
-function watchPictures(camera, onPicture) {
-  const counter = createRateCounter();
-  const look = (/** @type {number} */ nowMs) => {
-    const { rate, count } = counter.count(nowMs);
-    const { widthPx: width, heightPx: height } = camera.size;
-    if (onPicture({ width, height, fps: Math.round(rate) }, count)) camera.video.requestVideoFrameCallback(look);
-  };
-  camera.video.requestVideoFrameCallback(look);
-}
-
 /** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {Result} */
 function cameraResult(device, shown) {
   const facts = { device, ...shown };
@@ -220,15 +207,18 @@ export function mountCameraCheck(/** @type {Results} */ results) {
     await devices.refresh();
   };
   const follow = (/** @type {Camera} */ opened, /** @type {number} */ mine) => {
-    on(opened, "ended", (/** @type {CustomEvent<Error>} */ { detail }) => fail(detail));
-    watchPictures(opened, (now, count) => {
-      if (mine !== opening) return false;
-      shown = now;
+    const counter = createRateCounter();
+    const look = (/** @type {number} */ nowMs) => {
+      const { rate, count } = counter.count(nowMs);
+      if (mine !== opening) return;
+      shown = { width: opened.size.widthPx, height: opened.size.heightPx, fps: Math.round(rate) };
       draw();
       const isOver = count >= SETTLE_PICTURES && results.get("camera").state === "running";
-      if (isOver) results.set("camera", cameraResult(opened.label, now));
-      return true;
-    });
+      if (isOver) results.set("camera", cameraResult(opened.label, shown));
+      opened.video.requestVideoFrameCallback(look);
+    };
+    on(opened, "ended", (/** @type {CustomEvent<Error>} */ { detail }) => fail(detail));
+    opened.video.requestVideoFrameCallback(look);
   };
   on(start, "click", () => void open());
   on(stop, "click", close);
@@ -237,16 +227,13 @@ export function mountCameraCheck(/** @type {Results} */ results) {
   draw();
 }
 
-/** `setSinkId` is not supported by every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
-
 const START_LIMIT_MS = 3_000; // expires without an audio device, or if the browser waits for a gesture
 
-async function openContext(/** @type {string} */ speakerId) {
-  const context = /** @type {SinkContext} */ (new AudioContext());
-  if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
-  await context.resume();
-  await untilRunning(context, AbortSignal.timeout(START_LIMIT_MS));
-  return context;
+/** Plays where the visitor chose, once it runs. @param {AudioContext} context @param {string} speakerId @param {number} limitMs */
+async function startOn(context, speakerId, limitMs) {
+  const { setSinkId } = /** @type {{setSinkId?: (id: string) => Promise<void>}} */ (context); // not in every browser
+  if (speakerId) await setSinkId?.call(context, speakerId);
+  await Promise.all([context.resume(), untilRunning(context, AbortSignal.timeout(limitMs))]);
 }
 
 /** @param {Results} results @returns {{start: () => Promise<void>, speakerId: () => string}} */
@@ -262,7 +249,8 @@ export function mountSpeakerCheck(results) {
     results.set("speaker", { state: "running", text: { key: "check.speaker_playing" } });
     /** @type {AudioContext | null} */ let context = null;
     try {
-      context = await openContext(devices.speakerId);
+      context = new AudioContext();
+      await startOn(context, devices.speakerId, START_LIMIT_MS);
       facts = {
         output_hz: context.sampleRate,
         output_latency_ms: Math.round((context.outputLatency || context.baseLatency || 0) * 1_000),
@@ -310,9 +298,7 @@ async function measure({ micId, speakerId, echoCancellation }) {
     autoGainControl: false,
   });
   try {
-    const context = /** @type {SinkContext} */ (microphone.context);
-    if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
-    await untilRunning(context, AbortSignal.timeout(LIMIT_MS));
+    await startOn(microphone.context, speakerId, LIMIT_MS);
     /** @type {Promise<never>} */ const expired = new Promise((_, reject) => {
       setTimeout(() => reject(new CodedError("no_sound_output")), LIMIT_MS);
     });

@@ -173,9 +173,9 @@ export function noticeView(problem, { kind = "bad", params, actions = [] } = {})
   return noticeBox({ kind, sign: icon(kind === "good" ? "check" : "warning"), title, next, detail, more });
 }
 
-/** @param {{title: string, next?: string, detail?: string, kind?: string, sign: unknown, more?: unknown}} look */
-export const noticeBox = ({ title, next, detail, kind, sign, more = nothing }) =>
-  html`<div class="notice" data-kind=${kind ?? nothing}>
+/** @param {{title: string, next?: string, detail?: string, kind?: string, code?: string, sign: unknown, more?: unknown}} look */
+export const noticeBox = ({ title, next, detail, kind, code, sign, more = nothing }) =>
+  html`<div class="notice" data-kind=${kind ?? nothing} data-code=${code ?? nothing}>
     ${sign}
     <div class="stack-tight">
       <p class="notice-title">${title}</p>

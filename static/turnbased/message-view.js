@@ -1,7 +1,7 @@
 /** View of a message: text, media, voice, figures, actions. */
 
 import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
-import { html, icon, iconButton, nothing, textButton, toast } from "../shared/lit.js";
+import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
@@ -83,16 +83,9 @@ function problemView(/** @type {MessageState} */ { message, isBusy, isUnanswered
   const words = t(problem ? "common.retry" : "chat.answer_now");
   const again = textButton(words, () => actions.answerAgain(message.id), { sign: "retry", isOff: isBusy });
   if (!problem) return html`<div class="row message-note"><span class="small soft">${t("chat.unanswered")}</span>${again}</div>`;
-  const { title, nextStep, detail } = problemText(problem);
-  return html`<div class="notice message-problem" data-kind="bad" data-code=${problem.code}>
-    ${icon("warning")}
-    <div class="stack-tight">
-      <p class="notice-title">${title}</p>
-      <p>${nextStep}</p>
-      ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
-      <div>${again}</div>
-    </div>
-  </div>`;
+  const { title, nextStep: next, detail } = problemText(problem);
+  const more = html`<div>${again}</div>`;
+  return noticeBox({ kind: "bad", code: problem.code, sign: icon("warning"), title, next, detail, more });
 }
 
 function actionButtons(/** @type {MessageState} */ { message, isBusy }, /** @type {MessageTools} */ { actions, edit }) {

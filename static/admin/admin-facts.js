@@ -29,8 +29,7 @@ export function overviewOf(/** @type {Http.ServiceStatus} */ status, /** @type {
  * @typedef {"restart_waits" | "restart_stops" | "starting" | "loading" | "error" | "offline" | "draining" | "busy" | "idle"} WorkerState
  */
 
-/** @param {Http.WorkerInfo} worker @returns {WorkerState} */
-export function workerState(worker) {
+export function workerState(/** @type {Http.WorkerInfo} */ worker) {
   if (worker.is_restarting) return worker.sessions.length > 0 ? "restart_waits" : "restart_stops";
   if (worker.status === "loading") return worker.loading ? "loading" : "starting";
   if (worker.status === "error" || worker.status === "offline") return worker.status;
@@ -50,11 +49,9 @@ export function workerState(worker) {
   idle: "good",
 };
 
-/** @param {WorkerState} state @returns {Tone} */
-export const toneOf = (state) => TONES[state];
+export const toneOf = (/** @type {WorkerState} */ state) => TONES[state];
 
-/** @param {Http.WorkerInfo} worker @returns {"under_way" | "offline" | "alone" | null} */
-export function restartBlock(worker) {
+export function restartBlock(/** @type {Http.WorkerInfo} */ worker) {
   if (worker.is_restarting) return "under_way";
   if (worker.status === "offline") return "offline";
   return worker.can_restart ? null : "alone";
@@ -177,8 +174,7 @@ const ORDER = /** @type {const} */ (["debug", "info", "warning", "error"]);
 const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/; // requests for the log itself are not shown
 const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception): )/;
 
-/** @param {Http.LogLine} line @returns {Severity} */
-export function severityOf({ level, text }) {
+export function severityOf(/** @type {Http.LogLine} */ { level, text }) {
   if (OWN_LOOK.test(text)) return "debug";
   if (level) return SEVERITIES[level.toLowerCase()] ?? "info";
   return TROUBLE.test(text) ? "error" : "info";
@@ -192,8 +188,7 @@ export class LogBuffer {
     this._nextId = 0;
   }
 
-  /** @param {readonly Http.LogLine[]} lines @returns {{added: KeptLine[], droppedCount: number}} */
-  add(lines) {
+  add(/** @type {readonly Http.LogLine[]} */ lines) {
     const fresh = lines.map((line) => ({ ...line, id: this._nextId++, severity: severityOf(line) }));
     const all = [...this.lines, ...fresh];
     this.lines = all.slice(-this._maxLines);
@@ -206,8 +201,7 @@ export class LogBuffer {
   }
 }
 
-/** @param {KeptLine} line @param {LogFilter} filter @returns {boolean} */
-export function isMatch(line, { text, least }) {
+export function isMatch(/** @type {KeptLine} */ line, /** @type {LogFilter} */ { text, least }) {
   if (ORDER.indexOf(line.severity) < ORDER.indexOf(least)) return false;
   const wanted = text.trim().toLowerCase();
   return wanted === "" || `${line.time ?? ""} ${line.level ?? ""} ${line.text}`.toLowerCase().includes(wanted);

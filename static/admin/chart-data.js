@@ -47,8 +47,7 @@ const TONES = ["listen", "speak", "wait", "interrupt", "good"];
   "unit.p99_ms": ["speak", true],
 };
 
-/** @param {Http.History} history @returns {Chart[]} */
-export function chartsOf(history) {
+export function chartsOf(/** @type {Http.History} */ history) {
   const names = Object.keys(history.series);
   const sessions = names.filter(
     (name) => name.startsWith(SESSIONS) && (name !== OLDER_KIND || history.series[name].some(Boolean)),
@@ -68,8 +67,7 @@ export function chartsOf(history) {
 /** @param {string} name of a series of memory @returns {string} its worker */
 export const workerOf = (name) => name.slice(MEMORY.length);
 
-/** @param {ChartId} id @param {Http.History} history @param {string[]} names @returns {Chart} */
-function chart(id, history, names) {
+function chart(/** @type {ChartId} */ id, /** @type {Http.History} */ history, /** @type {string[]} */ names) {
   const { times, columns } = withGaps(
     history.t,
     names.map((name) => history.series[name] ?? []),

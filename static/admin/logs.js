@@ -18,8 +18,7 @@ const NOT_FOUND = 404;
 const PADDING = /(?<=\S) {3,}/g; // alignment padding of the log lines
 const LEVELS = ["debug", "info", "warning", "error"];
 
-/** @param {Context} context @returns {Section} */
-export function makeLogs({ api, draw: drawSection, el }) {
+export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
   const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
   /** @type {LogFilter} */ const filter = { text: "", least: "info" };
@@ -173,8 +172,7 @@ const lineView = (/** @type {KeptLine} */ { time, severity, level, text }) =>
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @param {Context} context @returns {Section} */
-export function makeAudit({ api }) {
+export function makeAudit(/** @type {Context} */ { api }) {
   /** @type {AuditRow[] | null} */ let rows = null;
   return {
     async refresh() {

@@ -12,8 +12,7 @@ import { FIGURES, hintOf, UNKNOWN } from "./admin-texts.js";
 /** @import { Figure } from "./admin-texts.js" */
 /** @import { EtaField, Overview } from "./admin-facts.js" */
 
-/** @param {Context} context @returns {Section} */
-export function makeOverview({ api, draw, page, el }) {
+export function makeOverview(/** @type {Context} */ { api, draw, page, el }) {
   /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */ let latest = null;
   /** Requested state, until the server responds. @type {boolean | null} */ let askedPause = null;
   const charts = makeCharts(el, draw);
@@ -93,8 +92,7 @@ function figureCard(id, { labelKey, value, note, tone, share }, facts) {
 
 // What administrators set: which apps may be used, how long conversations are expected to take.
 
-/** @param {Context} context @returns {Section} */
-export function makeApps({ api, draw, after }) {
+export function makeApps(/** @type {Context} */ { api, draw, after }) {
   /** @type {Http.AppState[]} */ let apps = [];
   /** Requested state, until the server responds. @type {Map<string, boolean>} */ const asked = new Map();
   const turn = async (/** @type {Http.AppState} */ app, /** @type {boolean} */ enabled) => {
@@ -148,8 +146,7 @@ const PATH = "/api/config/eta";
 const PAUSE_MS = 30_000;
 const NOT_A_NUMBER = "?"; // stands for what the browser does not tell of a number that is none
 
-/** @param {Context} context @returns {Section} */
-export function makeDurations({ api, draw }) {
+export function makeDurations(/** @type {Context} */ { api, draw }) {
   /** @type {Http.EtaStatus | null} */ let saved = null;
   /** What was typed and not saved yet, by field. @type {Map<string, string>} */ const typed = new Map();
   /** @type {Map<string, Problem>} */ const problems = new Map();

@@ -15,10 +15,8 @@ const CLEANUP = "/api/admin/cleanup";
 const SHOWN = 50; // entries of the preview
 const BYTES_PER_MB = 1_000_000; // unit of the report
 
-/** @param {Context} context @returns {Section} */
-export function makeRecordings({ api, draw, page }) {
+export function makeRecordings(/** @type {Context} */ { api, draw, page }) {
   const at = { offset: 0, order: ORDERS[0], found: /** @type {Http.RecordingPage | null} */ (null) };
-  /** @returns {Promise<void>} */
   const refresh = async () => {
     const path = `/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`;
     const found = /** @type {Http.RecordingPage} */ (await api.get(path));

@@ -15,8 +15,7 @@ const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // the server's limit
 const MS_PER_S = 1_000;
 
-/** @param {Context} context @returns {Section} */
-export function makeVoices({ api, draw, page, after }) {
+export function makeVoices(/** @type {Context} */ { api, draw, page, after }) {
   const player = makeSamplePlayer(draw);
   /** @type {Http.RefAudio[] | null} */ let voices = null;
   const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
@@ -122,8 +121,7 @@ function makeUploadForm({ api, draw, limits, after }) {
 
 const PAUSE_MS = 30_000;
 
-/** @param {Context} context @returns {Section} */
-export function makePresets({ api, draw }) {
+export function makePresets(/** @type {Context} */ { api, draw }) {
   const player = makeSamplePlayer(draw);
   /** @type {[string, Http.Preset[]][]} */ let modes = [];
 

@@ -12,8 +12,7 @@ import { html, nothing, repeat } from "../shared/lit.js";
 const SHOWN_SESSIONS = 12;
 const ALMOST_FULL = 0.92; // share of the memory from which the bar changes colour
 
-/** @param {Context} context @returns {Section} */
-export function makeWorkers({ api, after }) {
+export function makeWorkers(/** @type {Context} */ { api, after }) {
   /** @type {Http.WorkerInfo[] | null} */ let workers = null;
   const buttons = (/** @type {Http.WorkerInfo} */ worker) => {
     const { worker_id: name, is_draining: isDraining, sessions } = worker;
@@ -132,8 +131,7 @@ function sessionList(/** @type {Http.WorkerInfo} */ { sessions }) {
 
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
-/** @param {Context} context @returns {Section} */
-export function makeQueue({ api, after }) {
+export function makeQueue(/** @type {Context} */ { api, after }) {
   /** @type {Http.QueueStatus | null} */ let queue = null;
   const cancelButton = (/** @type {Http.QueueItem} */ { ticket_id: id, request_type: kind, position }) => {
     const name = t("admin.place_name", { n: position, kind: kindName(kind) });
@@ -164,8 +162,7 @@ export function makeQueue({ api, after }) {
   };
 }
 
-/** @param {Context} context @returns {Section} */
-export function makeConversations({ api, after }) {
+export function makeConversations(/** @type {Context} */ { api, after }) {
   /** @type {Http.SessionInfo[]} */ let live = [];
   /** @type {SessionRow[] | null} */ let rows = null;
   const stopButton = (/** @type {SessionRow} */ row) => {

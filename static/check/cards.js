@@ -61,8 +61,7 @@ function mountLevelMeter(el, words) {
   };
 }
 
-/** @param {Results} results @returns {{start: () => Promise<void>, stop: () => Promise<void>, deviceId: () => string}} */
-export function mountMicrophoneCheck(results) {
+export function mountMicrophoneCheck(/** @type {Results} */ results) {
   const start = byId("mic-start", HTMLButtonElement);
   const stop = byId("mic-stop", HTMLButtonElement);
   const meter = mountLevelMeter(byId("meter", HTMLElement), byId("meter-word", HTMLElement));
@@ -236,8 +235,7 @@ async function startOn(context, speakerId, limitMs) {
   await Promise.all([context.resume(), untilRunning(context, AbortSignal.timeout(limitMs))]);
 }
 
-/** @param {Results} results @returns {{start: () => Promise<void>, speakerId: () => string}} */
-export function mountSpeakerCheck(results) {
+export function mountSpeakerCheck(/** @type {Results} */ results) {
   const play = byId("speaker-play", HTMLButtonElement);
   const question = byId("speaker-question", HTMLElement);
   const sides = find(byId("speaker", HTMLElement), ".sides", HTMLElement);
@@ -335,8 +333,7 @@ export function mountEchoCheck(results, { micId, speakerId, beforeStart }) {
 
 // Cards that need no permission: network and browser.
 
-/** @param {Results} results @param {() => StatusReport | null} latestReport @returns {{run: () => Promise<void>}} */
-export function mountServerCheck(results, latestReport) {
+export function mountServerCheck(/** @type {Results} */ results, /** @type {() => StatusReport | null} */ latestReport) {
   const again = byId("server-again", HTMLButtonElement);
   const progress = byId("server-progress", HTMLProgressElement);
   const run = async () => {

@@ -183,8 +183,7 @@ function playNote(context, frequencyHz, pan, startS) {
   return tone;
 }
 
-/** @param {AudioContext} context @param {(side: "left" | "right") => void} onSide @returns {Promise<void>} */
-export async function playMelody(context, onSide) {
+export async function playMelody(/** @type {AudioContext} */ context, /** @type {(side: "left" | "right") => void} */ onSide) {
   const startS = context.currentTime + LEAD_S;
   const rightS = startS + LEFT_HZ.length * STEP_S + PAUSE_S;
   const left = LEFT_HZ.map((hz, index) => playNote(context, hz, -1, startS + index * STEP_S));

@@ -31,8 +31,7 @@ export const NEEDED = ["browser", "server", "microphone", "speaker"];
 export class Results extends EventTarget {
   /** @type {Map<CheckId, Result>} */ #found = new Map();
 
-  /** @param {CheckId} id @returns {Result} */
-  get(id) {
+  get(/** @type {CheckId} */ id) {
     return this.#found.get(id) ?? NOT_DONE;
   }
 
@@ -50,8 +49,7 @@ export const problemResult = (code, { state = "bad", ...rest } = {}) => ({
   ...rest,
 });
 
-/** @param {{get: (id: CheckId) => Result}} results @returns {Verdict} */
-export function verdictOf(results) {
+export function verdictOf(/** @type {{get: (id: CheckId) => Result}} */ results) {
   const stateOf = (/** @type {CheckId} */ id) => results.get(id).state;
   const isOver = (/** @type {CheckId} */ id) => !["todo", "running"].includes(stateOf(id));
   const done = NEEDED.filter(isOver).length;
@@ -114,8 +112,7 @@ const SOFT_DB = -30; // level below which an echo triggers neither the model nor
 
 const isSoft = (/** @type {Echo} */ { isHeard, levelDb }) => !isHeard || levelDb < SOFT_DB;
 
-/** @param {Echo} echo @returns {{db: number, ms: number}} */
-const numbersOf = ({ levelDb, delayMs }) => ({ db: Math.round(-levelDb), ms: Math.round(delayMs) });
+const numbersOf = (/** @type {Echo} */ { levelDb, delayMs }) => ({ db: Math.round(-levelDb), ms: Math.round(delayMs) });
 
 /** @param {Echo} plain @param {Echo} cancelled @returns {Result} */
 export function echoResult(plain, cancelled) {
@@ -254,8 +251,7 @@ export function createLevelJudge() {
   let silentSinceMs = /** @type {number | null} */ (null);
   let goodMs = 0;
 
-  /** @param {number} nowMs @returns {LevelWord} */
-  const wordNow = (nowMs) => {
+  const wordNow = (/** @type {number} */ nowMs) => {
     if (silentSinceMs !== null && nowMs - silentSinceMs >= SILENT_AFTER_MS) return "silent";
     if (recent.filter(({ peak }) => peak >= CLIPPED_PEAK).length >= CLIPPED_PIECES) return "loud";
     const loudestDb = Math.max(...recent.map(({ rmsDb }) => rmsDb));

@@ -71,7 +71,6 @@ const desk = {
   failure: /** @type {unknown} */ (null),
 };
 
-/** @returns {Promise<void>} */
 async function enter() {
   /** @type {Http.AdminState} */ let state;
   try {

@@ -41,7 +41,6 @@ const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
-/** @returns {Promise<LiveSource>} */
 async function openSource() {
   const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
   const sound = source.sound();

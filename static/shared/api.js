@@ -46,8 +46,7 @@ async function call(path, request) {
   throw new ApiError(detailOf(body) || answer.statusText, body?.code ?? INTERNAL, answer.status);
 }
 
-/** @param {{detail?: string | {msg?: string}[]} | null} body @returns {string} */
-function detailOf(body) {
+function detailOf(/** @type {{detail?: string | {msg?: string}[]} | null} */ body) {
   const detail = body?.detail;
   if (Array.isArray(detail)) return detail.map((one) => one.msg).join("; ");
   return detail ?? "";

@@ -24,13 +24,11 @@ const ORDER = ["audio_duplex", "omni", "half_duplex_audio", "turnbased"];
 /** Preference for the main button: voice apps that need only a microphone come first. */
 const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];
 
-/** @param {string} appId @returns {AppLook} */
-export const appLook = (appId) => LOOKS[appId] ?? UNKNOWN_LOOK;
+export const appLook = (/** @type {string} */ appId) => LOOKS[appId] ?? UNKNOWN_LOOK;
 
 export const isKnownApp = (/** @type {string} */ appId) => appId in LOOKS;
 
-/** @param {readonly App[]} apps @returns {App[]} */
-export function inOrder(apps) {
+export function inOrder(/** @type {readonly App[]} */ apps) {
   const known = ORDER.flatMap((id) => apps.find(({ app_id: appId }) => appId === id) ?? []);
   return [...known, ...apps.filter((app) => !known.includes(app))];
 }

@@ -50,7 +50,6 @@ const voices = new Map();
 /** @returns {Promise<Voice | null>} null if the server has none @throws {ApiError} the server could not be reached; the next call tries again */
 export const loadDefaultVoice = () => kept(voices, "", fetchDefault);
 
-/** @returns {Promise<Voice | null>} */
 async function fetchDefault() {
   try {
     /** @type {{name: string, base64: string}} */ const { name, base64 } = await getJson("/api/default_ref_audio");
@@ -70,8 +69,7 @@ export async function listLibraryVoices() {
 /** @param {LibraryEntry} entry @returns {Promise<Voice>} @throws {ApiError} */
 export const loadLibraryVoice = ({ id, name }) => kept(voices, id, () => fetchLibraryVoice(id, name));
 
-/** @param {string} id @param {string} name @returns {Promise<Voice>} */
-async function fetchLibraryVoice(id, name) {
+async function fetchLibraryVoice(/** @type {string} */ id, /** @type {string} */ name) {
   const answer = await fetch(`/api/assets/ref_audio/${encodeURIComponent(id)}/audio`);
   if (!answer.ok) throw new ApiError("The voice could not be fetched.", "not_found", answer.status);
   return { name, samples: await decodeMono(await answer.blob()), origin: "library" };

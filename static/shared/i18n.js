@@ -56,8 +56,7 @@ export async function setLang(lang) {
   show(lang, await loadTexts(lang));
 }
 
-/** @param {string} lang @returns {Promise<Record<string, string>>} */
-async function loadTexts(lang) {
+async function loadTexts(/** @type {string} */ lang) {
   const answer = await fetch(`/static/i18n/${lang}.json`);
   if (!answer.ok) throw new Error(`The texts for "${lang}" could not be loaded (${answer.status}).`);
   return answer.json();

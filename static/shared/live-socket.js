@@ -163,8 +163,7 @@ export function openSessionLink(options) {
   let tries = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ let retryTimer;
 
-  /** @param {Record<string, string>} query @returns {LiveSocket} */
-  function connect(query) {
+  function connect(/** @type {Record<string, string>} */ query) {
     const url = new URL(options.url);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     const { onMalformed, socketFactory } = options;

@@ -11,8 +11,7 @@ export const FLOOR_DB = -120;
 
 const IS_LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-/** @param {Uint8Array} bytes @returns {string} */
-export function bytesToBase64(bytes) {
+export function bytesToBase64(/** @type {Uint8Array} */ bytes) {
   let text = "";
   for (let start = 0; start < bytes.length; start += BASE64_PIECE_BYTES) {
     const piece = bytes.subarray(start, start + BASE64_PIECE_BYTES);
@@ -79,8 +78,7 @@ export function mixToMono(channels) {
   return mono;
 }
 
-/** @param {Float32Array[]} chunks @returns {Float32Array<ArrayBuffer>} */
-export function joinChunks(chunks) {
+export function joinChunks(/** @type {Float32Array[]} */ chunks) {
   const joined = new Float32Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
   let at = 0;
   for (const chunk of chunks) {

@@ -222,8 +222,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     draw();
     onChange?.(items());
   };
-  /** @param {ContentItem} item @returns {Row} */
-  const makeRow = (item) => {
+  const makeRow = (/** @type {ContentItem} */ item) => {
     if (item.type !== "audio") return { item, box: null, close: () => {} };
     const box = document.createElement("div");
     /** @type {Row} */ const row = { item, box, close: () => player.close() };

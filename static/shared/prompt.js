@@ -59,8 +59,7 @@ export function contentFromPreset(items, sounds) {
   });
 }
 
-/** @param {PresetItem | null} item @param {PresetSound | null | undefined} sound @returns {Voice | null} */
-function voiceFromPreset(item, sound) {
+function voiceFromPreset(/** @type {PresetItem | null} */ item, /** @type {PresetSound | null | undefined} */ sound) {
   if (item?.type !== "audio" || !sound) return null;
   return voiceFromWire(sound.name, sound.data, item.path === DEFAULT_PATH ? "default" : "preset");
 }

@@ -202,8 +202,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
 
 const TOAST_MS = 5_000;
 
-/** @param {string} recordingId @returns {string} */
-export const linkOf = (recordingId) => new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
+export const linkOf = (/** @type {string} */ recordingId) => new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
 
 /** @param {string} url @param {string} fieldId of the field that shows it */
 export async function copyLink(url, fieldId) {

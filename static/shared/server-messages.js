@@ -96,8 +96,7 @@ export function reasonOfClose(end, probe) {
   return reasonOfVanished(end.wasOpen, probe);
 }
 
-/** @param {boolean} wasOpen @param {ServerProbe | null} probe @returns {EndReason} */
-function reasonOfVanished(wasOpen, probe) {
+function reasonOfVanished(/** @type {boolean} */ wasOpen, /** @type {ServerProbe | null} */ probe) {
   if (probe === null) return endReason(wasOpen ? "network_lost" : "server_gone");
   if (!probe.isOnline) return endReason("network_lost");
   if (!probe.isReachable) return endReason("server_gone");

@@ -18,8 +18,7 @@ const SEEK_STEP_S = 0.1;
  * @typedef {{node: HTMLElement, play: () => void, pause: () => void, close: () => void}} SoundPlayer
  */
 
-/** @param {Sound} sound @returns {SoundPlayer} */
-export function makeSoundPlayer({ file, durationS, label, downloadName }) {
+export function makeSoundPlayer(/** @type {Sound} */ { file, durationS, label, downloadName }) {
   const node = document.createElement("div");
   node.className = "sound-player";
   /** @type {HTMLAudioElement | null} */ let audio = null;

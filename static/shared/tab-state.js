@@ -50,8 +50,7 @@ export function tabStateOf({ phase, activity, end }) {
   return phase === "ended" && end && !end.isByUser ? "error" : "idle";
 }
 
-/** @param {Document} page @returns {HTMLLinkElement} */
-function iconLink(page) {
+function iconLink(/** @type {Document} */ page) {
   const found = /** @type {HTMLLinkElement | null} */ (page.querySelector('link[rel="icon"]'));
   if (found) return found;
   const link = page.createElement("link");

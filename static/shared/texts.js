@@ -156,8 +156,7 @@ export function formatAgo(seconds) {
   return format.format(-Math.round(seconds / size), unit);
 }
 
-/** @param {{status: Http.ServiceStatus | null, isReached: boolean}} report @returns {{kind: "good" | "caution" | "bad", text: string}} */
-export function describeHealth({ status, isReached }) {
+export function describeHealth(/** @type {{status: Http.ServiceStatus | null, isReached: boolean}} */ { status, isReached }) {
   if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
   if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
   if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };

@@ -322,7 +322,6 @@ export class ChatSession extends Emitter {
     this.#chat.reset();
   }
 
-  /** @returns {Head} */
   #newHead() {
     const nowMs = this.#nowMs();
     const id = `c${nowMs.toString(36)}${Math.random().toString(36).slice(2, 6)}`;

@@ -25,8 +25,7 @@ import { formatBytes, formatNumber, t } from "../shared/texts.js";
 /** @returns {Conversation} */
 export const emptyConversation = () => ({ messages: [], nextNumber: 1 });
 
-/** @param {Conversation} conversation @param {NewMessage} given @returns {{conversation: Conversation, id: string}} */
-export function addMessage(conversation, given) {
+export function addMessage(/** @type {Conversation} */ conversation, /** @type {NewMessage} */ given) {
   const id = `m${conversation.nextNumber}`;
   const { role, items = [], status = "done", createdAtMs, extra = {} } = given;
   const message = { id, role, items, status, createdAtMs, extra };
@@ -53,14 +52,12 @@ export function editMessage(conversation, id, change) {
   return { ...conversation, messages };
 }
 
-/** @param {Conversation} conversation @param {string} id @returns {Conversation} */
-export const deleteMessage = (conversation, id) => ({
+export const deleteMessage = (/** @type {Conversation} */ conversation, /** @type {string} */ id) => ({
   ...conversation,
   messages: conversation.messages.filter((message) => message.id !== id),
 });
 
-/** @param {Conversation} conversation @param {string} id @returns {Conversation} */
-export function truncateAfter(conversation, id) {
+export function truncateAfter(/** @type {Conversation} */ conversation, /** @type {string} */ id) {
   const at = conversation.messages.findIndex((message) => message.id === id);
   if (at < 0) return conversation;
   return { ...conversation, messages: conversation.messages.slice(0, at + 1) };
@@ -92,8 +89,7 @@ export function toWire(conversation) {
 /** Whether the last message is the user's, so that the model can answer. @param {Conversation} conversation @returns {boolean} */
 export const canAnswer = (conversation) => toWire(conversation).at(-1)?.role === "user";
 
-/** @param {ChatMessage} message @returns {boolean} */
-function isSendable(message) {
+function isSendable(/** @type {ChatMessage} */ message) {
   if (message.role === "assistant") return messageTextOf(message) !== "";
   return hasContent(message.items);
 }
@@ -139,11 +135,9 @@ function shortened(/** @type {string} */ words) {
     .trimEnd()}…`;
 }
 
-/** @param {ChatMessage} message @returns {Figures} */
-export const figuresOf = ({ extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
+export const figuresOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
 
-/** @param {ChatMessage} message @returns {Voice | null} */
-export const voiceOf = ({ extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
+export const voiceOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
 
 /** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
 export const problemOf = ({ extra }) => /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
@@ -192,8 +186,7 @@ export function toItems(text, media, picturesPerS = 1) {
 /** Display data stored with a message. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
 export const toFacts = (media) => media.map(({ data, type, ...facts }) => facts);
 
-/** @param {ChatMessage} message @returns {MediaPart[]} */
-export function mediaOf({ items, extra }) {
+export function mediaOf(/** @type {ChatMessage} */ { items, extra }) {
   const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
   /** @type {MediaPart[]} */ const media = [];
   for (const item of items) {

@@ -41,8 +41,7 @@ function completed(transaction) {
   });
 }
 
-/** @param {IDBFactory} factory @returns {Promise<IDBDatabase>} */
-function open(factory) {
+function open(/** @type {IDBFactory} */ factory) {
   const request = factory.open(DATABASE, VERSION);
   request.onupgradeneeded = () => {
     request.result.createObjectStore(HEADS, { keyPath: "id" });
@@ -62,7 +61,6 @@ export async function openHistory(factory) {
   const database = await open(factory);
   database.onversionchange = () => database.close();
 
-  /** @returns {Promise<Head[]>} */
   const list = async () => {
     const heads = await answered(database.transaction(HEADS).objectStore(HEADS).getAll());
     return /** @type {Head[]} */ (heads).sort((a, b) => b.updatedAtMs - a.updatedAtMs);
@@ -170,7 +168,6 @@ const MEDIA_KEY = "media";
 export function openDraft(storage, store) {
   /** @type {readonly MediaPart[]} */ let keptMedia = [];
   return {
-    /** @returns {Promise<{text: string, media: MediaPart[]}>} */
     async read() {
       const media = /** @type {MediaPart[] | null} */ (await store.readDraft(MEDIA_KEY).catch(() => null)) ?? [];
       keptMedia = media;

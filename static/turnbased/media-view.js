@@ -21,8 +21,7 @@ function partAbout(part, picturesPerS = 1) {
   return `${formatClock(part.durationS)} · ${tn("chat.pictures", videoPictures(part.durationS, picturesPerS))} · ${size}`;
 }
 
-/** @param {MediaPart} part @returns {Blob} */
-function blobOf(part) {
+function blobOf(/** @type {MediaPart} */ part) {
   const { bytes, mimeType } = partFile(part);
   return new Blob([bytes], { type: mimeType });
 }

@@ -131,8 +131,7 @@ function namesOf(items) {
     .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
 }
 
-/** @param {ChatMessage} message @returns {ContentItem[]} */
-function itemsOf({ items, extra }) {
+function itemsOf(/** @type {ChatMessage} */ { items, extra }) {
   const names = Array.isArray(extra.names) ? extra.names : [];
   return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, names[index])));
 }

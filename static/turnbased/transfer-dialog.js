@@ -14,8 +14,7 @@ const APP = "turnbased";
 const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
 const LONGEST_NAME = 40;
 
-/** @param {{session: ChatSession, onImported: () => void}} options @returns {{open: () => void, chooseFile: () => void}} */
-export function mountTransfer({ session, onImported }) {
+export function mountTransfer(/** @type {{session: ChatSession, onImported: () => void}} */ { session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
   const offer = mountOfferShare(byId("share", HTMLElement));
   /** @type {string | null | undefined} */ let offeredId;

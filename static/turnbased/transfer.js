@@ -24,8 +24,7 @@ const JSON_START = 0x7b; // {
 /** A file that cannot be imported: `not_a_chat`, `newer_version`. */
 export class TransferError extends CodedError {}
 
-/** @param {Conversation} conversation @param {string} title @param {Date} now @returns {Promise<string>} */
-export async function toJson(conversation, title, now) {
+export async function toJson(/** @type {Conversation} */ conversation, /** @type {string} */ title, /** @type {Date} */ now) {
   const messages = await Promise.all(conversation.messages.map(messageToJson));
   return JSON.stringify({ format: FORMAT, version: VERSION, title, exported_at: now.toISOString(), messages }, null, 1);
 }
@@ -46,8 +45,7 @@ async function messageToJson(/** @type {ChatMessage} */ message) {
   };
 }
 
-/** @param {Conversation} conversation @param {Pick<Msgpack, "encode">} msgpack @returns {Promise<Uint8Array<ArrayBuffer>>} */
-export async function toMsgpack({ messages }, { encode }) {
+export async function toMsgpack(/** @type {Conversation} */ { messages }, /** @type {Pick<Msgpack, "encode">} */ { encode }) {
   const packed = await Promise.all(
     messages.map(async (message) => {
       const voice = voiceOf(message);
@@ -174,8 +172,7 @@ const asRecord = (value) => (typeof value === "object" && value !== null ? /** @
 
 const textOf = (/** @type {unknown} */ value) => (typeof value === "string" ? value : "");
 
-/** @param {Record<string, unknown>} facts @returns {Record<string, number>} */
-function numbersOf(facts) {
+function numbersOf(/** @type {Record<string, unknown>} */ facts) {
   const numbers = Object.entries(facts).filter(([, value]) => typeof value === "number");
   return /** @type {Record<string, number>} */ (Object.fromEntries(numbers));
 }

@@ -41,8 +41,7 @@ export function turnOptions(settings, messages) {
   };
 }
 
-/** @param {readonly Message[]} messages @param {TurnOptions} options @returns {Record<string, unknown>} */
-export function chatRequest(messages, { prefill, generate }) {
+export function chatRequest(/** @type {readonly Message[]} */ messages, /** @type {TurnOptions} */ { prefill, generate }) {
   const { generate_audio: hasVoice, ...generation } = generate;
   const mode = prefill.omni_mode ? "omni" : "audio_assistant";
   return {
@@ -56,8 +55,7 @@ export function chatRequest(messages, { prefill, generate }) {
   };
 }
 
-/** @param {TurnSettings} settings @returns {Omit<Generate, "type" | "generate_audio">} */
-function sampling(settings) {
+function sampling(/** @type {TurnSettings} */ settings) {
   const defaults = GENERATE_DEFAULTS;
   return {
     max_new_tokens: clamped("max_new_tokens", settings.maxNewTokens ?? defaults.max_new_tokens),
@@ -69,8 +67,7 @@ function sampling(settings) {
   };
 }
 
-/** @param {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} name @param {number} value @returns {number} */
-function clamped(name, value) {
+function clamped(/** @type {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} */ name, /** @type {number} */ value) {
   const { min, max } = GENERATE_RANGES[name];
   if (!Number.isFinite(value)) return GENERATE_DEFAULTS[name];
   const within = Math.min(max, Math.max(min, value));
@@ -125,8 +122,7 @@ export function fromPreset(settings) {
   return known;
 }
 
-/** @param {SettingsStore<typeof FIELDS>} store @param {string | null} voiceBase64 @returns {ChatSettings} */
-export function chatSettings(store, voiceBase64) {
+export function chatSettings(/** @type {SettingsStore<typeof FIELDS>} */ store, /** @type {string | null} */ voiceBase64) {
   const names = /** @type {(keyof typeof TURN_FIELDS)[]} */ (Object.keys(TURN_FIELDS));
   return {
     isStreaming: store.get("isStreaming"),
@@ -188,8 +184,7 @@ export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */
   prefilledAtMs: /** @type {number | null} */ (null),
 });
 
-/** @param {TurnProgress} turn @returns {boolean} */
-export const isTurnOver = (turn) => turn.phase === "done" || turn.phase === "failed";
+export const isTurnOver = (/** @type {TurnProgress} */ turn) => turn.phase === "done" || turn.phase === "failed";
 
 /** The figures of a turn that is over. @param {TurnProgress} turn @returns {TurnResult} */
 export function turnResult(turn) {
@@ -272,8 +267,7 @@ function afterMessage(turn, message, nowMs) {
   }
 }
 
-/** @param {TurnProgress} turn @param {Chunk} chunk @param {number} nowMs @returns {TurnProgress} */
-function afterChunk(turn, chunk, nowMs) {
+function afterChunk(/** @type {TurnProgress} */ turn, /** @type {Chunk} */ chunk, /** @type {number} */ nowMs) {
   if (!chunk.text_delta && !chunk.audio_data) return turn;
   const sinceMs = nowMs - turn.sentAtMs;
   return {
@@ -307,8 +301,7 @@ function afterReply(turn, body, nowMs) {
   return finished(filled, reply.success === false ? "failed" : "done", nowMs);
 }
 
-/** @param {TurnProgress} turn @param {"done" | "failed"} phase @param {number} nowMs @returns {TurnProgress} */
-function finished(turn, phase, nowMs) {
+function finished(/** @type {TurnProgress} */ turn, /** @type {"done" | "failed"} */ phase, /** @type {number} */ nowMs) {
   const generateMs = turn.prefilledAtMs === null ? null : nowMs - turn.prefilledAtMs;
   return { ...turn, phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
 }

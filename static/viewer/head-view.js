@@ -22,8 +22,7 @@ export function pathOf(recordingId, what) {
   return what ? `${path}/${what}` : path;
 }
 
-/** @param {number} ms @param {AbortSignal} signal @returns {Promise<void>} */
-function wait(ms, signal) {
+function wait(/** @type {number} */ ms, /** @type {AbortSignal} */ signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
     signal.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });

@@ -112,8 +112,7 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk) {
   if (result?.end_of_turn) endTurn(planner);
 }
 
-/** @param {NonNullable<Recording["events"]>} events @param {Planner["starts"]} starts @returns {UserWords[]} */
-function userWords(events, starts) {
+function userWords(/** @type {NonNullable<Recording["events"]>} */ events, /** @type {Planner["starts"]} */ starts) {
   const words = events.flatMap(({ ts_ms: heardMs, type, text }) => {
     const unit = starts.findLast((start) => start.heardMs <= heardMs);
     if (!text || !unit) return [];

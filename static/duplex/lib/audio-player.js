@@ -185,8 +185,7 @@ export class AudioPlayer extends Emitter {
     await output.close();
   }
 
-  /** @param {Float32Array} samples @returns {Float32Array} */
-  #toContextRate(samples) {
+  #toContextRate(/** @type {Float32Array} */ samples) {
     if (this.#resampler === null) return samples;
     const output = new Float32Array(this.#resampler.maxOutputSamples(samples.length));
     return output.subarray(0, this.#resampler.process(samples, output));

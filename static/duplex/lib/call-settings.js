@@ -27,8 +27,7 @@ export const DUPLEX_FIELDS = Object.freeze({
 
 /** @typedef {keyof typeof DUPLEX_FIELDS} DuplexSetting */
 
-/** @param {{get: (name: DuplexSetting) => unknown}} store @returns {DuplexConfig} */
-export function duplexConfigOf(store) {
+export function duplexConfigOf(/** @type {{get: (name: DuplexSetting) => unknown}} */ store) {
   const names = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS));
   return Object.fromEntries(names.map((name) => [name, store.get(name)]));
 }
@@ -47,8 +46,7 @@ export const LIVE_FIELDS = Object.freeze({
 
 /** @typedef {keyof typeof LIVE_FIELDS} LiveSetting */
 
-/** @param {{get: (name: LiveSetting) => unknown}} store @param {string} speakerId @returns {LiveSettings} */
-export function liveSettingsOf(store, speakerId) {
+export function liveSettingsOf(/** @type {{get: (name: LiveSetting) => unknown}} */ store, /** @type {string} */ speakerId) {
   return {
     maxKvTokens: Number(store.get("max_kv_tokens")),
     playbackDelayMs: Number(store.get("playback_delay_ms")),
@@ -86,8 +84,7 @@ export const OMNI_FIELDS = Object.freeze({
 
 /** @typedef {SettingsStore<typeof OMNI_FIELDS>} OmniStore */
 
-/** @param {OmniStore} store @returns {SubtitleLook} */
-export function subtitleLookOf(store) {
+export function subtitleLookOf(/** @type {OmniStore} */ store) {
   return {
     isOn: store.get("subtitles"),
     heightPercent: store.get("subtitle_height"),
@@ -145,8 +142,7 @@ export function makeHalfSettings(storage, serverValues) {
   };
 }
 
-/** @param {SettingsStore<typeof HALF_FIELDS>} store @returns {HalfDuplexConfig} */
-export function halfConfigOf(store) {
+export function halfConfigOf(/** @type {SettingsStore<typeof HALF_FIELDS>} */ store) {
   return {
     vad: {
       threshold: store.get("vad_threshold"),

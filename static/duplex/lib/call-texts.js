@@ -68,8 +68,7 @@ export function kindOf(unit) {
   return unit.isListen ? "listen" : "speak";
 }
 
-/** @param {UnitRecord} unit @returns {Record<Stage, number>} */
-export function stagesOf(unit) {
+export function stagesOf(/** @type {UnitRecord} */ unit) {
   const read = unit.prefillMs;
   const think = unit.costLlmMs;
   const voice = unit.costTtsMs;
@@ -235,8 +234,7 @@ export function columnWidth(width) {
 /** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
 export const columnLeft = (index, count, width) => width - (count - index) * columnWidth(width);
 
-/** @param {UnitColumn[]} columns @param {number} x @param {number} width @returns {number | null} */
-export function stepAt(columns, x, width) {
+export function stepAt(/** @type {UnitColumn[]} */ columns, /** @type {number} */ x, /** @type {number} */ width) {
   const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
   return columns[index]?.step ?? null;
 }

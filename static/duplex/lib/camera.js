@@ -20,8 +20,7 @@ export function cameraCode(error) {
   return SHARED_CODES.has(code) ? code : `camera_${code}`;
 }
 
-/** @param {number} widthPx @param {number} heightPx @param {number} maxSidePx @returns {{widthPx: number, heightPx: number}} */
-export function fitSize(widthPx, heightPx, maxSidePx) {
+export function fitSize(/** @type {number} */ widthPx, /** @type {number} */ heightPx, /** @type {number} */ maxSidePx) {
   const scale = Math.min(1, maxSidePx / Math.max(widthPx, heightPx));
   return { widthPx: Math.max(1, Math.round(widthPx * scale)), heightPx: Math.max(1, Math.round(heightPx * scale)) };
 }

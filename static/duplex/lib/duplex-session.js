@@ -313,8 +313,7 @@ function sessionSummary(state, nowMs) {
 
 const rounded = (/** @type {number | null} */ value) => (value === null ? null : Math.round(value));
 
-/** @param {number[]} sorted @param {number} share @returns {number | null} */
-function quantile(sorted, share) {
+function quantile(/** @type {number[]} */ sorted, /** @type {number} */ share) {
   if (sorted.length === 0) return null;
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? null;
 }

@@ -198,8 +198,7 @@ export async function openFileSource(options) {
 
 // An audio file as the user's voice, alone or mixed with the microphone.
 
-/** @param {SoundFileOptions} options @returns {Promise<FileSource>} */
-export async function openSoundFile({ hasMicrophone, microphone: wish, onProgress, ...options }) {
+export async function openSoundFile(/** @type {SoundFileOptions} */ { hasMicrophone, microphone: wish, onProgress, ...options }) {
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
   try {
     const microphone = hasMicrophone ? await openMicrophone({ ...wish, context }) : null;
@@ -306,8 +305,7 @@ export async function readVideoFile(file, video) {
 
 // Opens a video file as source: its picture, and the audio of file, microphone or both.
 
-/** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
-export async function openVideoSource({ mix, microphone: wish, ...options }) {
+export async function openVideoSource(/** @type {VideoSourceOptions} */ { mix, microphone: wish, ...options }) {
   // In its own context, which stays active while a pause suspends the file's.
   const microphone = mix.mode !== "file" ? await openMicrophone(wish) : null;
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });

@@ -142,8 +142,7 @@ const THINKING_CHUNKS = 2; // number of unanswered chunks from which the model c
   }),
 });
 
-/** @param {SessionState} state @returns {Activity} */
-function activityOf(state) {
+function activityOf(/** @type {SessionState} */ state) {
   if (state.phase !== "running" && state.phase !== "pausing") return "none";
   if (state.isInterrupted) return "interrupted";
   const isSounding = state.isTurnOpen || (state.aheadMs ?? 0) > 0;

@@ -22,8 +22,7 @@ import { floatsToBase64 } from "../../shared/pcm.js";
   over: (_, type) => (type === "ended" ? { isUserSpeaking: false, isInterrupting: false } : {}),
 });
 
-/** @param {HalfState} state @returns {HalfActivity} */
-function activityOf(state) {
+function activityOf(/** @type {HalfState} */ state) {
   if (state.phase !== "running") return "none";
   if (state.isInterrupting) return "interrupted";
   switch (state.gate) {
@@ -107,8 +106,7 @@ const newTurn = (turnIndex, speechMs, startedAtMs) => ({
   tokenStats: /** @type {TokenStats | null} */ (null),
 });
 
-/** @param {HalfState} state @param {Chunk} message @param {number} nowMs @returns {HalfState} */
-function withPiece(state, message, nowMs) {
+function withPiece(/** @type {HalfState} */ state, /** @type {Chunk} */ message, /** @type {number} */ nowMs) {
   const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
   const hasContent = Boolean(message.text_delta || message.audio_data);
   if (!hasContent) return state;

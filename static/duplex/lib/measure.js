@@ -28,8 +28,7 @@ const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 }; // high-pass: 
  * @property {[number, number]} a a1, a2
  */
 
-/** @param {number} rateHz @returns {Biquad[]} */
-function kWeighting(rateHz) {
+function kWeighting(/** @type {number} */ rateHz) {
   const shelfK = Math.tan((Math.PI * SHELF.hz) / rateHz);
   const vh = 10 ** (SHELF.gainDb / 20);
   const vb = vh ** SHELF_SLOPE;
@@ -57,8 +56,7 @@ class Weighting {
     this.#stages = kWeighting(rateHz);
   }
 
-  /** @param {number} sample @returns {number} */
-  next(sample) {
+  next(/** @type {number} */ sample) {
     let x = sample;
     for (let s = 0; s < 2; s += 1) {
       const { b, a } = this.#stages[s];
@@ -71,8 +69,7 @@ class Weighting {
   }
 }
 
-/** @param {number} power @returns {number} */
-const toLufs = (power) => (power > 0 ? OFFSET_LUFS + 10 * Math.log10(power) : -Infinity);
+const toLufs = (/** @type {number} */ power) => (power > 0 ? OFFSET_LUFS + 10 * Math.log10(power) : -Infinity);
 
 /** @param {number[]} powers @returns {number} */
 const mean = (powers) => powers.reduce((sum, power) => sum + power, 0) / powers.length;

@@ -158,8 +158,7 @@ export class MixerController {
     for (const node of [this.fileInput, this.microphoneInput, this.mix, this.#monitor]) node.disconnect();
   }
 
-  /** @param {AudioNode} source @param {number} lengthMs @returns {Promise<Float32Array>} */
-  async #record(source, lengthMs) {
+  async #record(/** @type {AudioNode} */ source, /** @type {number} */ lengthMs) {
     const wantedSamples = Math.round((CAPTURE_RATE_HZ * lengthMs) / MS_PER_S);
     /** @type {(samples: Float32Array) => void} */ let deliver = () => {};
     /** @type {Promise<Float32Array>} */ const recorded = new Promise((resolve) => {

@@ -173,16 +173,14 @@ export class PlaybackSchedule {
     return this.#enter(restartS, durationS, restartS - startS);
   }
 
-  /** @param {number} at @returns {number} */
-  #startTurn(at) {
+  #startTurn(/** @type {number} */ at) {
     this.#turn = "running";
     const startS = this.#toGrid(Math.max(at + this.#delay.targetS, this.#nextS));
     this.#delay.beginTurn(startS - at);
     return startS;
   }
 
-  /** @param {number} startS @param {number} durationS @param {number} gapS @returns {Placed} */
-  #enter(startS, durationS, gapS) {
+  #enter(/** @type {number} */ startS, /** @type {number} */ durationS, /** @type {number} */ gapS) {
     const isCounted = gapS > AUDIBLE_GAP_S;
     const placement = { id: this.#nextId, startS, durationS };
     this.#nextId += 1;

@@ -37,7 +37,6 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
   /** @type {ReturnType<typeof setInterval> | undefined} */ let loop;
   let muted = isMuted;
 
-  /** @returns {AudioContext | null} */
   function ready() {
     try {
       context ??= makeContext();

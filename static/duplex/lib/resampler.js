@@ -143,8 +143,7 @@ export class Resampler {
     this.#readAt = 0;
   }
 
-  /** @param {Float32Array} output @param {number} written @returns {number} */
-  #drain(output, written) {
+  #drain(/** @type {Float32Array} */ output, /** @type {number} */ written) {
     const history = this.#history;
     while (this.#readAt + this.#tapCount <= this.#historyLength) {
       const taps = this.#bank[this.#phase];
@@ -255,8 +254,7 @@ class HighPass {
     this.#a2 = (1 - alpha) / a0;
   }
 
-  /** @param {number} x @returns {number} */
-  next(x) {
+  next(/** @type {number} */ x) {
     const y = this.#b0 * x + this.#z1;
     this.#z1 = -2 * this.#b0 * x - this.#a1 * y + this.#z2;
     this.#z2 = this.#b0 * x - this.#a2 * y;

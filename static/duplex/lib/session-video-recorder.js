@@ -106,8 +106,7 @@ export class SessionVideoRecorder extends EventTarget {
     return output.stream;
   }
 
-  /** @param {VideoRecorderOptions} options @returns {MediaStream} */
-  #paintPicture({ picture, draw }) {
+  #paintPicture(/** @type {VideoRecorderOptions} */ { picture, draw }) {
     const canvas = document.createElement("canvas");
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
     const paint = () => {

@@ -172,7 +172,6 @@ export class SpeechGate {
     this.#heldFrames = 0;
   }
 
-  /** @returns {GateAction} */
   #decide() {
     const sound = this.#sound;
     if (this.state === "held") this.#heldFrames += 1;
@@ -196,7 +195,6 @@ export class SpeechGate {
     return "none";
   }
 
-  /** @returns {GateAction} */
   #end() {
     const wasHeld = this.state === "held";
     const isChanged = wasHeld || this.state === "ducked";

@@ -67,7 +67,6 @@ function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   return {
     ready: presets.ready,
     loadEditors: voices.loadEditors,
-    /** @returns {{systemPrompt: string, prepare: {ref_audio_base64?: string, tts_ref_audio_base64?: string}}} */
     given() {
       const { heard, spoken } = voices;
       return {

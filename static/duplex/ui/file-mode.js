@@ -43,7 +43,6 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
   });
   return {
     ...files,
-    /** @returns {Promise<LiveSource>} */
     async open() {
       const file = files.file();
       if (!file) throw new Error("no file was chosen");

@@ -139,8 +139,7 @@ function mountTextField(el, { sendText, sendPicture }) {
   return form;
 }
 
-/** @param {DuplexCall} call @returns {CallButton[]} */
-function buttonsOf(call) {
+function buttonsOf(/** @type {DuplexCall} */ call) {
   const { state } = call;
   const { canInterrupt, canResume, isTalk: isShown } = controlsFor(state);
   const [pauseSign, pauseKey] = canResume ? ["play", "live.resume"] : ["pause", "live.pause"];

@@ -93,8 +93,7 @@ export function mountHalfWave(el, { levels, state }) {
   return { clear: bars.clear };
 }
 
-/** @param {HalfState} state @returns {LevelKind} */
-function kindOf({ activity, isMicMuted }) {
+function kindOf(/** @type {HalfState} */ { activity, isMicMuted }) {
   if (activity === "speaking" || activity === "interrupted") return "answer";
   if (isMicMuted || activity === "thinking" || activity === "settling") return "closed";
   return activity === "hearing" ? "speech" : "quiet";
@@ -172,8 +171,7 @@ export const metricRows = (metrics) =>
 const MS_PER_S = 1_000;
 const FIGURES_MS = 500;
 
-/** @param {HalfCall} call @returns {CallButton[]} */
-export function halfButtons(call) {
+export function halfButtons(/** @type {HalfCall} */ call) {
   const { canInterrupt, isTalk: isShown } = controlsFor(call.state);
   const isOff = !canInterrupt && call.state.activity !== "thinking";
   return [{ action: "interrupt", isShown, isOff, sign: "hand", label: t("half.stop_answer"), run: () => call.interrupt() }];

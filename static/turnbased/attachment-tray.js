@@ -6,7 +6,8 @@ import { neededPart } from "../shared/late-parts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { Reading, TrayProblem } from "./media-view.js" */
+/** @import { TrayProblem } from "./conversation.js" */
+/** @import { Reading } from "./media-view.js" */
 
 const loadViews = late(
   () => import("./media-view.js"),

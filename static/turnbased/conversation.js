@@ -291,7 +291,7 @@ export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars
 const S_PER_MINUTE = 60;
 
 /** @param {number} seconds */
-export const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
+const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
 
 /** The limits in one line. @param {MediaLimits} limits */
 export function limitWords(limits) {
@@ -301,4 +301,62 @@ export function limitWords(limits) {
     video: formatBytes(limits.videoMaxBytes),
     request: formatBytes(limits.requestMaxBytes),
   });
+}
+
+/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
+
+/** States the limit and the next step. @param {TrayProblem} problem @param {MediaLimits} limits */
+export function fileProblemWords({ code, fileName, kind }, limits) {
+  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
+  return t(`chat.file_${code}`, {
+    name,
+    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
+    video: formatBytes(limits.videoMaxBytes),
+    image: formatBytes(limits.imageMaxBytes),
+    side: formatNumber(limits.imageMaxSidePx),
+    mega: formatNumber(limits.imageMaxPixels / 1e6),
+    request: formatBytes(limits.requestMaxBytes),
+    count: formatNumber(limits.itemsMax),
+  });
+}
+
+// Figures of an answer: a line, and the full list.
+
+const MS_PER_S = 1_000;
+
+function seconds(/** @type {number} */ ms) {
+  const digits = ms < 10 * MS_PER_S ? 2 : 1;
+  return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
+}
+
+/** In chronological order. @param {Figures} figures */
+export function figureRows({ transport, tokenStats: tokens, ...figures }) {
+  const time = (/** @type {unknown} */ ms) => (typeof ms === "number" ? seconds(ms) : null);
+  const count = (/** @type {unknown} */ n) => (typeof n === "number" ? formatNumber(n) : null);
+  const [wait, estimate] = [time(figures.queueActualMs), time(figures.queueEstimateS && figures.queueEstimateS * MS_PER_S)];
+  const inTokens = tokens && { cached: formatNumber(tokens.cached_tokens ?? 0), fresh: formatNumber(tokens.input_tokens ?? 0) };
+  const texts = {
+    mode: transport ? t(transport === "http" ? "chat.over_http" : "chat.over_socket") : null,
+    queue: wait && estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait,
+    prefill: time(figures.prefillMs),
+    ttft: time(figures.ttftMs),
+    ttfa: time(figures.ttfaMs),
+    generate: time(figures.generateMs),
+    total: time(figures.totalMs),
+    server: time(figures.serverElapsedMs || null),
+    tokens_in: inTokens ? t("chat.cached_new", inTokens) : null,
+    tokens_out: tokens ? count(tokens.generated_tokens ?? 0) : null,
+    tokens_all: tokens ? count(tokens.total_tokens ?? 0) : null,
+    chunks: count(figures.chunkCount),
+  };
+  return Object.entries(texts).flatMap(([key, value]) => (value === null ? [] : [{ key, name: t(`chat.figure_${key}`), value }]));
+}
+
+/** @param {Figures} figures @returns {string} the line under an answer */
+export function figureLine({ totalMs, ttftMs, tokenStats }) {
+  const parts = [];
+  if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
+  if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
+  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens) }));
+  return parts.join(" · ");
 }

@@ -1,12 +1,13 @@
 /** Views of attachments, in messages and as chips, and the editor of a question. */
 
-import { formatBytes, formatClock, formatNumber, t, tn } from "../shared/texts.js";
+import { formatBytes, formatClock, t, tn } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { minutes, partBytes, partFile, soundLengthS, videoPictures } from "./conversation.js";
+import { fileProblemWords, partBytes, partFile, soundLengthS, videoPictures } from "./conversation.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
+/** @import { TrayProblem } from "./conversation.js" */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
@@ -162,22 +163,6 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
 // Views of files being read, and of problems.
 
 /** @typedef {{file: File, abort: AbortController, done: number | null}} Reading */
-/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
-
-/** States the limit and the next step. @param {TrayProblem} problem @param {MediaLimits} limits */
-function fileProblemWords({ code, fileName, kind }, limits) {
-  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
-  return t(`chat.file_${code}`, {
-    name,
-    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
-    video: formatBytes(limits.videoMaxBytes),
-    image: formatBytes(limits.imageMaxBytes),
-    side: formatNumber(limits.imageMaxSidePx),
-    mega: formatNumber(limits.imageMaxPixels / 1e6),
-    request: formatBytes(limits.requestMaxBytes),
-    count: formatNumber(limits.itemsMax),
-  });
-}
 
 /** @param {TrayProblem} problem @param {MediaLimits} limits @param {() => void} onClose */
 export const problemView = (problem, limits, onClose) =>

@@ -1,9 +1,9 @@
 /** View of a message: text, media, voice, figures, actions. */
 
-import { formatDateTime, formatNumber, problemText, t } from "../shared/texts.js";
+import { formatDateTime, problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
-import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
+import { figureLine, figureRows, figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 
 /** @import { Figures } from "./conversation.js" */
@@ -102,51 +102,6 @@ function actionButtons(/** @type {MessageState} */ { message, isBusy }, /** @typ
     }
     ${button("delete", "trash", () => actions.remove(message.id), isBusy)}
   </div>`;
-}
-
-// Figures of an answer: a line, and the full list.
-
-const MS_PER_S = 1_000;
-
-function seconds(/** @type {number} */ ms) {
-  const digits = ms < 10 * MS_PER_S ? 2 : 1;
-  return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
-}
-
-/** In chronological order. @param {Figures} figures @returns {{name: string, key: string, value: string}[]} */
-function figureRows(figures) {
-  const { tokenStats, queueEstimateS, queueActualMs } = figures;
-  const isCounted = tokenStats !== null && tokenStats !== undefined;
-  const cached = tokenStats?.cached_tokens ?? 0;
-  const fresh = tokenStats?.input_tokens ?? 0;
-  const wait = typeof queueActualMs === "number" ? seconds(queueActualMs) : "";
-  const estimate = typeof queueEstimateS === "number" ? seconds(queueEstimateS * MS_PER_S) : "";
-  /** @type {[string, unknown, () => string][]} */ const rows = [
-    ["mode", figures.transport, () => t(figures.transport === "http" ? "chat.over_http" : "chat.over_socket")],
-    ["queue", queueActualMs, () => (estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait)],
-    ["prefill", figures.prefillMs, () => seconds(figures.prefillMs ?? 0)],
-    ["ttft", figures.ttftMs, () => seconds(figures.ttftMs ?? 0)],
-    ["ttfa", figures.ttfaMs, () => seconds(figures.ttfaMs ?? 0)],
-    ["generate", figures.generateMs, () => seconds(figures.generateMs ?? 0)],
-    ["total", figures.totalMs, () => seconds(figures.totalMs ?? 0)],
-    ["server", figures.serverElapsedMs || null, () => seconds(figures.serverElapsedMs ?? 0)],
-    ["tokens_in", isCounted || null, () => t("chat.cached_new", { cached: formatNumber(cached), fresh: formatNumber(fresh) })],
-    ["tokens_out", isCounted || null, () => formatNumber(tokenStats?.generated_tokens ?? 0)],
-    ["tokens_all", isCounted || null, () => formatNumber(tokenStats?.total_tokens ?? 0)],
-    ["chunks", figures.chunkCount, () => formatNumber(figures.chunkCount ?? 0)],
-  ];
-  return rows
-    .filter(([, value]) => value !== null && value !== undefined)
-    .map(([key, , text]) => ({ key, name: t(`chat.figure_${key}`), value: text() }));
-}
-
-/** @param {Figures} figures @returns {string} the line under an answer */
-function figureLine({ totalMs, ttftMs, tokenStats }) {
-  const parts = [];
-  if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
-  if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
-  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens) }));
-  return parts.join(" · ");
 }
 
 function figuresView(/** @type {Figures} */ figures) {

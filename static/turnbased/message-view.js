@@ -3,8 +3,9 @@
 import { formatDateTime, problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
-import { figureLine, figureRows, figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
+import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
+import { figureLine, figureRows } from "./attachments.js";
 
 /** @import { Figures } from "./conversation.js" */
 /** @import { ChatMessage, MediaPart, MessageActions, MessageState } from "../../types/chat.js" */

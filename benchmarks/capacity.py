@@ -27,7 +27,7 @@ from core.engine.engine import RunPass
 from core.engine.passes import Task, TaskState, run_pass
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.prompt_input import SlicedPicture
+from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import WindowMode, WindowSettings
 
 UNIT_S = 1.0
@@ -297,7 +297,7 @@ class _Repeating:
     """A scripted conversation with preprocessed inputs, which repeat."""
 
     scripted: ScriptedConversation
-    inputs: Iterator[tuple[np.ndarray, list[SlicedPicture]]]
+    inputs: Iterator[tuple[np.ndarray, list[tuple[Slice, ...]]]]
 
     def next_unit(self) -> Steps[UnitResult]:
         act, cuts = self.scripted.begin_unit()

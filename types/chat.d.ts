@@ -1,7 +1,7 @@
 /** Conversations of the chat page: messages, their media, and what happens to them. */
 
 import type { AnswerStatus, ContentItem } from "../static/turnbased/conversation.js";
-import type { MediaKind } from "../static/turnbased/conversation.js";
+import type { MediaKind } from "../static/turnbased/attachments.js";
 import type { TurnSettings } from "../static/turnbased/turn.js";
 
 export type MediaPart = {
@@ -69,10 +69,10 @@ export type ChatSessionEvents = {
   change: null; // the conversation, its head or the turn changed
   heads: null; // the list of kept conversations changed
   opened: null; // another conversation is shown
-  sound: {audioBase64: string, isFirst: boolean}; // a piece of the answer's voice
-  answered: {message: ChatMessage, isPlayed: boolean};
-  warning: {code: string, message: string};
-  problem: {code: string}; // nothing can be kept
+  sound: { audioBase64: string; isFirst: boolean }; // a piece of the answer's voice
+  answered: { message: ChatMessage; isPlayed: boolean };
+  warning: { code: string; message: string };
+  problem: { code: string }; // nothing can be kept
 };
 
 export type MessageActions = {

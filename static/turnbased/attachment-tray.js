@@ -6,7 +6,7 @@ import { neededPart } from "../shared/late-parts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { TrayProblem } from "./conversation.js" */
+/** @import { TrayProblem } from "./attachments.js" */
 /** @import { Reading } from "./media-view.js" */
 
 const loadViews = late(

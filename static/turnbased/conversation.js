@@ -1,15 +1,14 @@
 /**
- * Messages of a chat conversation: operations (each returns a new conversation), attachments, conversion to the protocol. Pure.
+ * Messages of a chat conversation: operations (each returns a new conversation), limits, conversion to the protocol. Pure.
  *
  * The server finds its cache by the exact text of earlier answers, so an answer's text is stored and
  * sent back unchanged: never trimmed, never formatted.
  */
 
-import { base64ToBytes, base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { formatBytes, formatNumber, t } from "../shared/texts.js";
 
-/** @import { ChatMessage, Conversation, FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
+/** @import { ChatMessage, Conversation, MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
 /** @import { TurnProgress } from "./turn.js" */
 
@@ -164,7 +163,6 @@ export function repaired(conversation) {
 
 /** @typedef {Omit<MediaPart, "type" | "data">} MediaFacts */
 
-const INPUT_RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
 const BASE64_CHARS = 4;
 const BASE64_BYTES = 3;
 
@@ -203,47 +201,11 @@ export const wireChars = (media) => media.reduce((sum, { data }) => sum + data.l
 /** @param {MediaPart} part @returns {number} bytes size of the stored data */
 export const partBytes = ({ data }) => Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
 
-/** @param {MediaPart} part @returns {number} duration of the audio, seconds */
-export const soundLengthS = (part) => partBytes(part) / LIMITS.SAMPLE_BYTES / INPUT_RATE_HZ;
-
-/** The part as a file. @param {MediaPart} part @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}} */
-export function partFile(part) {
-  if (part.type !== "audio") return { bytes: base64ToBytes(part.data), mimeType: part.mimeType };
-  return { bytes: encodeWav(base64ToFloats(part.data), INPUT_RATE_HZ), mimeType: "audio/wav" };
-}
-
 // Limits of attachments.
 
-/**
- * @typedef {"audio" | "image" | "video"} MediaKind
- *
- * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big"} MediaProblemOfKind
- * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
- */
-
-const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB; // largest audio file that is decoded; more than ten minutes of WAV
 const REQUEST_SPARE_BYTES = 64 * 1024; // allowance for text and JSON syntax of a request
-const MOST_FRAMES = 64; // frames of one video, however long; source: docs/specification/model.md#4.7
-
-/** For files without a type. @type {readonly (readonly [MediaKind, readonly string[]])[]} */ const SUFFIXES = [
-  ["audio", ["wav", "mp3", "m4a", "aac", "ogg", "oga", "opus", "flac"]],
-  ["image", ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "svg"]],
-  ["video", ["mp4", "m4v", "mov", "webm", "mkv", "avi"]],
-];
-
-/** Formats the server reads; other pictures are converted. */
-export const IMAGE_TYPES = Object.freeze(["image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff"]);
-
 /** For the `accept` of a file input. */
 export const ACCEPT = "audio/*,image/*,video/*,.mkv,.m4a,.flac,.opus";
-
-/** @param {{name: string, type: string}} file @returns {MediaKind | null} null for other types */
-export function kindOfFile({ name, type }) {
-  const [family] = type.split("/");
-  if (family === "audio" || family === "image" || family === "video") return family;
-  const suffix = name.split(".").at(-1)?.toLowerCase() ?? "";
-  return SUFFIXES.find(([, suffixes]) => suffixes.includes(suffix))?.[0] ?? null;
-}
 
 /** @param {Record<string, number> | undefined} limits of GET /api/frontend_defaults @returns {MediaLimits} */
 export function mediaLimits(limits = {}) {
@@ -263,26 +225,6 @@ export function mediaLimits(limits = {}) {
   };
 }
 
-/** @param {FileFacts} facts @param {MediaLimits} limits @returns {MediaProblem | null} null if it can be sent */
-export function mediaProblem(facts, limits) {
-  const { kind, sizeBytes, durationS = 0, widthPx = 0, heightPx = 0 } = facts;
-  if (sizeBytes === 0) return "empty";
-  if (kind === "audio") {
-    return durationS > limits.audioMaxS || sizeBytes > AUDIO_FILE_MAX_BYTES ? "audio_long" : null;
-  }
-  if (kind === "video") {
-    if (sizeBytes > limits.videoMaxBytes) return "video_big";
-    return durationS > limits.videoMaxS ? "video_long" : null;
-  }
-  if (sizeBytes > limits.imageMaxBytes) return "image_big";
-  const isLarge = Math.max(widthPx, heightPx) > limits.imageMaxSidePx || widthPx * heightPx > limits.imageMaxPixels;
-  return isLarge ? "image_pixels" : null;
-}
-
-/** Number of frames of a video that the model sees. @param {number} durationS @param {number} picturesPerS */
-export const videoPictures = (durationS, picturesPerS) =>
-  Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
-
 /** @param {number} sentChars Base64 of the conversation so far @param {number} newChars @param {MediaLimits} limits */
 export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars <= limits.requestMaxBytes;
 
@@ -291,7 +233,7 @@ export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars
 const S_PER_MINUTE = 60;
 
 /** @param {number} seconds */
-const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
+export const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
 
 /** The limits in one line. @param {MediaLimits} limits */
 export function limitWords(limits) {
@@ -301,62 +243,4 @@ export function limitWords(limits) {
     video: formatBytes(limits.videoMaxBytes),
     request: formatBytes(limits.requestMaxBytes),
   });
-}
-
-/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
-
-/** States the limit and the next step. @param {TrayProblem} problem @param {MediaLimits} limits */
-export function fileProblemWords({ code, fileName, kind }, limits) {
-  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
-  return t(`chat.file_${code}`, {
-    name,
-    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
-    video: formatBytes(limits.videoMaxBytes),
-    image: formatBytes(limits.imageMaxBytes),
-    side: formatNumber(limits.imageMaxSidePx),
-    mega: formatNumber(limits.imageMaxPixels / 1e6),
-    request: formatBytes(limits.requestMaxBytes),
-    count: formatNumber(limits.itemsMax),
-  });
-}
-
-// Figures of an answer: a line, and the full list.
-
-const MS_PER_S = 1_000;
-
-function seconds(/** @type {number} */ ms) {
-  const digits = ms < 10 * MS_PER_S ? 2 : 1;
-  return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
-}
-
-/** In chronological order. @param {Figures} figures */
-export function figureRows({ transport, tokenStats: tokens, ...figures }) {
-  const time = (/** @type {unknown} */ ms) => (typeof ms === "number" ? seconds(ms) : null);
-  const count = (/** @type {unknown} */ n) => (typeof n === "number" ? formatNumber(n) : null);
-  const [wait, estimate] = [time(figures.queueActualMs), time(figures.queueEstimateS && figures.queueEstimateS * MS_PER_S)];
-  const inTokens = tokens && { cached: formatNumber(tokens.cached_tokens ?? 0), fresh: formatNumber(tokens.input_tokens ?? 0) };
-  const texts = {
-    mode: transport ? t(transport === "http" ? "chat.over_http" : "chat.over_socket") : null,
-    queue: wait && estimate ? t("chat.estimated_actual", { estimate, actual: wait }) : wait,
-    prefill: time(figures.prefillMs),
-    ttft: time(figures.ttftMs),
-    ttfa: time(figures.ttfaMs),
-    generate: time(figures.generateMs),
-    total: time(figures.totalMs),
-    server: time(figures.serverElapsedMs || null),
-    tokens_in: inTokens ? t("chat.cached_new", inTokens) : null,
-    tokens_out: tokens ? count(tokens.generated_tokens ?? 0) : null,
-    tokens_all: tokens ? count(tokens.total_tokens ?? 0) : null,
-    chunks: count(figures.chunkCount),
-  };
-  return Object.entries(texts).flatMap(([key, value]) => (value === null ? [] : [{ key, name: t(`chat.figure_${key}`), value }]));
-}
-
-/** @param {Figures} figures @returns {string} the line under an answer */
-export function figureLine({ totalMs, ttftMs, tokenStats }) {
-  const parts = [];
-  if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
-  if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
-  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens) }));
-  return parts.join(" · ");
 }

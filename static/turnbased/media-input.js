@@ -7,10 +7,10 @@ import { find, html, iconButton, mountView, setText } from "../shared/lit.js";
 import { CodedError, formatClock, t } from "../shared/texts.js";
 import { floatsToBase64, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./conversation.js";
+import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./attachments.js";
 
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { MediaKind, MediaProblem } from "./conversation.js" */
+/** @import { MediaKind, MediaProblem } from "./attachments.js" */
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""

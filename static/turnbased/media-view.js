@@ -1,26 +1,17 @@
 /** Views of attachments, in messages and as chips, and the editor of a question. */
 
-import { formatBytes, formatClock, t, tn } from "../shared/texts.js";
+import { t } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { fileProblemWords, partBytes, partFile, soundLengthS, videoPictures } from "./conversation.js";
+import { fileProblemWords, partAbout, partFile, soundLengthS } from "./attachments.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { TrayProblem } from "./conversation.js" */
+/** @import { TrayProblem } from "./attachments.js" */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
 const partName = (/** @type {MediaPart} */ part) => part.name || t(`chat.kind_${part.type}`);
-
-/** Short description of an attachment. @param {MediaPart} part @param {number} picturesPerS */
-function partAbout(part, picturesPerS = 1) {
-  const size = formatBytes(partBytes(part));
-  if (part.type === "audio") return formatClock(soundLengthS(part));
-  if (part.type === "image") return part.widthPx ? `${part.widthPx} × ${part.heightPx} · ${size}` : size;
-  if (!part.durationS) return size;
-  return `${formatClock(part.durationS)} · ${tn("chat.pictures", videoPictures(part.durationS, picturesPerS))} · ${size}`;
-}
 
 function blobOf(/** @type {MediaPart} */ part) {
   const { bytes, mimeType } = partFile(part);

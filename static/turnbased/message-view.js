@@ -5,6 +5,7 @@ import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from ".
 import { copyText } from "../shared/save-share.js";
 import { figureLine, figureRows, figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
+import { figureLine, figureRows } from "./attachments.js";
 
 /** @import { Figures } from "./conversation.js" */
 /** @import { ChatMessage, MediaPart, MessageActions, MessageState } from "../../types/chat.js" */

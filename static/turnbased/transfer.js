@@ -7,7 +7,8 @@
 import { CodedError } from "../shared/texts.js";
 import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { addMessage, emptyConversation, figuresOf, mediaOf, partFile, toFacts, toItems, voiceOf } from "./conversation.js";
+import { partFile } from "./attachments.js";
+import { addMessage, emptyConversation, figuresOf, mediaOf, toFacts, toItems, voiceOf } from "./conversation.js";
 import { wavLengthS } from "./turn.js";
 
 /** @import { ContentItem } from "./conversation.js" */

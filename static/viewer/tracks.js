@@ -44,14 +44,8 @@ export async function mountWaves(el, { nonce, onFailed }) {
     frame = 0;
     if (!source) return;
     const lines = source.peaks(view).slice(0, 2);
-    el.dataset.loudest = String(
-      Math.max(...lines.map((line) => line.reduce((most, value) => Math.max(most, value), 0))).toFixed(2),
-    );
-    void waves.load(
-      "",
-      lines.map((line) => thinned(line)),
-      view.toS - view.fromS,
-    );
+    el.dataset.loudest = Math.max(...lines.map((line) => line.reduce((most, value) => Math.max(most, value), 0))).toFixed(2);
+    void waves.load("", lines.map(thinned), view.toS - view.fromS);
   };
   const request = () => {
     if (frame === 0) frame = requestAnimationFrame(draw);

@@ -10,7 +10,7 @@ import { kindOf } from "../../scripts/page_rules.mjs";
 
 /** Share of the lines written by hand; ESLint holds pure modules to what they say of themselves. */
 const LEAST_PURE = 0.4;
-const MOST_MODULES = 150;
+const MOST_MODULES = 120;
 
 const HEADER = "/** Adds. Pure. */\n";
 const eslint = new ESLint();

@@ -29,7 +29,7 @@ const DUCK_DB = -9; // attenuation while a sound may still be a backchannel, dB
  * @typedef {EventTarget & {setFeatures: (isOn: boolean) => void, setWindows: (isOn: boolean) => void}} FrameSource
  */
 
-/** Tells speech from other sounds, 512 samples at a time; see silero-gate.js.
+/** Tells speech from other sounds, 512 samples at a time.
  * @typedef {Object} VoiceDetector
  * @property {number} probability of speech in the last windows
  * @property {(window: Float32Array) => void} push

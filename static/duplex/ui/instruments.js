@@ -125,10 +125,7 @@ function paintTimeline(/** @type {Scene} */ scene) {
   const yOf = (/** @type {number} */ ms) => groundY - (Math.min(ms, topMs) / topMs) * (groundY - 4);
   ctx.lineWidth = 1;
   ctx.strokeStyle = scene.colours.css("line");
-  line(ctx, [
-    [0, groundY + 0.5],
-    [width, groundY + 0.5],
-  ]);
+  line(ctx, [0, groundY + 0.5], [width, groundY + 0.5]);
   const columnPx = columnWidth(width);
   columns.forEach((column, index) => {
     paintColumn(scene, column, columnLeft(index, columns.length, width), columnPx, groundY, yOf);
@@ -179,14 +176,8 @@ function paintColumn({ ctx, colours, picked }, column, left, columnPx, groundY, 
 function paintSign(ctx, sign, x, y, radius) {
   ctx.lineWidth = 1.5;
   if (sign === "cross") {
-    line(ctx, [
-      [x - radius, y - radius],
-      [x + radius, y + radius],
-    ]);
-    line(ctx, [
-      [x - radius, y + radius],
-      [x + radius, y - radius],
-    ]);
+    line(ctx, [x - radius, y - radius], [x + radius, y + radius]);
+    line(ctx, [x - radius, y + radius], [x + radius, y - radius]);
     return;
   }
   ctx.beginPath();
@@ -199,10 +190,7 @@ function paintBudget(/** @type {Scene} */ { ctx, width, colours, chunkMs }, /** 
   ctx.setLineDash([6, 4]);
   ctx.lineWidth = 1.5;
   ctx.strokeStyle = colours.css("ink-soft");
-  line(ctx, [
-    [0, y],
-    [width, y],
-  ]);
+  line(ctx, [0, y], [width, y]);
   ctx.setLineDash([]);
   ctx.fillStyle = colours.css("ink-soft");
   ctx.font = `12px ${getComputedStyle(ctx.canvas).fontFamily}`;
@@ -217,20 +205,14 @@ function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
   };
   ctx.lineWidth = 2;
   ctx.strokeStyle = colours.css("caution");
-  line(
-    ctx,
-    columns.map((column, index) => at(index, column.kvShare)),
-  );
+  line(ctx, ...columns.map(({ kvShare }, index) => at(index, kvShare)));
   ctx.setLineDash([2, 4]);
   ctx.strokeStyle = colours.css("ink");
-  line(
-    ctx,
-    columns.map((column, index) => at(index, column.aheadShare)),
-  );
+  line(ctx, ...columns.map(({ aheadShare }, index) => at(index, aheadShare)));
   ctx.setLineDash([]);
 }
 
-function line(/** @type {CanvasRenderingContext2D} */ ctx, /** @type {[number, number][]} */ points) {
+function line(/** @type {CanvasRenderingContext2D} */ ctx, /** @type {[number, number][]} */ ...points) {
   ctx.beginPath();
   for (const [x, y] of points) ctx.lineTo(x, y);
   ctx.stroke();
@@ -244,16 +226,12 @@ const METRICS_MS = 250;
 /** @param {DuplexCall} call @param {MetricsOptions} options @returns {{update: () => void}} */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
-  const input = mountLevelMeter(byId("input-meter", HTMLElement), {
-    labelKey: "live.meter.input",
-    iconName: "mic",
-    kind: "listen",
-  });
-  const output = mountLevelMeter(byId("output-meter", HTMLElement), {
-    labelKey: "live.meter.output",
-    iconName: "speaker",
-    kind: "speak",
-  });
+  const meter = (
+    /** @type {"input" | "output"} */ name,
+    /** @type {string} */ iconName,
+    /** @type {"listen" | "speak"} */ kind,
+  ) => mountLevelMeter(byId(`${name}-meter`, HTMLElement), { labelKey: `live.meter.${name}`, iconName, kind });
+  const [input, output] = [meter("input", "mic", "listen"), meter("output", "speaker", "speak")];
   const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
   const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
     const extra = { maxKvTokens: maxKvTokens(), delayMs: call.kind.delayMs, modelName: modelName(), hasVision };

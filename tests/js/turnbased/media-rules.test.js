@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { fitsRequest, kindOfFile, mediaLimits, mediaProblem, videoPictures } from "../../../static/turnbased/conversation.js";
+import { kindOfFile, mediaProblem, videoPictures } from "../../../static/turnbased/attachments.js";
+import { fitsRequest, mediaLimits } from "../../../static/turnbased/conversation.js";
 
 const MIB = 1024 * 1024;
 const limits = mediaLimits({ chat_message_bytes: 64 * MIB, chat_audio_max_s: 600 });

@@ -3,7 +3,7 @@
 import { formatDateTime, problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
-import { figureLine, figureRows, figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
+import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 import { figureLine, figureRows } from "./attachments.js";
 

@@ -36,7 +36,6 @@ from MiniCPMO45.kernels.row_products import (
     multiply_row,
     multiply_rows,
     multiply_scaled,
-    plain_gate,
     silu_gate,
 )
 
@@ -168,7 +167,10 @@ def _multiply(
     product = F.linear(normed, matrix)
     if not is_gated:
         return product
-    return silu_gate(product) if by_kernel else plain_gate(product)
+    if by_kernel:
+        return silu_gate(product)
+    gate, up = product.chunk(2, dim=-1)
+    return F.silu(gate) * up
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -310,12 +310,6 @@ def silu_gate(gate_up: Tensor) -> Tensor:
     return out
 
 
-def plain_gate(gate_up: Tensor) -> Tensor:
-    """`silu_gate` in plain PyTorch."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate) * up
-
-
 ALIGNMENT = 16  # both sizes of a weight are multiples of it for PyTorch's product
 
 
@@ -357,5 +351,6 @@ def multiply_scaled(
     else:
         product = F.linear((values.float() * scales[:, None]).to(dtype), unpacked(weight, dtype))
         if is_gated:
-            product = plain_gate(product)
+            gate, up = product.chunk(2, dim=-1)
+            product = F.silu(gate) * up
     return product if residual is None else residual + product

@@ -219,6 +219,7 @@ class Engine(InlineEngine):
             while not self._is_closed:
                 self._work_once()
         except BaseException as error:
+            self._is_closed = True  # nothing is accepted once `problem` reports it
             self._failure = f"{type(error).__name__}: {error}"
             self._log.exception("engine_ended")
         finally:

@@ -3,7 +3,7 @@
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { find, html, nothing, noticeView, on } from "../shared/lit.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { loadUplot } from "../shared/async.js";
+import { loadUplot } from "../shared/libraries.js";
 import { chartsOf, dataOf, figure, latest, lineName, optionsOf, SPAN_COLUMNS, spansOf } from "./chart-data.js";
 import { table } from "./words.js";
 

@@ -4,12 +4,12 @@
  */
 
 import { find, html, iconButton, mountView, on } from "./lit.js";
-import { loadMarked } from "./async.js";
+import { loadMarked } from "./libraries.js";
 import { plainParagraphs, splitFaq } from "./faq-text.js";
 import { languageNames } from "./i18n.js";
 import { getLang, onLangChange, t } from "./texts.js";
 
-/** @import { MissingLibraryError } from "./async.js" */
+/** @import { MissingLibraryError } from "./libraries.js" */
 /** @import { Faq } from "./faq-text.js" */
 
 /** @typedef {import("marked").Token} Token */

@@ -3,7 +3,7 @@
 import { byId, on, toast, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
-import { loadMsgpack, MissingLibraryError } from "../shared/async.js";
+import { loadMsgpack, MissingLibraryError } from "../shared/libraries.js";
 import { lastRecordingId } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */

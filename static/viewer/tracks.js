@@ -3,7 +3,7 @@
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { html, on, render, repeat } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
-import { loadUplot, loadWavesurfer } from "../shared/async.js";
+import { loadUplot, loadWavesurfer } from "../shared/libraries.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";
 import { openPeaks } from "./recording.js";
 import { fetchBytes } from "./head-view.js";

@@ -162,7 +162,7 @@ function inputOf(/** @type {DuplexSetting} */ name) {
 // Settings that may change during a call, and the optional neural voice detector.
 
 const loadGate = late(
-  () => Promise.all([import("../lib/barge-in.js"), import("../../shared/async.js")]),
+  () => Promise.all([import("../lib/barge-in.js"), import("../../shared/libraries.js")]),
   ([{ loadSileroDetector }, { loadOnnxRuntime }]) =>
     () =>
       loadSileroDetector(loadOnnxRuntime),

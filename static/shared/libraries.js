@@ -1,0 +1,36 @@
+/** Loads the libraries that few pages need when they are needed. */
+
+import { CodedError } from "./texts.js";
+
+const BASE = "/static/vendor";
+
+export class MissingLibraryError extends CodedError {
+  constructor(/** @type {string} */ library) {
+    super("missing_library", undefined, `The library "${library}" is not installed on the server.`);
+  }
+}
+
+async function load(/** @type {string} */ library) {
+  try {
+    return await import(`${BASE}/${library}/index.js`);
+  } catch (error) {
+    console.info(`The library "${library}" was not loaded.`, error);
+    throw new MissingLibraryError(library);
+  }
+}
+
+/** @returns {Promise<typeof import("uplot")>} */
+export const loadUplot = async () => (await load("uplot")).default;
+/** @returns {Promise<typeof import("wavesurfer.js").default>} */
+export const loadWavesurfer = async () => (await load("wavesurfer")).default;
+/** @returns {Promise<typeof import("marked").marked>} */
+export const loadMarked = async () => (await load("marked")).marked;
+/** @returns {Promise<typeof import("@msgpack/msgpack")>} */
+export const loadMsgpack = () => load("msgpack");
+
+/** ONNX Runtime and the address of the voice detector's model. */
+export async function loadOnnxRuntime() {
+  const ort = await load("onnxruntime");
+  ort.env.wasm.wasmPaths = `${BASE}/onnxruntime/`;
+  return { ort, modelUrl: `${BASE}/silero/silero_vad.onnx` };
+}

@@ -97,8 +97,8 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     # A file's tests stay in one process, because they share what is computed from a recording.
     # tests/conftest.py determines the order.
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
-    # More processes than cores, since some mostly wait for the systems that they started.
-    many = ("-n", str(CORES + (2 if is_everything else 1)), "--ignore=tests/browser")
+    # One process more than cores, since one mostly waits for the systems that it started.
+    many = ("-n", str(1 + CORES), "--ignore=tests/browser")
     stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.70)]
     if "browser" not in left_out:
         # Each process starts its own system and up to two browsers.
@@ -106,9 +106,9 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         stages.append(
             pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.19)
         )
-    first, last = [], []
+    first = []
     if is_everything:
-        last.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
+        stages.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
         if "gates" not in left_out:
             # First and in a process each, because they compute from beginning to end, while the
             # other stages often wait: started later or in fewer processes, the longest gate would
@@ -116,7 +116,7 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
             # do not depend on how long computing takes.
             marks = ("-m", f"{EVERYWHERE} and gate")
             first.append(pytest_stage("gates", "tests/gates", "-n", "4", *marks))
-    yield [*first, *stages, *static_checks(), *last]
+    yield [*first, *stages, *static_checks()]
     if is_everything:
         yield from real_time_groups(left_out)
 

@@ -27,6 +27,9 @@ REPORTS = ROOT / "data" / "tests"
 PYTHON = (sys.executable, "-m")
 CORES = os.cpu_count() or 1
 
+BESIDE_GATES = 5
+"""Niceness of what runs beside the gates: a third of their share of a core."""
+
 NOTHING_CHOSEN = 5
 """pytest's exit status when no test was selected; no failure if PYTEST_ARGS selects."""
 
@@ -42,6 +45,7 @@ class Stage:
     share: float | None = None
     """Share of the CPU time of all default stages; None if only `--all` runs it."""
     is_pytest: bool = False
+    niceness: int = 0
 
     @property
     def slug(self) -> str:
@@ -110,13 +114,14 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     if is_everything:
         stages.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
         if "gates" not in left_out:
-            # First and in a process each, because they compute from beginning to end, while the
-            # other stages often wait: started later or in fewer processes, the longest gate would
-            # end alone, on one core. They count units of the model's own clock, so their figures
-            # do not depend on how long computing takes.
+            # First, in a process each and before the others in line for a core, because they
+            # compute from beginning to end, while the other stages often wait: otherwise the
+            # longest gate would end alone, on one core. They count units of the model's own clock,
+            # so their figures do not depend on how long computing takes.
             marks = ("-m", f"{EVERYWHERE} and gate")
             first.append(pytest_stage("gates", "tests/gates", "-n", "4", *marks))
-    yield [*first, *stages, *static_checks()]
+    beside = BESIDE_GATES if first else 0
+    yield [*first, *(replace(each, niceness=beside) for each in [*stages, *static_checks()])]
     if is_everything:
         yield from real_time_groups(left_out)
 
@@ -147,15 +152,14 @@ class Running:
 def start(stage: Stage, *, is_alone: bool) -> Running:
     """Start a stage; its output goes to the terminal only if no other stage runs."""
     log = None if is_alone else REPORTS / f"{stage.slug}.log"
+    command = ("nice", "-n", str(stage.niceness), *stage.command)
     if log is None:
         print(f"\n== {stage.name}", flush=True)
-        process = subprocess.Popen(stage.command, cwd=ROOT)
+        process = subprocess.Popen(command, cwd=ROOT)
     else:
         print(f"-- {stage.name}: started, output in {os.path.relpath(log, ROOT)}", flush=True)
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                stage.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
-            )
+            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     return Running(stage, process, time.monotonic(), log)
 
 

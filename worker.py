@@ -47,6 +47,8 @@ UNUSABLE: Final = 2  # exit code
 # Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
 # reacquire it while sockets are busy.
 SWITCH_INTERVAL_S: Final = 0.0005
+# Freed memory of different sizes can be joined: 0.6 GB less with one conversation in int4.
+ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 if TYPE_CHECKING:
@@ -155,6 +157,7 @@ def bundled_whisper(settings: Settings) -> Path:
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     """Return the backend of the configured model, or of the embedded one, or of a toy."""
+    os.environ.setdefault(*ALLOCATOR)  # before CUDA is initialized
     # Imported late: the fake backend needs none of the model's libraries.
     import torch
 

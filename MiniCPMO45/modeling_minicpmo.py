@@ -18,7 +18,7 @@ from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_conf
 from MiniCPMO45.loading.checkpoint_source import (
     CheckpointError,
     find_checkpoint,
-    require_full_precision,
+    read_quantisation,
 )
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
@@ -85,11 +85,11 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         default device, "auto" a GPU if there is one.
 
         Raises:
-            CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
+            CheckpointError: the checkpoint cannot be found, does not fit or cannot be read; the
                 message says what to do.
             TypeError: an unknown option.
         """
-        require_full_precision(options)
+        read_quantisation(options)
         unknown = options.keys() - _FROM_AUTO_MODEL - {"quantization_config"}
         if unknown:
             raise TypeError(f"from_pretrained takes no {', '.join(sorted(unknown))}")
@@ -113,7 +113,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         """Load a checkpoint folder.
 
         Raises:
-            CheckpointError: the checkpoint does not fit or is quantised.
+            CheckpointError: the checkpoint does not fit or cannot be read.
         """
         with torch.device("meta"):
             model = cls(config or read_config(folder))

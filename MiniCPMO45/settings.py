@@ -10,7 +10,6 @@ from typing import Final
 
 import torch
 
-LEAST_CONVERSATIONS: Final = 4  # smallest capacity that a GPU is prepared for
 MOST_TOGETHER: Final = 64  # conversations in one pass
 GREEDY: Final = "greedy"  # the `decode_mode` of argmax decoding
 
@@ -119,6 +118,7 @@ class LoadOptions:
         flow_dtype: of the flow's matrix products and KV cache; None for float16, which has the
             mantissa of TF32, on a GPU and float32 elsewhere.
         has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a GPU.
+        least_conversations: smallest capacity that passes are prepared for.
         most_rows: rows of one prefill pass; longer input is split.
         text_cache: storage of the language model's keys and values: the model's dtype, or 8-bit
             codes with a scale per row.
@@ -137,6 +137,7 @@ class LoadOptions:
     has_fixed_sizes: bool | None = None
     duplex_defaults: DuplexSettings = DuplexSettings()
     slots: int = 64
+    least_conversations: int = 4
     most_rows: int = 1024
     text_cache: CacheKind = CacheKind.BF16
     tokens_each: int = 4096
@@ -147,7 +148,7 @@ class LoadOptions:
 
     @property
     def conversations(self) -> int:
-        return min(max(self.slots, LEAST_CONVERSATIONS), MOST_TOGETHER)
+        return min(max(self.slots, self.least_conversations), MOST_TOGETHER)
 
     def report(self, stage: str, share: float | None = None) -> None:
         if self.on_progress is not None:

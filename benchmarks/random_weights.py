@@ -7,12 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.loading.checkpoint import (
-    expected_shapes,
-    fill_randomly,
-    reserve_quantised,
-    stored_tensors,
-)
+from MiniCPMO45.loading.checkpoint import expected_shapes, fill_randomly
+from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
 from MiniCPMO45.settings import Weights
 
 

@@ -21,7 +21,7 @@ from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
 from MiniCPMO45.engine.steps import LlmForward, LlmOutput, TokenIds
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.loading.checkpoint import reserve_quantised
+from MiniCPMO45.loading.quantisation import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.settings import Weights

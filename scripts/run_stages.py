@@ -27,8 +27,8 @@ REPORTS = ROOT / "data" / "tests"
 PYTHON = (sys.executable, "-m")
 CORES = os.cpu_count() or 1
 
-BESIDE_GATES = 5
-"""Niceness of what runs beside the gates: a third of their share of a core."""
+GATES_NICENESS = 5
+"""A third of the other stages' share of a core; gates compute while these wait."""
 
 NOTHING_CHOSEN = 5
 """pytest's exit status when no test was selected; no failure if PYTEST_ARGS selects."""
@@ -110,18 +110,15 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         stages.append(
             pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.19)
         )
-    first = []
     if is_everything:
         stages.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
         if "gates" not in left_out:
-            # First, in a process each and before the others in line for a core, because they
-            # compute from beginning to end, while the other stages often wait: otherwise the
-            # longest gate would end alone, on one core. They count units of the model's own clock,
-            # so their figures do not depend on how long computing takes.
+            # First, because they take longest, and in a process each. They count units of the
+            # model's own clock, so their figures do not depend on how long computing takes.
             marks = ("-m", f"{EVERYWHERE} and gate")
-            first.append(pytest_stage("gates", "tests/gates", "-n", "4", *marks))
-    beside = BESIDE_GATES if first else 0
-    yield [*first, *(replace(each, niceness=beside) for each in [*stages, *static_checks()])]
+            gates = pytest_stage("gates", "tests/gates", "-n", "4", *marks)
+            stages.insert(0, replace(gates, niceness=GATES_NICENESS))
+    yield [*stages, *static_checks()]
     if is_everything:
         yield from real_time_groups(left_out)
 

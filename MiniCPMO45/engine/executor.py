@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -47,12 +48,14 @@ from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import (
     FEWEST_PAGES,
     HAS_TRITON,
+    SMALL_CARD_ROWS,
     SPEECH_ROWS_EACH,
     SPEECH_SHARE,
     SPEECH_TOKENS_EACH,
     TEXT_SHARE,
     CardMemory,
     capture_all,
+    is_small_card,
     most_tokens,
     read_back,
     use_device,
@@ -63,7 +66,7 @@ from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
-from MiniCPMO45.settings import LEAST_CONVERSATIONS, CacheKind, LoadOptions
+from MiniCPMO45.settings import CacheKind, LoadOptions
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.token2wav.voices import VoiceLibrary
@@ -103,7 +106,10 @@ class Executor:
         self.options = options or LoadOptions()
         model.llm.model.fuse()  # first, since it temporarily needs memory besides the weights
         model.tts.model.fuse()
-        free_bytes = use_device(self.device)
+        if self._has_graphs and is_small_card(self.device):
+            rows = min(self.options.most_rows, SMALL_CARD_ROWS)
+            self.options = replace(self.options, least_conversations=1, most_rows=rows)
+        free_bytes = use_device(self.device, self.options.conversations)
         config, asked = model.config, self.options
         self.llm_store = self._store(
             config.decoder,
@@ -207,7 +213,7 @@ class Executor:
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
         token_bytes = cached_bytes(shape, torch.int8 if has_codes else self.dtype)
         if asked_bytes is None:
-            slots = max(self.options.slots, LEAST_CONVERSATIONS)
+            slots = max(self.options.slots, self.options.least_conversations)
             most = most_tokens(shape, slots, tokens_each)
             asked_bytes = min(most_bytes, most * token_bytes)
         return KvStore(

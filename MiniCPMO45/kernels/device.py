@@ -184,15 +184,14 @@ class Capturable(Generic[T]):
         """Run the work once eagerly, which compiles kernels and initialises libraries."""
         self._work()
 
-    def capture(self, pool: Any) -> None:
+    def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Capture the work, which also runs once with the current inputs."""
-        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self.warm_up()  # libraries are initialised per thread
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             result = self._work()
         self._graph, self._result = graph, result
 
@@ -200,18 +199,24 @@ class Capturable(Generic[T]):
 def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress: bool) -> None:
     """Capture pieces into graphs of one pool, on the current device.
 
-    Compilation dominates a first start, so families are first warmed up in parallel; they must not
-    share library settings. The largest pieces come first, so that memory is reused.
+    Compilation dominates a first start, so families are first warmed up in parallel, unless the
+    card is too small for their intermediate results; they must not share library settings. The
+    largest pieces come first, so that memory is reused.
     """
     pieces = [piece for family in families for piece in family]
+    device = torch.cuda.current_device()
+    n_threads = 1 if is_small_card(device) else len(families)
     with tqdm(total=len(pieces), desc="compiling kernels", disable=not show_progress) as bar:
-        with ThreadPoolExecutor(len(families), "warm-up") as threads:
-            list(threads.map(partial(_warm_up, torch.cuda.current_device(), bar), families))
+        with ThreadPoolExecutor(n_threads, "warm-up") as threads:
+            list(threads.map(partial(_warm_up, device, bar), families))
+    # A cuBLAS workspace of up to 33 MB stays allocated for each thread and stream that has run a
+    # product. Those threads have ended, and all captures use one stream.
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
-    pool = torch.cuda.graph_pool_handle()
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     with torch.inference_mode():
         for piece in tqdm(pieces, desc="capturing graphs", disable=not show_progress):
-            piece.capture(pool)
+            piece.capture(pool, stream)
         torch.cuda.synchronize()
 
 
@@ -229,6 +234,7 @@ def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> 
                     logger.info("warmed up %s in %.1f s", piece.name, seconds)
                 bar.update()
         stream.synchronize()
+        torch.cuda.empty_cache()  # no other stream would reuse it
 
 
 STAGED_BYTES = 2**22  # fits a 1280x720 image
@@ -325,10 +331,19 @@ def read_back(values: Tensor) -> Tensor:
 
 
 SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
-TEXT_SHARE = 0.55  # of the memory free after loading the weights
+KERNEL_BYTES = 550_000_000  # of compiled kernels and graphs
+GRAPH_BYTES_EACH = 190_000_000  # of a conversation in the largest passes
+TEXT_SHARE = 0.55  # of the memory free after loading the weights, without those
 SPEECH_SHARE = 0.1
 SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer prefixes take several passes
 FEWEST_PAGES = 16  # of a pool; that of a CPU grows
+SMALL_CARD_BYTES = 12_000_000_000  # below this much, memory is worth more than time
+SMALL_CARD_ROWS = 512  # of a prefill pass there
+
+
+def is_small_card(device: torch.device | int) -> bool:
+    """Return whether a CUDA device has too little memory for everything that makes a start fast."""
+    return torch.cuda.get_device_properties(device).total_memory < SMALL_CARD_BYTES
 
 
 @dataclass(frozen=True)
@@ -362,11 +377,11 @@ def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> i
     return max(conversations * min(tokens_each, positions), positions)
 
 
-def use_device(device: torch.device) -> int:
-    """Make the device current for this thread and return its free bytes."""
+def use_device(device: torch.device, conversations: int) -> int:
+    """Make the device current for this thread and return its free bytes, without the graphs'."""
     if device.type != "cuda":
         return 0
     torch.cuda.set_device(device)
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
-    return free
+    return max(free - KERNEL_BYTES - GRAPH_BYTES_EACH * conversations, 0)

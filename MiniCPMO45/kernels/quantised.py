@@ -97,13 +97,23 @@ def _group(inputs: int) -> int:
     return GROUP if inputs % GROUP == 0 else inputs
 
 
-def quantise(weight: Tensor, scheme: Scheme, device: torch.device | str) -> QuantisedWeight:
-    """Quantise a matrix [outputs, inputs] on a device, some rows at a time."""
-    store = _pack if scheme is Scheme.INT4 else scale_each_row
+def quantise(
+    weight: Tensor, scheme: Scheme, device: torch.device | str, scales: Tensor | None = None
+) -> QuantisedWeight:
+    """Quantise a matrix [outputs, inputs] on a device, some rows at a time.
+
+    INT4 also considers `scales` [outputs, groups] of 128 inputs, as an already quantised matrix
+    has them.
+    """
     rows = max(1, ELEMENTS_AT_ONCE // weight.shape[1])
-    parts = [store(part.to(device, torch.float32), scheme) for part in weight.split(rows)]
-    values, scales = (torch.cat(each) for each in zip(*parts, strict=True))
-    return QuantisedWeight(values, scales)
+    parts = []
+    for start in range(0, len(weight), rows):
+        part = weight[start : start + rows].to(device, torch.float32)
+        given = None if scales is None else scales[start : start + rows].to(device)
+        is_packed = scheme is Scheme.INT4
+        parts.append(_pack(part, given) if is_packed else scale_each_row(part, scheme))
+    values, chosen = (torch.cat(each) for each in zip(*parts, strict=True))
+    return QuantisedWeight(values, chosen)
 
 
 def scale_each_row(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
@@ -116,18 +126,22 @@ def scale_each_row(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
     return scaled.to(DTYPES[scheme]), scales
 
 
-def _pack(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+def _pack(rows: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
     """Choose for each group the candidate scale with the least squared error.
 
-    The value farthest from zero is stored as -8, whatever its sign, so that all sixteen are used.
+    The value farthest from zero is stored as -8, whatever its sign, so that all sixteen are used,
+    unless the `given` scale [M, groups] serves better.
     """
     count, inputs = rows.shape
     groups = rows.view(count, -1, _group(inputs))
     farthest = groups.gather(2, groups.abs().argmax(2, keepdim=True))
     best = torch.full_like(farthest, torch.inf)
     chosen, scales = torch.zeros_like(groups), torch.zeros_like(farthest)
-    for shrinking in SHRINKINGS:
-        scale = (farthest * (-shrinking / ZERO)).bfloat16().float()
+    candidates = [farthest * (-shrinking / ZERO) for shrinking in SHRINKINGS]
+    if given is not None and given.shape == farthest.shape[:2]:
+        candidates.append(given[..., None])
+    for candidate in candidates:
+        scale = candidate.bfloat16().float()
         numbers = (groups / scale.where(scale != 0, 1.0)).round().clamp(-ZERO, ZERO - 1)
         error = (numbers * scale - groups).square().sum(2, keepdim=True)
         is_better = error < best

@@ -15,7 +15,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,22 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.kernels.products import Quantisable
-from MiniCPMO45.kernels.quantised import Scheme, quantise
 from MiniCPMO45.loading.checkpoint_source import (
     CONFIG_FILE,
     HUGGINGFACE_ID,
     CheckpointError,
     read_json_object,
-    require_full_precision,
+    read_quantisation,
 )
-from MiniCPMO45.settings import LoadOptions, Weights
+from MiniCPMO45.loading.quantisation import (
+    PARTS,
+    WORDS,
+    matrix_shape,
+    read_matrix,
+    reserve_quantised,
+    stored_tensors,
+)
+from MiniCPMO45.settings import LoadOptions
 
 logger = logging.getLogger(__name__)
 
@@ -46,26 +52,30 @@ TINY_VARIANT = "tiny"
 
 _LFS_POINTER = b"version https://git-lfs"
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-_PACKED_ENDINGS = (".qweight", ".qzeros", ".g_idx", ".absmax", ".quant_map", ".weight_scale")
 _LISTED_NAMES = 20  # most names of each kind in an error
 _GAIN_NAME = "original0"  # norm of each row under torch's weight_norm parametrization
 
 
 @dataclass(frozen=True)
 class StoredTensor:
+    """A tensor of a file, or in `parts` the tensors of a packed matrix."""
+
     file: Path
     dtype: str
     shape: tuple[int, ...]
+    form: str | None = None
+    parts: Mapping[str, StoredTensor] = field(default_factory=dict)
 
 
 def read_config(folder: Path) -> MiniCPMOConfig:
     """Read and check `config.json`.
 
     Raises:
-        CheckpointError: it is damaged, quantised, or of another model.
+        CheckpointError: it is damaged, of another model, or its weights cannot be read.
     """
     values = read_json_object(folder / CONFIG_FILE)
-    require_full_precision(values)
+    read_quantisation(values)
+    values.pop("quantization_config", None)  # the model in memory is not of that form
     if values.get("model_type") != MiniCPMOConfig.model_type:
         raise CheckpointError(
             f"{folder / CONFIG_FILE}: model_type is {json.dumps(values.get('model_type'))}, so "
@@ -134,9 +144,6 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
             name: StoredTensor(file, part.get_dtype(), tuple(part.get_shape()))
             for name, part in slices.items()
         }
-    packed = next((name for name in found if name.endswith(_PACKED_ENDINGS)), None)
-    if packed is not None:
-        require_full_precision({"quantization_config": {"quant_method": f"used for {packed}"}})
     return found
 
 
@@ -167,7 +174,10 @@ def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
             lists them all), or a file is damaged.
     """
     start, device, dtype = time.perf_counter(), options.device, options.dtype
-    stored, shapes = read_headers(folder), expected_shapes(module)
+    stored, shapes, config = read_headers(folder), expected_shapes(module), folder / CONFIG_FILE
+    form = read_quantisation(read_json_object(config)) if config.is_file() else None
+    if form is not None:
+        stored = _with_packed(stored, form)
     _require_match(shapes, stored, folder)
     schemes = reserve_quantised(module, options.weights, dtype, device)
     replaced = {} if options.overlay is None else _read_overlay(options.overlay, shapes)
@@ -177,8 +187,8 @@ def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
     with tqdm(
         total=total, desc="Loading weights", unit="B", unit_scale=True, disable=is_hidden
     ) as bar:
-        for name, source in _read_tensors(stored, replaced):
-            tensors |= stored_tensors(name, source, schemes.get(name), device, dtype)
+        for name, source, scales in _read_tensors(stored, replaced, device):
+            tensors |= stored_tensors(name, source, schemes.get(name), device, dtype, scales)
             n_bytes = source.numel() * dtype.itemsize
             bar.update(n_bytes)
             loaded += n_bytes
@@ -195,14 +205,52 @@ def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
     )
 
 
+def _with_packed(stored: Mapping[str, StoredTensor], form: str) -> dict[str, StoredTensor]:
+    """Replace the parts of each packed matrix by the matrix."""
+    found = {}
+    for name, each in stored.items():
+        layer, _, part = name.rpartition(".")
+        words = stored.get(f"{layer}.{WORDS}")
+        if words is None or part not in PARTS:
+            found[name] = each
+        elif part == WORDS:
+            named = {key: f"{layer}.{key}" for key in PARTS}
+            parts = {key: stored[full] for key, full in named.items() if full in stored}
+            shape = matrix_shape(form, each.shape)
+            found[f"{layer}.weight"] = StoredTensor(each.file, "F16", shape, form, parts)
+    return found
+
+
 def _read_tensors(
-    stored: Mapping[str, StoredTensor], replaced: Mapping[str, Tensor]
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield tensors in file order; those of the overlay replace the stored ones."""
+    stored: Mapping[str, StoredTensor], replaced: Mapping[str, Tensor], device: torch.device
+) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+    """Yield tensors in file order, with the scales of packed ones.
+
+    Those of the overlay replace the stored ones.
+    """
     for file in dict.fromkeys(each.file for each in stored.values()):
         with _open_safetensors(file) as weights:
-            for name in (n for n, each in stored.items() if each.file == file):
-                yield name, replaced[name] if name in replaced else weights.get_tensor(name)
+            for name, each in stored.items():
+                if each.file != file:
+                    continue
+                if name in replaced:
+                    yield name, replaced[name], None
+                elif each.form is None:
+                    yield name, weights.get_tensor(name), None
+                else:
+                    layer = name.rpartition(".")[0]
+                    yield name, *_read_packed(layer, each, device)
+
+
+def _read_packed(
+    layer: str, matrix: StoredTensor, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    parts = {}
+    for part, stored in matrix.parts.items():  # a shard may end between them
+        with _open_safetensors(stored.file) as weights:
+            parts[part] = weights.get_tensor(f"{layer}.{part}").to(device)
+    assert matrix.form is not None
+    return read_matrix(matrix.form, layer, parts)
 
 
 def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -314,64 +362,3 @@ def shorten(names: Iterable[str]) -> str:
     listed = list(names)
     more = len(listed) - _LISTED_NAMES
     return ", ".join(listed[:_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-LANGUAGE_MODEL = "llm."
-HEAD, TABLE = "llm.lm_head", "llm.model.embed_tokens"
-FP8_CAPABILITY = (8, 9)  # e4m3 conversion. Source: NVIDIA PTX ISA, cvt with .e4m3x2
-INT4_CAPABILITY = (8, 0)  # bfloat16 tensor cores
-
-
-def scheme_of(layer: str, weights: Weights) -> Scheme | None:
-    """Return the quantisation scheme of a layer such as `llm.lm_head`; None if it stays dense."""
-    if weights is Weights.BF16 or not layer.startswith(LANGUAGE_MODEL):
-        return None
-    if layer == TABLE:
-        return Scheme.INT8 if weights is Weights.INT4 else None
-    if layer == HEAD:
-        return Scheme.INT8
-    return Scheme(weights.value)
-
-
-def reserve_quantised(
-    module: nn.Module, weights: Weights, dtype: torch.dtype, device: torch.device
-) -> dict[str, Scheme]:
-    """Prepare a model on the meta device for quantised weights.
-
-    Returns:
-        Schemes by the published names of the weights.
-
-    Raises:
-        CheckpointError: the GPU does not support such weights.
-    """
-    _require_capable(weights, device)
-    schemes = {}
-    for layer, part in module.named_modules():
-        scheme = scheme_of(layer, weights)
-        if scheme is not None and isinstance(part, Quantisable):
-            part.reserve(scheme, dtype)
-            schemes[f"{layer}.weight"] = scheme
-    return schemes
-
-
-def _require_capable(weights: Weights, device: torch.device) -> None:
-    if weights is Weights.BF16 or device.type != "cuda":
-        return
-    least = FP8_CAPABILITY if weights is Weights.FP8 else INT4_CAPABILITY
-    found = torch.cuda.get_device_capability(device)
-    if found < least:
-        raise CheckpointError(
-            f"model.weights is {weights}, which needs compute capability {least[0]}.{least[1]}; "
-            f"{torch.cuda.get_device_name(device)} has {found[0]}.{found[1]}. Choose "
-            f"{'int4 or bf16' if found >= INT4_CAPABILITY else 'bf16'}."
-        )
-
-
-def stored_tensors(
-    name: str, source: Tensor, scheme: Scheme | None, device: torch.device | str, dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """Return the tensors that store a weight on the device, by name."""
-    if scheme is None:  # copied: a change of the memory-mapped file must not reach the model
-        return {name: source.to(device=device, dtype=dtype, copy=True)}
-    stored, layer = quantise(source, scheme, device), name.rpartition(".")[0]
-    return {f"{layer}.values": stored.values, f"{layer}.scales": stored.scales}

@@ -20,6 +20,8 @@ class CheckpointError(Exception):
 CONFIG_FILE = "config.json"
 HUGGINGFACE_ID = "openbmb/MiniCPM-o-4_5"
 MODELSCOPE_ID = "OpenBMB/MiniCPM-o-4_5"
+AWQ, GPTQ, GPTQ_V2 = "awq", "gptq", "gptq_v2"
+_VARIANT_KEYS = ("bits", "version", "checkpoint_format")
 
 NEEDED_FILES = (
     "*.json",
@@ -102,7 +104,7 @@ def find_checkpoint(
             raise CheckpointError(_advice(source, revision, cache_dir, error)) from error
         return _require_config(Path(fetched))
 
-    require_full_precision(read_json_object(fetch([CONFIG_FILE]) / CONFIG_FILE))
+    read_quantisation(read_json_object(fetch([CONFIG_FILE]) / CONFIG_FILE))
     return fetch(NEEDED_FILES)
 
 
@@ -121,20 +123,30 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return values
 
 
-def require_full_precision(config: Mapping[str, Any]) -> None:
-    """Refuse a quantised checkpoint.
+def read_quantisation(config: Mapping[str, Any]) -> str | None:
+    """Return the form of a checkpoint's quantised weights, None if they are not quantised.
 
     Raises:
-        CheckpointError: it is quantised; the message says what to use instead.
+        CheckpointError: they cannot be read; the message says what to use instead.
     """
-    quantisation = config.get("quantization_config")
-    if not quantisation:
-        return
-    method = quantisation.get("quant_method") if isinstance(quantisation, Mapping) else quantisation
+    match config.get("quantization_config"):
+        case None:
+            return None
+        case {"quant_method": "awq", "bits": 4, **rest} if rest.get("version", "gemm") == "gemm":
+            return AWQ
+        case {"quant_method": "gptq", "bits": 4, **rest} if (
+            form := rest.get("checkpoint_format", GPTQ)
+        ) in (GPTQ, GPTQ_V2):
+            return str(form)
+        case {"quant_method": method, **rest}:
+            more = [f"{key} {rest[key]}" for key in _VARIANT_KEYS if key in rest]
+            found = ", ".join((f"quant_method {method}", *more))
+        case _:
+            found = "quant_method unknown"
     raise CheckpointError(
-        f"This checkpoint is quantised (quant_method {method or 'unknown'}), and quantised weights "
-        f"are not supported. Use the bf16 checkpoint {HUGGINGFACE_ID} instead (on ModelScope "
-        f"{MODELSCOPE_ID}; 18.7 GB, for a GPU with 28 GB or more)."
+        f"This checkpoint is quantised ({found}), and such weights are not supported; AWQ (version "
+        "gemm) and GPTQ are, with 4 bits. Use one of these, or the bf16 checkpoint "
+        f"{HUGGINGFACE_ID} (on ModelScope {MODELSCOPE_ID}; 18.7 GB) and choose model.weights."
     )
 
 

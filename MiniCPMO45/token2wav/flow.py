@@ -219,6 +219,11 @@ class DiT(nn.Module):
         of_final[:, 1] += 1
         return FlowSchedule(tuple(times.diff().tolist()), of_blocks, of_final)
 
+    def drop_modulation(self) -> None:
+        """Free the weights that only `schedule` reads, which is then not available any more."""
+        for module in (*self.blocks, self.final_layer):
+            del module.adaLN_modulation
+
     def project_condition(self, mu: Tensor, speaker: Tensor, prompt: Tensor | None) -> Tensor:
         """The part of the input projection that is the same for all steps [S, 2, T, C].
 

@@ -47,7 +47,9 @@ class Linear(nn.Linear):
     packed: PackedLinear | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
+        """Convert the weights; the parameters become views of the result."""
         self.packed = PackedLinear.of(self.weight, self.bias, dtype)
+        self.weight.data, self.bias.data = self.packed.weight, self.packed.bias
 
     def forward(self, x: Tensor) -> Tensor:
         if self.packed is None:
@@ -66,8 +68,11 @@ class TapConvolution(nn.Conv1d):
     packed: PackedLinear | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
+        """Convert the weights; the parameters become views of the result."""
         assert self.bias is not None
         self.packed = PackedLinear.of(self._matrix(), self.bias, dtype)
+        taps = self.packed.weight.unflatten(1, (-1, self.in_channels))
+        self.weight.data, self.bias.data = taps.permute(0, 2, 1), self.packed.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [S, T + taps - 1, C_in] to [S, T, C_out]."""

@@ -194,6 +194,8 @@ class Token2Wav:
         self._has_fixed_sizes = is_on_card if fixed is None else fixed
         with torch.inference_mode(False):  # cached beyond the call
             self._schedule = flow.make_schedule(self.options.flow_steps)
+        if is_on_card:
+            flow.decoder.estimator.drop_modulation()
         self._programs: dict[ChunkShape, Program] = {}
 
     @property

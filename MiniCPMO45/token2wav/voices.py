@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from MiniCPMO45.kernels.device import is_small_card
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ, mel_filter_bank
 from MiniCPMO45.token2wav.config import UPSAMPLING
@@ -242,10 +243,15 @@ class VoiceEncoder:
     def from_folder(cls, folder: Path, device: torch.device) -> VoiceEncoder:
         """Load both models from the checkpoint's `assets/token2wav`.
 
+        A small card leaves the speech tokenizer's 0.5 GB to the CPU, which is slower but needed
+        once per voice.
+
         Raises:
             FileNotFoundError: one of the two files is missing.
             CheckpointError: the tokenizer's file is of another form.
         """
+        if device.type == "cuda" and is_small_card(device):
+            device = torch.device("cpu")
         speaker = SpeakerEncoder(folder / SPEAKER_FILE)
         return cls(load_speech_tokenizer(folder / TOKENIZER_FILE, device), speaker)
 

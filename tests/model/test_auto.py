@@ -169,7 +169,7 @@ def test_unsupported_loading_options_are_rejected(folder: Path) -> None:
         AutoModel.from_pretrained(folder, dtype="int8")
     with pytest.raises(TypeError, match="takes no gguf_file"):
         MiniCPMOForConditionalGeneration.from_pretrained(folder, gguf_file="x")
-    write_config(folder, quantization_config={"quant_method": "awq"})
+    write_config(folder, quantization_config={"quant_method": "bitsandbytes"})
     with pytest.raises(CheckpointError, match="quantised"):
         AutoModel.from_pretrained(folder)
 

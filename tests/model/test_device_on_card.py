@@ -22,8 +22,10 @@ from MiniCPMO45.configuration_minicpmo import (
     TTSConfig,
     VisionConfig,
 )
+from MiniCPMO45.engine import executor
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import ChooseToken, Embeddings, EncodeImages, LlmForward, TokenIds
+from MiniCPMO45.kernels import device
 from MiniCPMO45.kernels.device import Capturable, capture_all
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image
@@ -79,8 +81,12 @@ def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Executor:
 
 
 def test_text_is_that_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: Executor) -> None:
+    assert_texts_are_those_of_the_cpu(toy_on_card, engine, on_cpu)
+
+
+def assert_texts_are_those_of_the_cpu(toy: Toy, engine: Executor, on_cpu: Executor) -> None:
     kvs, theirs = ([each.llm_store.open() for _ in range(6)] for each in (engine, on_cpu))
-    for requests in text_rounds(toy_on_card):
+    for requests in text_rounds(toy):
         asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in requests(theirs)]
         found, expected = engine.answer(requests(kvs)), on_cpu.answer(asked)
         for one, other in zip(found, expected, strict=True):
@@ -94,6 +100,17 @@ def test_codes_are_those_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: 
     for mine, theirs in rounds:
         asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in theirs]
         assert engine.answer(mine) == on_cpu.answer(asked)
+
+
+def test_a_small_card_gets_passes_for_its_slots_and_answers_alike(
+    toy_on_card: Toy, on_cpu: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (device, executor):
+        monkeypatch.setattr(module, "is_small_card", lambda _device: True)
+    options = LoadOptions(slots=1, show_progress=False)
+    small = Executor(toy_on_card.model, toy_on_card.vocoder, options=options)
+    assert (small.options.conversations, small.options.most_rows) == (1, device.SMALL_CARD_ROWS)
+    assert_texts_are_those_of_the_cpu(toy_on_card, small, on_cpu)
 
 
 def _on_cpu(pieces: Any) -> Any:

@@ -18,7 +18,8 @@ from launcher.plan import SAVED_GIB
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.kernels.quantised import Scheme
-from MiniCPMO45.loading.checkpoint import CheckpointError, reserve_quantised, scheme_of
+from MiniCPMO45.loading.checkpoint import CheckpointError
+from MiniCPMO45.loading.quantisation import reserve_quantised, scheme_of
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.settings import LoadOptions, Weights
 from tests.fakes.batching import run_together

@@ -14,6 +14,7 @@ from torch import Tensor
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.flow_encoder import Linear, TapConvolution
 from MiniCPMO45.token2wav.load import build_token2wav, load_token2wav, read_config, read_state_dict
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from tests.fakes.toy_vocoder import toy_codes, toy_config, toy_voice, toy_weights
@@ -69,6 +70,12 @@ def test_the_flow_alone_may_run_in_half_precision() -> None:
     assert model.flow.dtype == torch.bfloat16 and model.hift.dtype == torch.float32
     samples = first_words(model)
     assert samples.dtype == torch.float32 and samples.isfinite().all()
+    # The converted weights are the only copy in memory.
+    packed = [each for each in model.flow.modules() if isinstance(each, Linear | TapConvolution)]
+    assert packed and all(
+        each.packed is not None and each.weight.data_ptr() == each.packed.weight.data_ptr()
+        for each in packed
+    )
 
 
 def test_one_message_lists_everything_that_does_not_fit() -> None:

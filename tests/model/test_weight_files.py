@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from torch import Tensor
 
 from MiniCPMO45.loading.checkpoint import INDEX_FILE, SINGLE_FILE, read_config, read_headers
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from tests.fakes.toy_checkpoint import write_config, write_shards, write_single
+from tests.fakes.toy_checkpoint import write_config, write_shards
 
 
 def test_missing_shard_is_named(tmp_path: Path, weights: dict[str, Tensor]) -> None:
@@ -101,13 +100,4 @@ def test_configuration_of_unusable_values_is_refused(
     with pytest.raises(
         CheckpointError, match=r"config\.json cannot be used: .*(hidden_size|Config)"
     ):
-        read_config(folder)
-
-
-def test_quantised_checkpoint_is_refused(folder: Path, weights: dict[str, Tensor]) -> None:
-    write_single(folder, weights | {"llm.lm_head.qweight": torch.ones(2)})
-    with pytest.raises(CheckpointError, match="quantised.*qweight.*Use the bf16 checkpoint"):
-        read_headers(folder)
-    write_config(folder, quantization_config={"quant_method": "awq"})
-    with pytest.raises(CheckpointError, match="quantised.*awq.*Use the bf16 checkpoint"):
         read_config(folder)

@@ -19,7 +19,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.loading.checkpoint import reserve_quantised, stored_tensors
+from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability, UnitResult
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix

@@ -57,9 +57,7 @@ UNSUPPORTED: Final = ("call_id", "intent")  # query parameters of unsupported us
 CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
 APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
 STARTS: Final = frozenset({"session.created", "session.started"})
-EVENT_ID_BYTES: Final = 10
 VOICE: Final = '"voice"'
-OUTPUT_PATH: Final = ("audio", "output")  # in a session or a response
 
 SDP: Final = "application/sdp"
 INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
@@ -171,7 +169,7 @@ class EventTraffic(Traffic):
     def encoded(self, message: QueueMessage) -> str | None:
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
-            return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
+            return error_event(message)
         return message.to_json() if self._sends_queue else None
 
 
@@ -181,21 +179,24 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         event = json.loads(text)
     except (errors.OmniError, ValueError, RecursionError):
         return text  # the worker reports the error
+    if not isinstance(event, dict):
+        return text
     for kind in ("session", "response"):
-        output = _inside(event, (kind, *OUTPUT_PATH))
-        voice = _inside(output, ("voice",))
-        name = _inside(voice, ("id",)) if isinstance(voice, dict) else voice
-        audio = voices.audio_of(name) if isinstance(name, str) else None
-        if isinstance(output, dict) and audio is not None:
-            output["voice_sample"] = audio
+        settings = event.get(kind)
+        if not isinstance(settings, dict):
+            continue
+        audio = settings.get("audio", {})
+        output = audio.get("output", {}) if isinstance(audio, dict) else None
+        if not isinstance(output, dict):
+            continue
+        voice = output.get("voice", settings.get("voice"))  # the beta's spelling is flat
+        name = voice.get("id") if isinstance(voice, dict) else voice
+        sample = voices.audio_of(name) if isinstance(name, str) else None
+        if sample is not None:
+            output |= {"voice": voice, "voice_sample": sample}
+            settings["audio"] = audio | {"output": output}
             return json.dumps(event)
     return text
-
-
-def _inside(part: object, path: tuple[str, ...]) -> object:
-    for key in path:
-        part = part.get(key) if isinstance(part, dict) else None
-    return part
 
 
 class Transport(WireModel):

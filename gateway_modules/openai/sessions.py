@@ -43,7 +43,7 @@ from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import peek_type, text_of
+from gateway_modules.web.messages import peek_type, with_strings_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -151,7 +151,7 @@ class EventTraffic(Traffic):
         return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> Upward:
-        """Forward everything, with named voices replaced by their audio."""
+        """Forward everything, with the audio of named voices added."""
         if VOICE not in text:
             return Upward(text)
         return Upward(await self._voices.run(with_voice, text, self._voices))
@@ -195,7 +195,7 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         if sample is not None:
             output |= {"voice": voice, "voice_sample": sample}
             settings["audio"] = audio | {"output": output}
-            return json.dumps(event)
+            return with_strings_of(text, json.dumps(event))
     return text
 
 
@@ -228,7 +228,7 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
 async def create_live_session(request: Request, gateway: GatewayHere) -> Response:
     """Start a GPT-Live session over WebRTC."""
     _check_enabled(gateway)
-    body = parse_body(LiveCall, await text_of(request))
+    body = parse_body(LiveCall, await request.body())
     requested = body.session.get("model")
     answered = await _begin(request, gateway, "live", body.transport.sdp, body.session, requested)
     if isinstance(answered, Response):

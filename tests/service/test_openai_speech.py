@@ -136,6 +136,7 @@ async def test_a_registered_voice_speaks(stage: Stage, is_by_name: bool) -> None
         ({"input": " "}, "input"),
         ({"input": ""}, "input"),
         ({"input": "a" * 4_097}, "input"),
+        ({"input": "a" * 40_000}, "input"),
         ({"response_format": "ra"}, "response_format"),
         ({"stream_format": "x"}, "stream_format"),
     ],

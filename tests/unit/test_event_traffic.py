@@ -11,6 +11,7 @@ from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.realtime import SessionUpdate, parse_event
 from gateway_modules.openai.sessions import with_voice
 from gateway_modules.voices import VoiceLibrary
+from gateway_modules.web.messages import LongText, parts_of
 
 
 class Voices:
@@ -32,6 +33,14 @@ def event(voice: Any, part: str = "session") -> str:
 def test_an_uploaded_voice_goes_along(part: str, voice: Any) -> None:
     told = json.loads(with_voice(event(voice, part), VOICES))
     assert told[part]["audio"]["output"] == {"voice": voice, "voice_sample": "AAAA"}
+
+
+def test_the_long_strings_of_an_event_stay_beside_its_voice() -> None:
+    response = {"audio": {"output": {"voice": "Ada"}}, "instructions": "LONG"}
+    text = LongText.of(json.dumps({"response": response}), {"LONG": ("Be ", "kind.")})
+    told = json.loads("".join(parts_of(with_voice(text, VOICES))))
+    assert told["response"]["instructions"] == "Be kind."
+    assert told["response"]["audio"]["output"]["voice_sample"] == "AAAA"
 
 
 def test_an_uploaded_voice_goes_along_in_the_betas_spelling_too() -> None:

@@ -5,7 +5,6 @@ Pure: no model, no audio, no wall clock. Positions are samples from the start of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -20,38 +19,13 @@ DEFAULT_WINDOW_SAMPLES: Final = 1_024
 MS_PER_S: Final = 1_000
 
 
-@dataclass(frozen=True)
-class EndpointOptions:
-    """When speech counts as begun and as ended; the defaults are those of a live conversation."""
+class EndpointOptions(VadConfig):
+    """When speech counts as begun and as ended."""
 
-    threshold: float = 0.8
-    min_speech_duration_ms: int = 128
-    min_silence_duration_ms: int = 800
-    speech_pad_ms: int = 30
     window_samples: int = DEFAULT_WINDOW_SAMPLES  # how far the clock moves per probability
-    max_speech_duration_s: float = math.inf
-    sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ
-
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise ValueError(f"threshold must be in (0, 1], not {self.threshold}")
-        if self.window_samples < 1 or self.sample_rate_hz < 1:
-            raise ValueError("window_samples and sample_rate_hz must be at least 1")
-        lengths = (self.min_speech_duration_ms, self.min_silence_duration_ms, self.speech_pad_ms)
-        if min(lengths) < 0 or not self.max_speech_duration_s > 0:
-            raise ValueError("durations must not be negative, the longest speech must not be 0")
-
-    @classmethod
-    def from_config(
-        cls, config: VadConfig, max_speech_duration_s: float = math.inf
-    ) -> EndpointOptions:
-        return cls(
-            threshold=config.threshold,
-            min_speech_duration_ms=config.min_speech_duration_ms,
-            min_silence_duration_ms=config.min_silence_duration_ms,
-            speech_pad_ms=config.speech_pad_ms,
-            max_speech_duration_s=max_speech_duration_s,
-        )
+    # Longer speech is cut. Ours: a live conversation holds a bounded amount of audio, and so does
+    # the model's context.
+    max_speech_duration_s: float = 300.0
 
     @property
     def exit_threshold(self) -> float:
@@ -61,15 +35,11 @@ class EndpointOptions:
     @property
     def pad_samples(self) -> int:
         """Kept before and after the speech."""
-        return self.to_samples(self.speech_pad_ms)
+        return to_samples(self.speech_pad_ms)
 
-    @property
-    def max_speech_samples(self) -> float:
-        """Speech is cut at this length; may be infinite."""
-        return self.max_speech_duration_s * self.sample_rate_hz
 
-    def to_samples(self, duration_ms: int) -> int:
-        return duration_ms * self.sample_rate_hz // MS_PER_S
+def to_samples(duration_ms: int) -> int:
+    return duration_ms * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
 @dataclass(frozen=True)
@@ -114,6 +84,7 @@ class Endpointer:
     """
 
     def __init__(self, options: EndpointOptions) -> None:
+        assert options.window_samples > 0 and options.max_speech_duration_s > 0
         self._options = options
         self._clock_samples = 0
         self._speech_start_samples: int | None = None
@@ -187,9 +158,10 @@ class Endpointer:
         options, silence_start = self._options, self._silence_start_samples
         if silence_start is not None:
             silence = self._clock_samples - silence_start
-            if silence >= options.to_samples(options.min_silence_duration_ms):
+            if silence >= to_samples(options.min_silence_duration_ms):
                 return True
-        return self._clock_samples - speech_start >= options.max_speech_samples
+        longest_samples = options.max_speech_duration_s * INPUT_SAMPLE_RATE_HZ
+        return self._clock_samples - speech_start >= longest_samples
 
     def _end_speech(self) -> SpeechEnded | SpeechDiscarded:
         options, silence_start = self._options, self._silence_start_samples
@@ -200,7 +172,7 @@ class Endpointer:
         stop = min(speech_stop + options.pad_samples, self._clock_samples)
         self._speech_start_samples = None
         self._silence_start_samples = None
-        if speech_samples < options.to_samples(options.min_speech_duration_ms):
+        if speech_samples < to_samples(options.min_speech_duration_ms):
             return SpeechDiscarded(start, stop)
         self._free_from_samples = stop
         return SpeechEnded(start, stop, speech_samples)

@@ -43,9 +43,7 @@ LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 MS_PER_S: Final = 1_000
 
-# Ours: a live conversation must hold a bounded amount of sound, and so must the model's context.
-STREAMING_OPTIONS: Final = EndpointOptions(max_speech_duration_s=300.0)
-"""Defaults for live conversations."""
+LIVE_OPTIONS: Final = EndpointOptions()
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class StreamingVAD:
     """
 
     def __init__(
-        self, options: EndpointOptions = STREAMING_OPTIONS, detector: SileroVad | None = None
+        self, options: EndpointOptions = LIVE_OPTIONS, detector: SileroVad | None = None
     ) -> None:
         """Start a stream; the window of `options` is a multiple of 512 samples.
 

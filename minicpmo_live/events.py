@@ -161,7 +161,7 @@ class VadConfig(TypedDict, total=False):
     """Voice activity detection."""
 
     threshold: float  # Probability at which speech begins; lower is more sensitive.
-    min_speech_duration_ms: int  # Shorter bursts are discarded as noise, ms.
+    min_speech_duration_ms: int  # Shorter bursts are ignored, ms.
     min_silence_duration_ms: int  # Silence that ends the user's turn, ms.
     speech_pad_ms: int  # Padding before and after the speech, ms.
 

@@ -211,7 +211,7 @@ export type TurnSpeechConfig = {
 export type VadConfig = {
   /** Probability at which speech begins; lower is more sensitive. */
   threshold?: number;
-  /** Shorter bursts are discarded as noise, ms. */
+  /** Shorter bursts are ignored, ms. */
   min_speech_duration_ms?: number;
   /** Silence that ends the user's turn, ms. */
   min_silence_duration_ms?: number;

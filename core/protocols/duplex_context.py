@@ -139,8 +139,9 @@ class Rebase:
         self.must_speak = is_wanted and not self.is_stale
 
     def has_room(self, words: Appended) -> bool:
-        waiting = sum(self._count(each.text) for each in (*self._kept, *self._waiting))
-        return waiting + self._count(words.text) <= APPENDED_TOKENS
+        texts = (*self._kept, *self._waiting, words)
+        # An empty text takes room, too, or any number of them would fit.
+        return sum(self._count(each.text) or 1 for each in texts) <= APPENDED_TOKENS
 
     def append(self, words: Appended) -> None:
         self._waiting.append(words)
@@ -168,7 +169,7 @@ class Rebase:
         for each in done:
             if each.purpose is Append.COMMENTARY:
                 self.must_speak = True
-                self.history.add(Speaker.DEVELOPER, each.text)
+                self.history.add(Speaker.DEVELOPER, f" {each.text}")
         self._done += done
 
     def take_done(self) -> list[Appended]:

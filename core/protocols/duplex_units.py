@@ -33,12 +33,7 @@ class DuplexLimits(LiveLimits):
 
     Attributes:
         pause_timeout_s: longest pause.
-        max_session_s: longest session; 0 is unlimited.
-        prepare_timeout_s: longest time without `prepare`. Ours.
         idle_timeout_s: longest time without audio, pauses excluded; 0 is unlimited. Ours.
-        stop_grace_s: how long `stop` waits for a running step. Ours.
-        max_kv_tokens: tokens at which the session ends, unless `has_window`.
-        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
         has_window: a sliding window drops old units, so that the cache never fills up.
         max_backlog_chunks: chunks waiting for their unit; beyond it the oldest is dropped.
         max_frames_per_chunk: pictures of a unit; beyond it the oldest is dropped.

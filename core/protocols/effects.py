@@ -1,8 +1,8 @@
 """Effects a machine may request: frozen values, carried out in order.
 
-`Prefill`, `Step`, `Finalize`, `Generate`, `Detect` and `Prefetch` each end in exactly one event;
-the machine requests the next of a kind only after it, and engine work one at a time. The others end
-in none unless they fail.
+`Prefill`, `Step`, `Finalize`, `Generate`, `Detect`, `ScoreSpeech`, `Transcribe` and `Prefetch` each
+end in exactly one event. Engine work is requested one at a time, and so is each of the others but
+`Transcribe`. What else a session's handler carries out ends in no event unless it fails.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
-from core.protocols.openai_events import OutputAudioDelta, RealtimeEvent, ServerEvent
+from core.protocols.openai_events import RealtimeEvent, ServerEvent
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import RequestType
@@ -23,7 +23,6 @@ ServerMessage = (
     | duplex.ServerMessage
     | chat.ServerMessage
     | ServerEvent
-    | OutputAudioDelta
 )
 """Any message to a client."""
 

@@ -18,6 +18,7 @@ from core.schemas import chat, duplex, gpt_live, half_duplex, realtime, streamin
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
+from core.schemas.queue import QueuePosition
 from core.schemas.streaming import StreamingChunk
 
 MS_PER_S: Final = 1_000
@@ -279,17 +280,6 @@ class RawMessage(Event):
     text: str = field(repr=False)
 
     kind = property(attrgetter("message_type"))
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePosition:
-    """Position of a request in the queue."""
-
-    ticket_id: str
-    position: int
-    estimated_wait_s: float
-    queue_length: int
-    return_ticket: str = ""
 
 
 @dataclass(frozen=True, slots=True)

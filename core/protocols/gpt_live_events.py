@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from pybase64 import b64encode_as_string
+
 from core.protocols.effects import Send
 from core.protocols.events import MS_PER_S
-from core.protocols.openai_events import Json, OutputAudioDelta, ServerEvent
+from core.protocols.openai_events import Json, ServerEvent
 from core.protocols.paced_session import Piece
 from core.schemas.gpt_live import SessionChanges, SessionSettings
-from core.schemas.openai_errors import error_event
+from core.schemas.openai_errors import error_fields, socket_code
 from core.schemas.queue import ErrorMessage, UserTranscript
 
 SHOWN_LIFE_S: Final = 3_600  # reported where sessions are unlimited
@@ -69,7 +71,8 @@ class LiveEvents:
         return self._event("session.closed", reason=reason, session=self._resource(), usage=usage)
 
     def spoken(self, piece: Piece) -> list[Send]:
-        audio = Send(OutputAudioDelta(piece.samples))
+        delta = {"delta": b64encode_as_string(piece.samples)}
+        audio = Send(ServerEvent("session.output_audio.delta", delta))
         if not piece.text:
             return [audio]
         return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), audio]
@@ -95,14 +98,12 @@ class LiveEvents:
     def error(
         self, code: str, message: str, param: str | None = None, reply_to: str | None = None
     ) -> Send:
-        problem = {"type": "invalid_request_error", "code": code, "message": message}
-        where = {"param": param, "client_event_id": reply_to}
-        given = {name: value for name, value in where.items() if value is not None}
-        return self._event("error", reply_to, error=problem | given)
+        problem = error_fields(code, message, param=param) | {"client_event_id": reply_to}
+        given = {name: value for name, value in problem.items() if value is not None}
+        return self._event("error", reply_to, error=given)
 
     def failed(self, error: ErrorMessage) -> Send:
-        cause = error_event(error, "").error
-        return self._event("error", error=cause.model_dump(exclude_none=True))
+        return self.error(socket_code(error.code), error.message)
 
     def _transcript(self, side: str, text: str, start_ms: int, end_ms: int) -> Send:
         kind = f"session.{side}_transcript.delta"

@@ -63,11 +63,6 @@ class HalfDuplexLimits(LiveLimits):
     """Limits of a half-duplex session; the idle time-out comes with `prepare`.
 
     Attributes:
-        max_session_s: longest session; 0 is unlimited.
-        prepare_timeout_s: longest time without `prepare`. Ours.
-        stop_grace_s: how long `stop` waits for a reply to end. Ours.
-        max_kv_tokens: tokens at which the session ends.
-        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
         max_waiting_s: audio waiting for detection; beyond it the oldest is dropped. Ours: as much
             as may arrive at once, so that a client that sends a whole file loses none of it.
         max_waiting_chunks: the same in chunks. Ours.

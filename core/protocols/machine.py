@@ -285,7 +285,15 @@ class Reply:
 
 @dataclass(frozen=True)
 class LiveLimits:
-    """Limits of a half- or full-duplex session; the subclasses describe each field."""
+    """Limits of a half- or full-duplex session.
+
+    Attributes:
+        max_session_s: longest session; 0 is unlimited.
+        prepare_timeout_s: longest time without `prepare`. Ours.
+        stop_grace_s: how long `stop` waits for running work to end. Ours.
+        max_kv_tokens: tokens at which the session ends.
+        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
+    """
 
     max_session_s: float = 0.0
     prepare_timeout_s: float = 60.0

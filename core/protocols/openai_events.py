@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pybase64 import b64encode_as_string
-
 from core.schemas.common import json_text
-from core.schemas.openai_errors import SERVER_CODES
+from core.schemas.openai_errors import error_fields
 
 # Any: JSON.
 Json = dict[str, Any]
@@ -49,21 +47,6 @@ class RealtimeEvent(ServerEvent):
         return self.type.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputAudioDelta:
-    """40 ms of speech, or 100 ms of silence.
-
-    Not a `ServerEvent`, as there are 25 in a second of speech.
-    """
-
-    samples: bytes = field(repr=False)  # in the session's format
-    type: str = "session.output_audio.delta"
-
-    def to_json(self) -> str:
-        # Base64 needs no escapes.
-        return f'{{"type":"{self.type}","delta":"{b64encode_as_string(self.samples)}"}}'
-
-
 def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
     """Return the beta spelling of an event; None if the beta lacks it."""
     if event.type in UNKNOWN_TO_BETA:
@@ -81,8 +64,7 @@ def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
 def error(
     code: str, message: str, *, param: str | None = None, event_id: str | None = None
 ) -> RealtimeEvent:
-    kind = "server_error" if code in SERVER_CODES else "invalid_request_error"
-    fields = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
+    fields = error_fields(code, message, param=param, event_id=event_id)
     return RealtimeEvent("error", {"error": fields})
 
 

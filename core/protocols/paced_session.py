@@ -158,7 +158,7 @@ class PacedSession(UnitSession):
         self.format = audio_format
         self.sender = PacedSender(audio_format)
         for speaker, text in said:
-            self.rebase.history.add(speaker, text)
+            self.rebase.history.add(speaker, f" {text}")
         self.input.begin(at_s)
         return self.handle(Received(first, at_s=at_s))
 

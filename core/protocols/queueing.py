@@ -5,7 +5,7 @@ Every `Assigned` is followed by exactly one `ReleaseWorker`, in whatever phase.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
@@ -124,10 +124,10 @@ class QueueingMachine:
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
     def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
-        return [Send(Queued(**asdict(event.position))), *self._next_update()]
+        return [Send(Queued(**dict(event.position))), *self._next_update()]
 
     def position_changed(self, event: events.PositionChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**asdict(event.position))), *self._next_update()]
+        return [Send(QueueUpdate(**dict(event.position))), *self._next_update()]
 
     def report(self, event: events.TimerFired) -> list[QueueEffect]:
         return [ReportPosition(), *self._next_update()]

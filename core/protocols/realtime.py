@@ -19,7 +19,7 @@ from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_response import truncated
 from core.protocols.realtime_responses import TURN_DETECTED, UNIT_EVENTS, ResponseMachine
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.openai_errors import SOCKET_CODES, FieldError
+from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
 
 MIN_COMMIT_MS: Final = 100
@@ -112,8 +112,8 @@ class RealtimeMachine(ResponseMachine):
             return []
         where = {"item_id": item.id, "content_index": 0}
         if event.problem is not None:
-            code = SOCKET_CODES.get(event.problem.code, event.problem.code.value)
-            error = {"type": "server_error", "code": code, "message": event.problem.message}
+            code, text = socket_code(event.problem.code), event.problem.message
+            error = {"type": "server_error", "code": code, "message": text}
             return self._event(f"{TRANSCRIPTION}.failed", **where, error=error)
         [part] = item.content
         duration_ms = 0 if part.audio is None else part.audio.duration_ms
@@ -139,7 +139,7 @@ class RealtimeMachine(ResponseMachine):
 
     def clear_output(self, event: Event) -> list[Effect]:
         """Note that playback ended; the client itself holds unplayed audio."""
-        self._audible_until_s = event.at_s
+        self._end_playback(event.at_s)
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)
 
@@ -199,7 +199,7 @@ class RealtimeMachine(ResponseMachine):
             self._store.put(cut)
             if cut.text != item.text:
                 self._changed()
-        self._audible_until_s = min(self._audible_until_s, event.at_s)
+        self._end_playback(event.at_s)
         where = {"item_id": item.id, "content_index": message.content_index}
         kind = "conversation.item.truncated"
         return self._event(kind, **where, audio_end_ms=message.audio_end_ms)
@@ -240,7 +240,7 @@ class RealtimeMachine(ResponseMachine):
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
             return effects
-        self._audible_until_s = now_s
+        self._end_playback(now_s)
         return [*effects, *self._cut(self._active, TURN_DETECTED)]
 
     def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:

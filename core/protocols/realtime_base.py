@@ -16,7 +16,7 @@ from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits
 from core.protocols.realtime_response import NewId, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig
-from core.schemas.openai_errors import SOCKET_CODES
+from core.schemas.openai_errors import socket_code
 from core.schemas.worker import WorkerStatus
 
 SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
@@ -101,6 +101,10 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         silent_s = max(0.0, self._audible_until_s - now_s)
         return [StartTimer(TimerName.IDLE, silent_s + idle_ms / MS_PER_S)]
 
+    def _end_playback(self, now_s: float) -> None:
+        """Note that the client plays nothing more of what it was sent."""
+        self._audible_until_s = min(self._audible_until_s, now_s)
+
     # --- events ---
 
     def _wire(self) -> Json:
@@ -127,8 +131,8 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         return self._send(events.error(code, text, param=param, event_id=event.message.event_id))
 
     def fail(self, error: OmniError) -> list[Effect]:
-        code = SOCKET_CODES.get(error.code, error.code.value)
-        return self._close_with(events.error(code, error.message), error.close_code)
+        sent = events.error(socket_code(error.code), error.message)
+        return self._close_with(sent, error.close_code)
 
     def _close_with(self, sent: RealtimeEvent, code: CloseCode) -> list[Effect]:
         last = self._send(sent)

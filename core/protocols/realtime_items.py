@@ -1,19 +1,21 @@
 """Items of a Realtime conversation, in order. Pure.
 
-Bounded: beyond `max_items` the oldest items are dropped, beyond `max_audio_s` the oldest user
-audio, whose text is kept.
+Bounded: beyond `max_items` or `max_chars` the oldest items are dropped, beyond `max_audio_s` the
+oldest audio, whose text is kept.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from pybase64 import b64encode_as_string
+
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json
 from core.schemas import realtime_items as schemas
+from core.schemas.limits import MIB
 from core.schemas.realtime_session import AudioFormat
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -74,7 +76,7 @@ class Content:
             case "input_audio" | "output_audio":
                 wire: Json = {"type": self.type, "transcript": self.text}
                 if with_audio and self.audio is not None and self.audio.pcm:
-                    wire["audio"] = base64.b64encode(_end_of(self.audio)).decode("ascii")
+                    wire["audio"] = b64encode_as_string(_end_of(self.audio))
                 return wire
             case "input_image":
                 return {"type": self.type}
@@ -122,6 +124,12 @@ class Item:
         return bool(self.content) and all(part.picture for part in self.content)
 
     @property
+    def chars(self) -> int:
+        """Length of its texts and of its pictures' Base64."""
+        parts = sum(len(part.text or "") + len(part.picture or "") for part in self.content)
+        return parts + len(self.arguments) + len(self.output)
+
+    @property
     def audio_ms(self) -> int:
         return sum(part.audio.duration_ms for part in self.content if part.audio and part.audio.pcm)
 
@@ -147,6 +155,7 @@ class RealtimeLimits:
 
     Attributes:
         max_items: beyond it the oldest items are dropped.
+        max_chars: texts and Base64 of pictures in items; beyond it the oldest items are dropped.
         max_audio_s: audio in items; beyond it the oldest audio is dropped, its text kept.
         max_pictures: items that are pictures alone; beyond it the oldest are dropped.
         max_session_s: longest session; 0 is unlimited.
@@ -156,6 +165,7 @@ class RealtimeLimits:
     """
 
     max_items: int = 500
+    max_chars: int = 64 * MIB
     max_audio_s: float = 600.0
     max_pictures: int = 8
     max_session_s: float = 0.0
@@ -230,10 +240,13 @@ class ItemStore:
         return count > 0
 
     def _drop_surplus(self, newest_id: str) -> None:
-        others = [item.id for item in self if item.id != newest_id]
-        surplus = len(self._items) - self._limits.max_items
-        for item_id in others[: max(0, surplus)]:
-            self.delete(item_id)
+        others = [item for item in self if item.id != newest_id]
+        left_items = self._limits.max_items - 1
+        left_chars = self._limits.max_chars - self._items[newest_id].chars
+        for item in reversed(others):
+            left_items, left_chars = left_items - 1, left_chars - item.chars
+            if left_items < 0 or left_chars < 0:
+                self.delete(item.id)
         pictures = [item.id for item in self if item.is_picture]
         for item_id in pictures[: -self._limits.max_pictures]:
             self.delete(item_id)

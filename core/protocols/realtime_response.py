@@ -13,6 +13,7 @@ from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_items import AudioClip, Content, Item, ItemStatus, ItemStore
 from core.protocols.realtime_session import OutputConfig, TurnRequest, format_wire, offer_of
 from core.schemas.common import TokenStats
+from core.schemas.openai_errors import error_type
 from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallParser, Said
 
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
@@ -38,7 +39,7 @@ class Outcome:
         if self.status == "completed":
             return None
         if self.status == "failed":
-            kind = "server_error" if self.code == "internal_error" else "invalid_request_error"
+            kind = error_type(self.code)
             error = {"type": kind, "code": self.code, "message": self.message}
             return {"type": "failed", "error": error}
         return {"type": self.status, "reason": self.reason}

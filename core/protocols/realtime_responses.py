@@ -136,8 +136,8 @@ class ResponseMachine(RealtimeBase):
         wanted = [one for one in self._responses if message.response_id in (None, one.id)]
         if not wanted:
             return self._wrong(event, "response_cancel_not_active", NOTHING_TO_CANCEL)
-        self._audible_until_s = min(self._audible_until_s, event.at_s)
-        return [*self._cut(wanted[0], CLIENT_CANCELLED), *self._wait_for_speech(event.at_s)]
+        self._end_playback(event.at_s)
+        return self._cut(wanted[0], CLIENT_CANCELLED)
 
     def stop(self, event: Event) -> list[Effect]:
         return [] if self._active is None else self._cut(self._active, CLIENT_CANCELLED)
@@ -166,7 +166,7 @@ class ResponseMachine(RealtimeBase):
             effects += self._end_response(making, outcome, event.token_stats)
         if event.kv_tokens > self._limits.max_kv_tokens - self._limits.kv_reserve_tokens:
             self._make_room()
-        return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s), *self._continue()]
+        return [*effects, *self._make_next(), *self._continue()]
 
     def failed(self, event: events.TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
@@ -491,7 +491,7 @@ class ResponseMachine(RealtimeBase):
         else:
             self._outside.remove(response)
         owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []
-        effects = [*self._send(*sent), *owed]
+        effects = [*self._send(*sent), *owed, *self._wait_for_speech(self._state.now_s)]
         if is_foreign and response.has_output:
             self._changed()
         return effects

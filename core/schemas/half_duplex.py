@@ -21,23 +21,15 @@ from core.schemas.common import (
     TokenStats,
     WireModel,
 )
+from core.schemas.duplex import BargeInConfig
 from core.schemas.streaming import Chunk
 
 COLD_START_MS = 500  # audio ignored after `prepared`; source: docs/specification/service.md#2.4.3
 
 
-class VadConfig(WireModel):
+class VadConfig(BargeInConfig):
     """Voice activity detection."""
 
-    threshold: float = Field(
-        0.8,
-        ge=0.05,
-        le=0.99,
-        description="Probability at which speech begins; lower is more sensitive.",
-    )
-    min_speech_duration_ms: int = Field(
-        128, ge=0, le=10_000, description="Shorter bursts are discarded as noise, ms."
-    )
     min_silence_duration_ms: int = Field(
         800, ge=0, le=10_000, description="Silence that ends the user's turn, ms."
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
-from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape
+from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape, json_text
 from core.schemas.queue import ErrorMessage, WarningMessage
 
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = {
@@ -37,7 +38,9 @@ SERVER_CODES: Final = frozenset({"internal_error", "server_overloaded", "shuttin
 LAST_CODES: Final = SERVER_CODES | {"session_expired", ErrorCode.RATE_LIMITED.value}
 """Codes of errors after which the server closes."""
 
-MISSING: Final = frozenset({"missing", "union_tag_not_found"})
+MISSING: Final[Mapping[str, str | None]] = {"missing": None, "union_tag_not_found": "type"}
+"""Problems of an absent field, and its name, unless the problem's place says it."""
+EVENT_ID_BYTES: Final = 10
 EVENT_ID_MAX_CHARS: Final = 512
 INVALID_EVENT: Final = "invalid_event"
 
@@ -74,31 +77,32 @@ class FieldError(BadRequestError, OpenAIError):
         self.event_id = event_id  # id of the client's event
 
 
-class EventError(WireModel):
-    """Description of an error."""
-
-    type: str = Field("invalid_request_error", description="Error type.")
-    code: str = Field(description="Code, for programs.")
-    message: str = Field(description="Message, for people.")
-    param: str | None = Field(None, description="Path of the invalid field.")
-    event_id: str | None = Field(None, description="Id of the client's invalid event.")
+def socket_code(code: ErrorCode) -> str:
+    return SOCKET_CODES.get(code, code.value)
 
 
-class ErrorEvent(WireModel):
-    """The `error` event of OpenAI's sockets."""
-
-    type: str = Field("error", description="Event type.")
-    event_id: str = Field(description="Id of this event.")
-    error: EventError = Field(description="The error.")
+def error_type(code: str) -> str:
+    if code == ErrorCode.RATE_LIMITED:
+        return "rate_limit_error"
+    return "server_error" if code in SERVER_CODES else "invalid_request_error"
 
 
-def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorEvent:
-    code = SOCKET_CODES.get(problem.code, problem.code.value)
-    kind = "server_error" if code in SERVER_CODES else "invalid_request_error"
-    if problem.code is ErrorCode.RATE_LIMITED:
-        kind = "rate_limit_error"
-    error = EventError(type=kind, code=code, message=problem.message)
-    return ErrorEvent(event_id=event_id, error=error)
+def error_fields(
+    code: str, message: str, *, param: str | None = None, event_id: str | None = None
+) -> dict[str, str | None]:
+    """Return the `error` of an event.
+
+    `param` is the path of the invalid field, `event_id` the id of the client's invalid event.
+    """
+    kind = error_type(code)
+    return {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
+
+
+def error_event(problem: ErrorMessage | WarningMessage) -> str:
+    """Return the JSON of the `error` event for an error or a warning."""
+    event_id = f"event_{secrets.token_hex(EVENT_ID_BYTES)}"
+    error = error_fields(socket_code(problem.code), problem.message)
+    return json_text({"type": "error", "event_id": event_id, "error": error})
 
 
 def parse_body(model: type[AnyBody], text: str | bytes) -> AnyBody:
@@ -137,7 +141,8 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     if problem["type"] in MISSING:
         message = f"Missing required parameter: '{param}'."
         return FieldError("missing_required_parameter", message, param, known_id)
-    message = f"Invalid value of '{param}': {problem['msg'][:REASON_MAX_CHARS]}."
+    reason = problem["msg"][:REASON_MAX_CHARS].removesuffix(".")
+    message = f"Invalid value of '{param}': {reason}."
     return FieldError("invalid_value", message, param, known_id)
 
 
@@ -170,6 +175,7 @@ def _path(given: Any, problem: ErrorDetails) -> str:
             path, given = f"{path}[{step}]", given[step]
         elif isinstance(given, dict) and step in given:
             path, given = f"{path}.{step}" if path else str(step), given[step]
-    if problem["type"] == "missing":  # the last step does not exist
-        path = f"{path}.{problem['loc'][-1]}" if path else str(problem["loc"][-1])
+    if problem["type"] in MISSING:
+        name = MISSING[problem["type"]] or str(problem["loc"][-1])
+        path = f"{path}.{name}" if path else name
     return path

@@ -68,7 +68,7 @@ def duplex_request_type(session_id: str) -> RequestType:
     return RequestType.OMNI_DUPLEX
 
 
-class _QueuePlace(WireModel):
+class QueuePosition(WireModel):
     """Position of a request in the queue."""
 
     ticket_id: Id = Field(description="The ticket.")
@@ -89,7 +89,7 @@ class _QueuePlace(WireModel):
         return self.estimated_wait_s
 
 
-class Queued(_QueuePlace):
+class Queued(QueuePosition):
     """The request waits; sent once and only if no worker is free."""
 
     type: Literal["queued"] = Field("queued", description="Message type.")
@@ -98,7 +98,7 @@ class Queued(_QueuePlace):
     )
 
 
-class QueueUpdate(_QueuePlace):
+class QueueUpdate(QueuePosition):
     """The place in the queue or the estimate changed."""
 
     type: Literal["queue_update"] = Field("queue_update", description="Message type.")

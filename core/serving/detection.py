@@ -11,7 +11,13 @@ from typing import Final
 import numpy as np
 
 from core.audio import FloatArray, StreamResampler, to_pcm
-from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted, SpeechSuspected
+from core.endpointing import (
+    EndpointOptions,
+    SpeechDiscarded,
+    SpeechStarted,
+    SpeechSuspected,
+    to_samples,
+)
 from core.protocols.effects import ScoreSpeech
 from core.protocols.events import MS_PER_S, Segment, SpeechEvent, SpeechScored
 from core.protocols.realtime_input import LEVEL_MS
@@ -19,7 +25,7 @@ from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
 from core.serving.openai_clients import decoded
-from core.vad import MODEL_WINDOW_SAMPLES, STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD
+from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, SpeechSegment, StreamingVAD
 
 LEVEL_SAMPLES: Final = LEVEL_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 # Ours: a pause that ends a burst of speech.
@@ -30,9 +36,7 @@ class TurnDetector:
     """Splits a user's audio into segments of speech."""
 
     def __init__(self, config: half_duplex.VadConfig, detector: SileroVad) -> None:
-        longest_s = STREAMING_OPTIONS.max_speech_duration_s
-        options = EndpointOptions.from_config(config, max_speech_duration_s=longest_s)
-        self._vad = StreamingVAD(options, detector)
+        self._vad = StreamingVAD(EndpointOptions(**dict(config)), detector)
 
     def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:
         """Return the events in the next audio, [T] float32 at 16 kHz."""
@@ -52,14 +56,12 @@ class BargeInDetector:
 
     def __init__(self, config: duplex.BargeInConfig, detector: SileroVad) -> None:
         options = EndpointOptions(
-            threshold=config.threshold,
-            min_speech_duration_ms=config.min_speech_duration_ms,
+            **dict(config),
             min_silence_duration_ms=BARGE_IN_SILENCE_MS,
             window_samples=MODEL_WINDOW_SAMPLES,
-            max_speech_duration_s=STREAMING_OPTIONS.max_speech_duration_s,
         )
         self._vad = StreamingVAD(options, detector)
-        self._fewest_samples = options.to_samples(config.min_speech_duration_ms)
+        self._fewest_samples = to_samples(config.min_speech_duration_ms)
         self._begun: SpeechStarted | None = None  # a burst that is not long enough yet
 
     def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:

@@ -6,7 +6,6 @@ Every message has a size limit, every send a timeout. Knows no protocol's rules.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -127,7 +126,6 @@ def _check_length(name: str, audio: str | bytes, limit_s: float) -> None:
 
 
 SEND_LIMIT_S: Final = 20.0  # ours: a client that accepts no message for so long is lost
-EVENT_ID_BYTES: Final = 10
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
 
@@ -197,7 +195,7 @@ DUPLEX: Final = _endpoint(duplex.ClientMessage, *LIVE_BYTES)
 def spelled_as_event(message: ServerMessage) -> str:
     """Return a message as JSON; errors and warnings become events in OpenAI's form."""
     if isinstance(message, ErrorMessage | WarningMessage):
-        return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
+        return error_event(message)
     return message.to_json()
 
 

@@ -25,7 +25,7 @@ from core.schemas.common import TTSMode
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.vad import STREAMING_OPTIONS, StreamingVAD
+from core.vad import StreamingVAD
 from core.video import read_video
 from MiniCPMO45.processing.prompts import system_prompt
 
@@ -367,7 +367,7 @@ class Conversation:
 
     def _segments(self) -> Iterator[Turn]:
         """Split the audio into segments of speech, each with the picture shown at its end."""
-        detector = StreamingVAD(STREAMING_OPTIONS)
+        detector = StreamingVAD()
         sound = self.given.sound
         tail = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)  # ends the last segment
         padded = np.concatenate((sound, tail))

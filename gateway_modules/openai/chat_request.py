@@ -211,13 +211,16 @@ class ChatMessage(WireModel):
     tool_call_id: str | None = Field(None, max_length=limits.ID_MAX_CHARS)
 
 
-class AudioOptions(WireModel):
+class SpokenWith(WireModel):
     voice: str | dict[str, str] = "default"
-    format: AnswerFormat = "wav"
 
     @property
     def voice_name(self) -> str:
         return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
+
+
+class AudioOptions(SpokenWith):
+    format: AnswerFormat = "wav"
 
 
 class FunctionTool(WireModel):

@@ -138,7 +138,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     """
     if not gateway.is_open:
         raise NoWorkerError()
-    params = parse_body(SpeechRequest, await text_of(request))
+    params = parse_body(SpeechRequest, await request.body())
     check_model(gateway, params.model)
     if not params.input.strip():
         raise BadRequestError("input: the text is empty.")

@@ -43,7 +43,7 @@ from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import peek_type, text_of
+from gateway_modules.web.messages import peek_type, with_strings_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -57,9 +57,7 @@ UNSUPPORTED: Final = ("call_id", "intent")  # query parameters of unsupported us
 CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
 APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
 STARTS: Final = frozenset({"session.created", "session.started"})
-EVENT_ID_BYTES: Final = 10
 VOICE: Final = '"voice"'
-OUTPUT_PATH: Final = ("audio", "output")  # in a session or a response
 
 SDP: Final = "application/sdp"
 INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
@@ -153,7 +151,7 @@ class EventTraffic(Traffic):
         return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> Upward:
-        """Forward everything, with named voices replaced by their audio."""
+        """Forward everything, with the audio of named voices added."""
         if VOICE not in text:
             return Upward(text)
         return Upward(await self._voices.run(with_voice, text, self._voices))
@@ -171,7 +169,7 @@ class EventTraffic(Traffic):
     def encoded(self, message: QueueMessage) -> str | None:
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
-            return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
+            return error_event(message)
         return message.to_json() if self._sends_queue else None
 
 
@@ -181,21 +179,24 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         event = json.loads(text)
     except (errors.OmniError, ValueError, RecursionError):
         return text  # the worker reports the error
+    if not isinstance(event, dict):
+        return text
     for kind in ("session", "response"):
-        output = _inside(event, (kind, *OUTPUT_PATH))
-        voice = _inside(output, ("voice",))
-        name = _inside(voice, ("id",)) if isinstance(voice, dict) else voice
-        audio = voices.audio_of(name) if isinstance(name, str) else None
-        if isinstance(output, dict) and audio is not None:
-            output["voice_sample"] = audio
-            return json.dumps(event)
+        settings = event.get(kind)
+        if not isinstance(settings, dict):
+            continue
+        audio = settings.get("audio", {})
+        output = audio.get("output", {}) if isinstance(audio, dict) else None
+        if not isinstance(output, dict):
+            continue
+        voice = output.get("voice", settings.get("voice"))  # the beta's spelling is flat
+        name = voice.get("id") if isinstance(voice, dict) else voice
+        sample = voices.audio_of(name) if isinstance(name, str) else None
+        if sample is not None:
+            output |= {"voice": voice, "voice_sample": sample}
+            settings["audio"] = audio | {"output": output}
+            return with_strings_of(text, json.dumps(event))
     return text
-
-
-def _inside(part: object, path: tuple[str, ...]) -> object:
-    for key in path:
-        part = part.get(key) if isinstance(part, dict) else None
-    return part
 
 
 class Transport(WireModel):
@@ -227,7 +228,7 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
 async def create_live_session(request: Request, gateway: GatewayHere) -> Response:
     """Start a GPT-Live session over WebRTC."""
     _check_enabled(gateway)
-    body = parse_body(LiveCall, await text_of(request))
+    body = parse_body(LiveCall, await request.body())
     requested = body.session.get("model")
     answered = await _begin(request, gateway, "live", body.transport.sdp, body.session, requested)
     if isinstance(answered, Response):

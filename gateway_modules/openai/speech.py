@@ -28,8 +28,8 @@ from core.errors import BadRequestError, GenerationFailedError, OmniError
 from core.media_process import PROJECT_FOLDER
 from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone, ChatSocketRequest
-from core.schemas.common import GenerationConfig, Message, Role, TextContent, TTSConfig, WireModel
-from gateway_modules.openai.chat_request import AnswerFormat
+from core.schemas.common import GenerationConfig, Message, Role, TextContent, TTSConfig
+from gateway_modules.openai.chat_request import AnswerFormat, SpokenWith
 from gateway_modules.routes.chat import ReplyMessage
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
 from gateway_modules.web.responses import openai_error
@@ -185,18 +185,13 @@ WAV_HEAD: Final = wav_header(
 )
 
 
-class SpeechRequest(WireModel):
+class SpeechRequest(SpokenWith):
     model: str = Field(max_length=limits.ID_MAX_CHARS)
     input: str = Field(min_length=1, max_length=INPUT_MAX_CHARS)
-    voice: str | dict[str, str] = "default"
     instructions: str = Field("", max_length=INPUT_MAX_CHARS)
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
     speed: float = Field(1.0, ge=0.25, le=4)
     stream_format: Literal["audio", "sse"] = "audio"
-
-    @property
-    def voice_name(self) -> str:
-        return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
 
     @property
     def media_type(self) -> str:
@@ -225,13 +220,14 @@ class Speech:
 
     async def begin(self) -> None:
         """Wait for the first audio; an error before it is an HTTP status."""
+        problem: OmniError = GenerationFailedError("The model generated no speech for this text.")
         async for message in self._messages:
             if isinstance(message, ChatChunk) and message.audio_data:
                 self._first = message.audio_data
                 return
             if isinstance(message, ChatDone) and not message.text:
-                raise BadRequestError("input: nothing in it can be spoken.")
-        raise GenerationFailedError("The model generated no speech for this text.")
+                problem = BadRequestError("input: nothing in it can be spoken.")
+        raise problem  # after the end of the messages, which gives the worker back
 
     async def body(self) -> AsyncGenerator[str | bytes]:
         async with aclosing(self._audio()) as audio:

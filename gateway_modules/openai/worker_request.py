@@ -48,7 +48,7 @@ TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS
 BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 TRANSCRIPT_LIFE_S: Final = 3_600  # as with OpenAI's server
-TRANSCRIPTS_MAX: Final = 1_000  # beyond it the oldest is dropped; 4 MB at most
+TRANSCRIPTS_MAX: Final = 1_000  # beyond it the oldest is dropped
 CLIPS_MAX: Final = 32  # as many as a model may suggest, and more; a few seconds each
 
 

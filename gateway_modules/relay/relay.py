@@ -153,10 +153,10 @@ class WorkerLink:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def report(self, ticket: Ticket | None = None) -> events.QueuePosition:
+    def report(self, ticket: Ticket | None = None) -> queue.QueuePosition:
         ticket, request, pool = ticket or self.ticket, self._request, self._pool
         pool.refresh_estimates()
-        return events.QueuePosition(
+        return queue.QueuePosition(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
             estimated_wait_s=ticket.estimated_wait_s,

@@ -26,7 +26,6 @@ from core.protocols.events import (
 from core.protocols.gpt_live import TABLE, GptLiveMachine
 from core.protocols.gpt_live_events import LiveNames
 from core.protocols.machine import SessionIds
-from core.protocols.openai_events import OutputAudioDelta
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import AudioReceived
 from core.serving.fake_backend import tone
@@ -135,10 +134,11 @@ class LiveScene:
         return self.told[before:]
 
     def _hear(self, effect: Send) -> None:
-        if isinstance(effect.message, OutputAudioDelta):
-            self.sound += effect.message.samples
-            return
-        self.told.append(json.loads(effect.message.to_json()))
+        event = json.loads(effect.message.to_json())
+        if event["type"] == "session.output_audio.delta":
+            self.sound += base64.b64decode(event["delta"])
+        else:
+            self.told.append(event)
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import av
@@ -14,9 +14,12 @@ import numpy as np
 import openai
 import pytest
 
+from core.errors import OmniError
+from core.schemas.chat import ChatDone
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from gateway_modules.openai.speech import WAV_HEAD, encoded
+from gateway_modules.openai.speech import WAV_HEAD, Speech, SpeechRequest, encoded
 from gateway_modules.queue.directory import loaded_model
+from gateway_modules.routes.chat import ReplyMessage
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import idle_count
 from tests.service.test_openai_chat import client_of, wav
@@ -133,6 +136,7 @@ async def test_a_registered_voice_speaks(stage: Stage, is_by_name: bool) -> None
         ({"input": " "}, "input"),
         ({"input": ""}, "input"),
         ({"input": "a" * 4_097}, "input"),
+        ({"input": "a" * 40_000}, "input"),
         ({"response_format": "ra"}, "response_format"),
         ({"stream_format": "x"}, "stream_format"),
     ],
@@ -218,3 +222,23 @@ def test_an_encoder_without_a_reader_ends() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(listen())
+
+
+@pytest.mark.parametrize("text", ["", "Good morning."])
+def test_a_text_without_speech_gives_its_worker_back_at_once(text: str) -> None:
+    given_back = []
+
+    async def messages() -> AsyncGenerator[ReplyMessage]:
+        try:
+            yield ChatDone(text=text)
+        finally:
+            given_back.append(text)
+
+    async def begin() -> None:
+        unheard = Speech(SpeechRequest.model_validate(ASKED), messages())
+        with pytest.raises(OmniError) as caught:
+            await unheard.begin()
+        assert caught.value.http_status == (500 if text else 400)
+        assert given_back == [text]
+
+    asyncio.run(begin())

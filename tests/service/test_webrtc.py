@@ -156,12 +156,15 @@ async def test_a_client_clears_what_it_does_not_want_to_hear(scene: Scene) -> No
 async def test_gpt_live_goes_over_tracks_too(scene: Scene) -> None:
     peer = scene.peer()
     transport = {"type": "webrtc", "sdp": await peer.offer()}
-    body = {"session": {"model": "gpt-live-1"}, "transport": transport}
+    identifier = "a" * 40_000
+    settings = {"model": "gpt-live-1", "safety_identifier": identifier}
+    body = {"session": settings, "transport": transport}
     answer = await scene.stage.http.post("/v1/live/sessions", json=body)
     assert answer.status_code == 200, answer.text
     await peer.accept(answer.json()["transport"]["sdp"])
     started = await peer.hear("session.started")
     assert started["session"]["id"] == answer.json()["session"]["id"]
+    assert started["session"]["safety_identifier"] == identifier
     await until(lambda: peer.is_loud, "nothing was heard")
     peer.say("session.close")
     assert (await peer.hear("session.closed"))["reason"] == "close_requested"

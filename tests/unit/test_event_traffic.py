@@ -7,8 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from core.protocols.realtime_session import OutputConfig, SessionConfig
+from core.schemas.realtime import SessionUpdate, parse_event
 from gateway_modules.openai.sessions import with_voice
 from gateway_modules.voices import VoiceLibrary
+from gateway_modules.web.messages import LongText, parts_of
 
 
 class Voices:
@@ -32,10 +35,29 @@ def test_an_uploaded_voice_goes_along(part: str, voice: Any) -> None:
     assert told[part]["audio"]["output"] == {"voice": voice, "voice_sample": "AAAA"}
 
 
+def test_the_long_strings_of_an_event_stay_beside_its_voice() -> None:
+    response = {"audio": {"output": {"voice": "Ada"}}, "instructions": "LONG"}
+    text = LongText.of(json.dumps({"response": response}), {"LONG": ("Be ", "kind.")})
+    told = json.loads("".join(parts_of(with_voice(text, VOICES))))
+    assert told["response"]["instructions"] == "Be kind."
+    assert told["response"]["audio"]["output"]["voice_sample"] == "AAAA"
+
+
+def test_an_uploaded_voice_goes_along_in_the_betas_spelling_too() -> None:
+    session = {"voice": "Ada", "audio": {"input": {"format": {"type": "audio/pcm"}}}}
+    sent = parse_event(
+        with_voice(json.dumps({"type": "session.update", "session": session}), VOICES)
+    )
+    assert isinstance(sent, SessionUpdate)
+    output = SessionConfig(OutputConfig("")).patched(sent.session).output
+    assert (output.voice, output.voice_sample) == ("Ada", "AAAA")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         event("marin"),
+        '{"session": {"voice": "marin"}}',
         event({"id": 7}),
         event(None),
         '{"session": {"audio": "voice"}}',

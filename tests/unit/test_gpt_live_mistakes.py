@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from core.endpointing import SpeechStarted
 from core.errors import GenerationFailedError, UnknownTypeError
+from core.protocols.duplex_context import APPENDED_TOKENS, Append, Appended, Rebase
 from core.protocols.effects import Finalize, Prefill, Release, Step
 from core.protocols.events import (
     Detected,
@@ -28,6 +29,7 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
+from core.schemas.duplex import Prepare
 from core.schemas.gpt_live import AudioReceived
 from tests.fakes.live_scenes import LISTEN, START, LiveScene, append, kinds, speak
 
@@ -213,3 +215,10 @@ def test_any_order_of_events_ends_in_one_release(data: st.DataObject) -> None:
         scene.tell(Disconnected())
     assert sum(isinstance(effect, Release) for effect in scene.stage.history) == 1
     assert kinds(scene.told).count("session.closed") <= 1
+
+
+def test_empty_texts_are_bounded_too() -> None:
+    rebase, empty = Rebase(Prepare(), len), Appended(Append.THINKING, "")
+    for _ in range(APPENDED_TOKENS):
+        rebase.append(empty)
+    assert not rebase.has_room(empty)

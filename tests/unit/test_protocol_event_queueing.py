@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from core.errors import BinaryMessageError, EndedByAdminError, TooBigError, WorkerUnreachableError
@@ -21,7 +20,6 @@ from core.protocols.events import (
     Event,
     Opened,
     PositionChanged,
-    QueuePosition,
     RawMessage,
     Rejected,
     TimerFired,
@@ -30,7 +28,14 @@ from core.protocols.events import (
     WorkerUnreachable,
 )
 from core.protocols.tables import SAME
-from core.schemas.queue import ErrorMessage, Queued, QueueDone, RequestType
+from core.schemas.queue import (
+    ErrorMessage,
+    Queued,
+    QueueDone,
+    QueuePosition,
+    QueueUpdate,
+    RequestType,
+)
 
 
 class Stage:
@@ -74,14 +79,13 @@ def test_the_position_is_reported_to_clients_that_request_it() -> None:
         StartTimer(TimerName.WAIT, 8.0),
         Enqueue(RequestType.HALF_DUPLEX_AUDIO),
     ]
-    assert stage.tell(Enqueued(QueuePosition("q", 2, 5.0, 2))) == [Send(queued("q", 2))]
-    moved = stage.tell(PositionChanged(QueuePosition("q", 1, 5.0, 2)))
-    assert [label(effect) for effect in moved] == ["Send(queue_update)"]
+    assert stage.tell(Enqueued(place(2))) == [Send(Queued(**dict(place(2))))]
+    assert stage.tell(PositionChanged(place(1))) == [Send(QueueUpdate(**dict(place(1))))]
     assert Send(QueueDone(worker_id="w")) in stage.tell(Assigned("w"))
 
 
-def queued(ticket_id: str, position: int) -> Queued:
-    return Queued(**asdict(QueuePosition(ticket_id, position, 5.0, position)))
+def place(position: int, wait_s: float = 5.0) -> QueuePosition:
+    return QueuePosition(ticket_id="q", position=position, estimated_wait_s=wait_s, queue_length=2)
 
 
 def test_events_sent_while_waiting_are_forwarded_in_order() -> None:
@@ -101,7 +105,7 @@ def test_a_wait_that_is_too_long_is_refused() -> None:
 
 def test_a_wait_that_will_be_too_long_ends_soon_but_not_before_a_worker_can_come_back() -> None:
     stage = Stage(Opened())
-    assert StartTimer(TimerName.WAIT, 1.0) in stage.tell(Enqueued(QueuePosition("q", 1, 8.1, 1)))
+    assert StartTimer(TimerName.WAIT, 1.0) in stage.tell(Enqueued(place(1, 8.1)))
     stage.tell(Assigned("w"))
     assert not stage.machine.is_closed, "the session before this one has just ended"
 

@@ -98,9 +98,9 @@ def test_settings_without_effect_are_reported() -> None:
 
 def test_earlier_messages_are_in_the_prompt() -> None:
     scene = LiveScene()
-    said = [("user", "My name is Ada."), ("assistant", "Hello Ada."), ("developer", "Be brief.")]
+    said = [("user", "Hi."), ("user", "I am Ada."), ("assistant", "Hello."), ("developer", "Sing.")]
     scene.start(input=[{"role": r, "content": [{"text": t}]} for r, t in said])
-    expected = "previous: User: My name is Ada.\nAssistant: Hello Ada.\nNote: Be brief."
+    expected = "previous: User: Hi. I am Ada.\nAssistant: Hello.\nNote: Sing."
     assert expected in scene.prompts[0].suffix_system_prompt
 
 

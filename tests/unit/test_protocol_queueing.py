@@ -31,7 +31,6 @@ from core.protocols.events import (
     Event,
     Opened,
     PositionChanged,
-    QueuePosition,
     QueueRefused,
     RawMessage,
     Rejected,
@@ -47,11 +46,18 @@ from core.protocols.events import (
 from core.protocols.queueing import TABLE, QueueingLimits, QueueingMachine
 from core.protocols.tables import SAME
 from core.schemas.chat import ChatDone
-from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
+from core.schemas.queue import (
+    ErrorMessage,
+    Queued,
+    QueueDone,
+    QueuePosition,
+    QueueUpdate,
+    RequestType,
+)
 
 LIVE = RequestType.OMNI_DUPLEX
 TURNS = RequestType.STREAMING
-PLACE = QueuePosition("q_1", position=2, estimated_wait_s=8.0, queue_length=3)
+PLACE = QueuePosition(ticket_id="q_1", position=2, estimated_wait_s=8.0, queue_length=3)
 
 
 class Stage:

@@ -5,9 +5,11 @@ Source of the names S1 to S12: the scenarios of the protocol's specification.
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.errors import GenerationFailedError
-from core.protocols.effects import Transcribe
-from core.protocols.events import EngineFailed, ItemTranscribed, TimerName
+from core.protocols.effects import StartTimer, StopTimer, Transcribe
+from core.protocols.events import EngineFailed, ItemTranscribed, StopRequested, TimerName
 from core.protocols.realtime_items import RealtimeLimits
 from core.schemas.realtime import EVENT_TYPES
 from tests.fakes.realtime_checks import (
@@ -258,6 +260,75 @@ def test_s10_idle() -> None:
     kinds = ["input_audio_buffer.timeout_triggered", *SEGMENT[2:], "response.created"]
     assert scene.types(told) == kinds
     assert (told[0]["audio_start_ms"], told[0]["audio_end_ms"]) == (1_400, 6_400)
+    check(scene)
+
+
+def patient_scene(**engine: Any) -> RealtimeScene:
+    """Return a scene whose model speaks after five seconds of silence."""
+    scene = RealtimeScene(**engine)
+    detection = {"type": "server_vad", "idle_timeout_ms": 5_000}
+    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    return scene
+
+
+def is_waiting_for_speech(scene: RealtimeScene) -> bool:
+    timers = [
+        isinstance(effect, StartTimer)
+        for effect in scene.effects
+        if isinstance(effect, StartTimer | StopTimer) and effect.name is TimerName.IDLE
+    ]
+    return timers[-1]
+
+
+def test_silence_is_timed_again_however_a_response_ends() -> None:
+    failed = patient_scene(error=GenerationFailedError())
+    failed.say("response.create")
+    assert not is_waiting_for_speech(failed)
+    failed.make()
+    assert is_waiting_for_speech(failed)
+    stopped = patient_scene()
+    stopped.say("response.create")
+    stopped.tell(StopRequested())
+    assert is_waiting_for_speech(stopped)
+    live = patient_scene(model="minicpm-o-4.5-live", units=[("Hello.", 400, True)])
+    live.talk(2_000, speech=False)
+    assert live.last("response.done")["response"]["status"] == "completed"
+    assert is_waiting_for_speech(live)
+
+
+def test_the_voice_may_change_until_the_model_has_spoken() -> None:
+    scene = RealtimeScene()
+    scene.now_s = 1.0
+    scene.say("output_audio_buffer.clear")
+    scene.say("response.create")
+    scene.hear(500, speech=True)
+    assert scene.last("response.done")["response"]["status"] == "cancelled"
+    session = {"audio": {"output": {"voice": "mara"}}}
+    assert scene.types(scene.say("session.update", session=session)) == ["session.updated"]
+    check(scene)
+
+
+def test_an_error_names_the_field_in_one_sentence() -> None:
+    scene = RealtimeScene()
+    (told,) = scene.say("input_audio_buffer.append", audio="?")
+    assert told["error"]["message"] == "Invalid value of 'audio': The audio is not valid Base64."
+    item = {"type": "message", "role": "user", "content": [{"text": "a"}]}
+    (told,) = scene.say("conversation.item.create", item=item)
+    assert told["error"]["code"] == "missing_required_parameter"
+    assert told["error"]["param"] == "item.content[0].type"
+
+
+def test_the_texts_and_pictures_of_a_conversation_are_bounded() -> None:
+    scene = RealtimeScene(limits=RealtimeLimits(max_chars=1_000))
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{'A' * 600}"}
+    for name in ("a", "b"):
+        content = [{"type": "input_text", "text": "Look."}, picture]
+        item = {"type": "message", "role": "user", "id": name, "content": content}
+        scene.say("conversation.item.create", item=item)
+    output = {"type": "function_call_output", "id": "c", "call_id": "call", "output": "x" * 300}
+    scene.say("conversation.item.create", item=output)
+    found = [scene.say("conversation.item.retrieve", item_id=name)[0] for name in "abc"]
+    assert scene.types(found) == ["error", *["conversation.item.retrieved"] * 2]
     check(scene)
 
 

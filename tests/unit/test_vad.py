@@ -16,7 +16,6 @@ from core.audio import FloatArray, read_audio
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
 from core.errors import VoiceDetectorError
 from core.vad import (
-    STREAMING_OPTIONS,
     SileroVad,
     SpeechSegment,
     StreamingVAD,
@@ -42,7 +41,7 @@ def speech() -> FloatArray:
 
 
 def listen(samples: FloatArray, detector: SileroVad, chunk_samples: int = 8_000) -> list[VadEvent]:
-    stream = StreamingVAD(STREAMING_OPTIONS, detector)
+    stream = StreamingVAD(detector=detector)
     events: list[VadEvent] = []
     for first in range(0, len(samples), chunk_samples):
         events += stream.process(samples[first : first + chunk_samples])
@@ -146,7 +145,7 @@ def test_the_state_goes_in_and_out(detector: SileroVad, speech: FloatArray) -> N
 
 def test_two_streams_do_not_disturb_each_other(detector: SileroVad, speech: FloatArray) -> None:
     alone = listen(speech, detector)
-    one, other = (StreamingVAD(STREAMING_OPTIONS, detector) for _ in range(2))
+    one, other = (StreamingVAD(detector=detector) for _ in range(2))
     events: list[VadEvent] = []
     for first in range(0, len(speech), 8_000):
         events += one.process(speech[first : first + 8_000])
@@ -182,7 +181,7 @@ def test_feed_hands_out_every_segment(detector: SileroVad, speech: FloatArray) -
 
 
 def test_flush_ends_the_stream(detector: SileroVad, speech: FloatArray) -> None:
-    stream = StreamingVAD(STREAMING_OPTIONS, detector)
+    stream = StreamingVAD(detector=detector)
     cut = int(2.5 * RATE_HZ)
     assert stream.feed(speech[:cut]) is None
     assert stream.is_speaking
@@ -196,7 +195,7 @@ def test_flush_ends_the_stream(detector: SileroVad, speech: FloatArray) -> None:
 
 
 def test_reset_forgets_everything(detector: SileroVad, speech: FloatArray) -> None:
-    stream = StreamingVAD(STREAMING_OPTIONS, detector)
+    stream = StreamingVAD(detector=detector)
     stream.process(speech[: 2 * RATE_HZ])
     stream.reset()
     assert not stream.is_speaking
@@ -211,7 +210,7 @@ def test_a_short_burst_is_discarded(detector: SileroVad, speech: FloatArray) -> 
 
 
 def test_little_is_kept_of_a_long_silence(detector: SileroVad) -> None:
-    stream = StreamingVAD(STREAMING_OPTIONS, detector)
+    stream = StreamingVAD(detector=detector)
     for _ in range(20):
         stream.process(np.zeros(8_000, np.float32))
     assert stream.nbytes < 10_000

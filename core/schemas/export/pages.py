@@ -77,7 +77,9 @@ class Machine:
             yield f"`{row.event}`", ", ".join(row.phases), targets, codes(row.effects.split())
 
     def limit_rows(self) -> Iterator[Sequence[str]]:
-        texts = dict(ATTRIBUTE.findall(inspect.getdoc(self.limits) or ""))
+        kinds = (kind for kind in self.limits.__mro__ if dataclasses.is_dataclass(kind))
+        documented = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds)
+        texts = dict(ATTRIBUTE.findall(documented))
         for limit in dataclasses.fields(self.limits):
             text = " ".join(texts[limit.name].split()).removesuffix(" Ours.")
             yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]

@@ -213,8 +213,6 @@ async def metrics(gateway: GatewayHere) -> Response:
 async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, waiting requests and running requests."""
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
-    if fetch and view.masks is not None:
-        fetch = fetch.model_copy(update={"problem": None})  # it may contain local paths
     pool = gateway.pool
     workers, queue = pool.workers.values(), pool.get_queue_status()
     counts = service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
@@ -223,7 +221,7 @@ async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
 
 @pool_router.get("/workers")
 async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
-    """Describe every worker."""
+    """Describe every worker; only administrators see the texts of errors."""
     now = datetime.now(UTC)
     infos = [worker_info(worker, now) for worker in gateway.pool.workers.values()]
     return view.of(WorkerList(total=len(infos), workers=infos))

@@ -35,7 +35,7 @@ from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sessions as openai_sessions
 from gateway_modules.queue.desk_link import shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
-from gateway_modules.routes.http_edge import DoorsOnly, Forwarding, HttpEdge
+from gateway_modules.routes.http_edge import DoorsOnly, HttpEdge, forwarding
 from gateway_modules.service import Gateway, Role, Timing, build_gateway
 from gateway_modules.web.certificates import certificate_names, ensure_certificate
 from gateway_modules.web.responses import (
@@ -44,7 +44,6 @@ from gateway_modules.web.responses import (
     on_client_gone,
     on_invalid_request,
     on_omni_error,
-    on_unexpected,
 )
 from gateway_modules.web.server import GatewayServer, server_config
 
@@ -114,6 +113,8 @@ def create_app(
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     is_desk = gateway.role is Role.DESK
+    if gateway.role is Role.DOOR:
+        app.include_router(forwarding(gateway))  # before those that it replaces
     for routes in (queue, chat, sessions, admin, pages, sockets):
         if not (is_desk and routes in (chat, pages, sockets)):
             app.include_router(routes.router)
@@ -132,9 +133,6 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
-    app.add_exception_handler(Exception, on_unexpected)
-    if gateway.role is Role.DOOR:
-        app.add_middleware(Forwarding, gateway=gateway)
     app.add_middleware(HttpEdge, gateway=gateway)
     if gateway.doors is not None:
         secret = shared_secret(gateway.settings)

@@ -157,7 +157,7 @@ class HealthAnswer(WireModel):
 
     status: Literal["healthy"] = Field("healthy", description="Always this.")
     timestamp: AwareDatetime = Field(description="Current time, UTC.")
-    ready: bool = Field(description="New requests are accepted and a worker can serve them.")
+    ready: bool = Field(description="The gateway runs, and a worker is in service.")
     workers_ready: int = Field(ge=0, description="Workers in service.")
     workers_total: int = Field(ge=0, description="All workers.")
 
@@ -186,6 +186,7 @@ class Cancelled(WireModel):
     success: bool = Field(description="It was waiting and has been cancelled.")
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health(gateway: GatewayHere) -> HealthAnswer:
     """Report that the gateway is running, and whether a worker is ready."""

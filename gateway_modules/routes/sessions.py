@@ -259,7 +259,9 @@ def set_comment(body: Comment, files: Files) -> CommentKept:
     return CommentKept(len=len(text))
 
 
-@router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
+@router.delete(
+    "/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409, 502)
+)
 def delete(files: Files) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
     files.gateway.recordings.delete(files.id)

@@ -35,16 +35,15 @@ from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sessions as openai_sessions
 from gateway_modules.queue.desk_link import shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
-from gateway_modules.routes.http_edge import DoorsOnly, Forwarding, HttpEdge
+from gateway_modules.routes.http_edge import DoorsOnly, HttpEdge, forwarding
 from gateway_modules.service import Gateway, Role, Timing, build_gateway
-from gateway_modules.web.certificates import certificate_names, ensure_certificate
+from gateway_modules.web.certificates import certificate_names, ensure_certificate, tls_context
 from gateway_modules.web.responses import (
     OPENAI_PREFIX,
     StaticFolder,
     on_client_gone,
     on_invalid_request,
     on_omni_error,
-    on_unexpected,
 )
 from gateway_modules.web.server import GatewayServer, server_config
 
@@ -114,6 +113,8 @@ def create_app(
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     is_desk = gateway.role is Role.DESK
+    if gateway.role is Role.DOOR:
+        app.include_router(forwarding(gateway))  # before those that it replaces
     for routes in (queue, chat, sessions, admin, pages, sockets):
         if not (is_desk and routes in (chat, pages, sockets)):
             app.include_router(routes.router)
@@ -132,9 +133,6 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
-    app.add_exception_handler(Exception, on_unexpected)
-    if gateway.role is Role.DOOR:
-        app.add_middleware(Forwarding, gateway=gateway)
     app.add_middleware(HttpEdge, gateway=gateway)
     if gateway.doors is not None:
         secret = shared_secret(gateway.settings)
@@ -226,13 +224,14 @@ def main(
 
 def _serve(settings: Settings, addresses: list[str] | None, role: Role) -> None:
     try:
-        certfile, keyfile = (None, None) if role is Role.DESK else certificate(settings)
-        tls = server_context(settings) if role is Role.DESK else None
-        names = [socket.gethostname()] if certfile is None else certificate_names(certfile)
+        if role is Role.DESK:
+            tls, names = server_context(settings), [socket.gethostname()]
+        else:
+            tls, names = public_tls(settings)
         app = create_app(settings, addresses, host_names=names, role=role)
     except (SettingsError, ValueError, OSError) as error:
         _refuse(error)
-    run(app, settings, certfile, keyfile, tls)
+    run(app, settings, tls)
 
 
 def _refuse(error: Exception) -> NoReturn:
@@ -240,25 +239,23 @@ def _refuse(error: Exception) -> NoReturn:
     raise typer.Exit(BAD_START) from None
 
 
-def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
-    """Return certificate and key: configured or self-signed; (None, None) without TLS."""
+def public_tls(settings: Settings) -> tuple[ssl.SSLContext | None, list[str]]:
+    """Return the context for clients, None without TLS, and this server's names.
+
+    Raises OSError or ValueError if the configured certificate cannot be used.
+    """
     service = settings.service
     if not service.https:
-        return None, None
-    if service.ssl_certfile is not None:
-        return service.ssl_certfile, service.ssl_keyfile
-    made = ensure_certificate(service.data_dir / "certs")
-    return made.certfile, made.keyfile
+        return None, [socket.gethostname()]
+    certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
+    if certfile is None or keyfile is None:
+        made = ensure_certificate(service.data_dir / "certs")
+        certfile, keyfile = made.certfile, made.keyfile
+    return tls_context(certfile, keyfile), certificate_names(certfile)
 
 
-def run(
-    app: FastAPI,
-    settings: Settings,
-    certfile: Path | None,
-    keyfile: Path | None,
-    tls: ssl.SSLContext | None,
-) -> None:
-    """Serve until a signal, then drain; `tls` is for a desk."""
+def run(app: FastAPI, settings: Settings, tls: ssl.SSLContext | None) -> None:
+    """Serve until a signal, then drain."""
     service = settings.service
     gateway: Gateway = app.state.gateway
     config = server_config(
@@ -267,10 +264,8 @@ def run(
         service.gateway_port,
         connections=gateway.connections,
         heartbeat_s=settings.limits.heartbeat_s,
-        certfile=certfile,
-        keyfile=keyfile,
+        tls=tls,
     )
-    config.tls = tls or config.tls
     server = GatewayServer(config, drain=lambda: gateway.drain(service.drain_timeout_s))
     settle(app)
     server.run()

@@ -146,7 +146,7 @@ class _OpenTurn:
     index: int
     request_ts_ms: float
     first_audio_ms: float | None = None
-    pcm_bytes: int = 0  # of the growing audio file; used only by jobs `in_order`
+    pcm_bytes: int = 0  # of the growing audio file; used only by the recording's jobs
 
 
 class TurnBasedSessionRecorder(SessionRecorder):
@@ -193,7 +193,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
             if turn.first_audio_ms is None:
                 turn.first_audio_ms = max(0.0, self.elapsed_ms() - turn.request_ts_ms)
             write = partial(self._append_speech, turn, sound)
-            self._save(names.turn_audio(turn.index), write, len(sound), in_order=True)
+            self._save(names.turn_audio(turn.index), write, len(sound))
 
     def end_turn(
         self,

@@ -226,7 +226,7 @@ def _short(value: str | float) -> str:
 LOGS_FOLDER: Final = "logs"  # below the data folder; written by the launcher
 SUFFIX: Final = ".log"
 ROTATED: Final = ".1"  # the launcher copies a full file there before it truncates it
-SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|worker_\d{1,3}")
+SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|webrtc|worker_\d{1,3}")
 LINES_MAX: Final = 500
 READ_MAX_BYTES: Final = 256 * 1024
 LINE_MAX_CHARS: Final = 4_000

@@ -307,7 +307,7 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
 
 def _voices(settings: Settings, store: Store) -> VoiceLibrary:
     limits = settings.limits
-    uploaded = settings.service.data_dir / "assets" / "ref_audio"  # spec section 6.2
+    uploaded = settings.service.data_dir / "assets" / "ref_audio"
     return VoiceLibrary(
         uploaded,
         store,

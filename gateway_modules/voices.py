@@ -44,9 +44,10 @@ from recording.folder import readable_wav
 from settings.embedded import default_checkpoint
 
 WAV_SUFFIX: Final = ".wav"
-NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
-UPLOAD_MAX_BYTES: Final = 10 * MIB  # same
-UPLOAD_MIN_MS: Final = 500  # same
+# Limits of an upload. Source: docs/specification/service.md#1.3.
+NAME_MAX_CHARS: Final = 80
+UPLOAD_MAX_BYTES: Final = 10 * MIB
+UPLOAD_MIN_MS: Final = 500
 VOICES_MAX: Final = 500  # bounds the disk usage of uploads
 DECODERS: Final = 2  # at the same time
 DECODING_CPU_S: Final = 20

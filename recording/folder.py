@@ -200,7 +200,7 @@ WAV_HEADER_BYTES: Final = WAV_HEADER.size
 RIFF_HEAD_BYTES: Final = 8  # not counted in the size the file claims
 FORMAT_BYTES: Final = 16
 PCM_FORMAT: Final = 1
-SAMPLE_BYTES: Final = 2
+PCM16_BYTES: Final = 2  # one sample
 SAMPLE_BITS: Final = 16
 MAX_CHANNELS: Final = 2
 MAX_WAV_BYTES: Final = 2**32 - 1
@@ -235,7 +235,7 @@ class WavShape:
 
 
 def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:
-    frame_bytes = channels * SAMPLE_BYTES
+    frame_bytes = channels * PCM16_BYTES
     return WAV_HEADER.pack(
         b"RIFF",
         WAV_HEADER_BYTES - RIFF_HEAD_BYTES + data_bytes,
@@ -272,10 +272,10 @@ def readable_wav(path: Path) -> WavShape | None:
         return None
     if head != wav_header(rate_hz, channels, min(claimed_bytes, MAX_WAV_BYTES - WAV_HEADER_BYTES)):
         return None
-    samples = (size_bytes - WAV_HEADER_BYTES) // (channels * SAMPLE_BYTES)
+    samples = (size_bytes - WAV_HEADER_BYTES) // (channels * PCM16_BYTES)
     if samples == 0:
         return None
-    data_bytes = samples * channels * SAMPLE_BYTES
+    data_bytes = samples * channels * PCM16_BYTES
     if claimed_bytes != data_bytes or size_bytes != WAV_HEADER_BYTES + data_bytes:
         descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
         try:

@@ -133,17 +133,16 @@ class RecorderThreads:
             return None
         return _submit(self._merger, self._merger_room, partial(self._replays.make, folder))
 
-    def close(self, *, wait: bool = True) -> None:
-        """Finish pending finalizations, then end the threads; blocks if `wait`.
+    def close(self) -> None:
+        """Finish pending finalizations, then end the threads; blocks.
 
         Unfinished replays are cancelled; recordings are complete without them.
         """
-        self._finalizer.shutdown(wait=wait)
+        self._finalizer.shutdown()
         if self._replays is not None:
             self._replays.stop()
-        self._merger.shutdown(wait=False, cancel_futures=True)
-        self._merger.shutdown(wait=wait)
-        self._writers.shutdown(wait=wait)
+        self._merger.shutdown(cancel_futures=True)
+        self._writers.shutdown()
 
 
 def _submit(
@@ -160,15 +159,8 @@ def _submit(
     return future
 
 
-@dataclass(frozen=True)
-class _Job:
-    work: Callable[[], None]
-    size_bytes: int
-    in_order: bool
-
-
 class RecordingJobs:
-    """Write jobs of one recording: they start in order, and run concurrently unless `in_order`.
+    """Write jobs of one recording, which run one after the other on the process's threads.
 
     Overflow: a job that exceeds the process's backlog is refused. Once stopped, nothing more is
     written and every job is refused.
@@ -179,32 +171,23 @@ class RecordingJobs:
         self._threads = threads
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._queue: deque[_Job] = deque()  # the first one is starting
-        self._unfinished = 0
+        self._queue: deque[tuple[Callable[[], None], int]] = deque()  # the first one is running
         self.is_stopped = False
 
-    def submit(
-        self,
-        work: Callable[[], None],
-        size_bytes: int,
-        *,
-        in_order: bool = False,
-        is_vital: bool = False,
-    ) -> bool:
+    def submit(self, work: Callable[[], None], size_bytes: int, *, is_vital: bool = False) -> bool:
         """Queue a job; False if it was refused.
 
-        `work` may raise OSError, or one of our errors for unusable input. A job `in_order` is
-        complete before the next one starts. A vital job may use the backlog's reserve.
+        `work` may raise OSError, or one of our errors for unusable input. A vital job may use the
+        backlog's reserve.
         """
         with self._changed:
             if self.is_stopped or not self._threads.take(size_bytes, is_vital=is_vital):
                 return False
-            self._unfinished += 1
-            self._queue.append(_Job(work, size_bytes, in_order))
+            self._queue.append((work, size_bytes))
             is_first = len(self._queue) == 1
-        if is_first and not self._threads.write(self._begin_jobs):
+        if is_first and not self._threads.write(self._run_next):
             self.stop()  # so that nothing is written on the caller's thread
-            self._begin_jobs()
+            self._run_next()
         return True
 
     def stop(self) -> bool:
@@ -216,30 +199,24 @@ class RecordingJobs:
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait for all jobs; False after the time-out. Never on a writing thread."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
+            return self._changed.wait_for(lambda: not self._queue, timeout_s)
 
-    def _begin_jobs(self) -> None:
-        """Start the jobs one by one, yielding the thread to other recordings in between."""
+    def _run_next(self) -> None:
+        """Run the first job, then yield the thread to other recordings."""
         while True:
-            job = self._queue[0]
-            if job.in_order or not self._threads.write(partial(self._run, job)):
-                self._run(job)
+            work, size_bytes = self._queue[0]
+            try:
+                self._attempt(work)
+            except Exception:
+                logger.exception("a part of the recording could not be written")
+            self._threads.release(size_bytes)
             with self._changed:
                 self._queue.popleft()
+                self._changed.notify_all()
                 if not self._queue:
                     return
-            if self._threads.write(self._begin_jobs):
+            if self._threads.write(self._run_next):
                 return
-
-    def _run(self, job: _Job) -> None:
-        try:
-            self._attempt(job.work)
-        except Exception:
-            logger.exception("a part of the recording could not be written")
-        self._threads.release(job.size_bytes)
-        with self._changed:
-            self._unfinished -= 1
-            self._changed.notify_all()
 
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
@@ -262,14 +239,13 @@ class RecorderOptions:
     """Options of a recorder.
 
     Attributes:
-        threads: Threads to write on; by default the recorder has its own.
         on_warning: Called at most once, when the recording stops early, usually on a writing
             thread: use `call_soon_threadsafe`.
         min_free_gb: The recording stops when less of the disk is free, GB; 0: never.
         owner_secret: Entitles its holder to comment on, replace and delete the recording.
     """
 
-    threads: RecorderThreads | None = None
+    threads: RecorderThreads
     on_warning: Callable[[RecordingStoppedError], None] | None = None
     clock: Clock = field(default_factory=Clock)
     min_free_gb: float = 0.0

@@ -269,7 +269,8 @@ def delete_recording(folder: Path) -> None:
         raise SessionInUseError("This recording is still being written.")
     deleting = folder.with_name(names.DELETING_PREFIX + folder.name)
     os.rename(folder, deleting)
-    shutil.rmtree(deleting)
+    with suppress(FileNotFoundError):  # a cleanup completes it at the same time
+        shutil.rmtree(deleting)
 
 
 def cleanup_sessions(
@@ -282,22 +283,22 @@ def cleanup_sessions(
 ) -> CleanupReport:
     """Delete recordings by age, then by least recent use until the rest fits.
 
-    Recordings left unfinished by a killed process or a full disk are recovered first. A folder
-    older than a day without a recording is deleted. -1 or 0 is no limit; without any limit only
-    recovery is done, and the status is `skipped`.
+    Interrupted deletions are completed, and recordings left unfinished by a killed process or a
+    full disk recovered first. A folder older than a day without a recording is deleted. -1 or 0 is
+    no limit; without any limit nothing else is deleted, and the status is `skipped`.
     """
+    root = Path(data_dir) / names.SESSIONS_FOLDER
+    if not dry_run:
+        for deleting in root.glob(f"{names.DELETING_PREFIX}*"):
+            shutil.rmtree(deleting, ignore_errors=True)
     if max(retention_days, max_storage_gb) <= 0:
         recovered = [] if dry_run else recover_all(data_dir)
         return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
-    root = Path(data_dir) / names.SESSIONS_FOLDER
     run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
     with (
         locked(root) if root.is_dir() else nullcontext(),
         closing(Store(Path(data_dir))) as state,
     ):
-        if not dry_run:  # deletions that were interrupted
-            for deleting in root.glob(f"{names.DELETING_PREFIX}*"):
-                shutil.rmtree(deleting, ignore_errors=True)
         for folder in names.recording_folders(data_dir):
             run.examine(folder)
         return run.finish(retention_days, max_storage_gb, state)

@@ -47,6 +47,7 @@ MEDIA_TYPES: Final = MappingProxyType(
         ".jpg": "image/jpeg",
         ".jpeg": "image/jpeg",
         ".png": "image/png",
+        ".webp": "image/webp",
         ".webm": "video/webm",
         ".mp4": "video/mp4",
         ".mp3": "audio/mpeg",

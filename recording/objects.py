@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import threading
 import time
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import ValidationError
 
-from core.errors import NotFoundError, SessionInUseError
+from core.errors import NotFoundError, SessionInUseError, WorkerUnreachableError
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.store import Store
 from core.worker_tls import SNI
@@ -43,6 +44,8 @@ from recording.listing import (
 )
 from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
 from recording.store import FilesListed, FolderStore, StoredFile
+
+logger: Final = logging.getLogger(__name__)
 
 LIST_AGE_S: Final = 2.0  # of the workers' cached lists: pages load many files of one recording
 MISS_AGE_S: Final = 0.25  # the same, for a recording missing from them
@@ -113,9 +116,16 @@ class RunningRecordings:
             self._call("POST", f"{url}/diagnostics", line)
 
     def delete(self, recording_id: str) -> None:
-        """Delete a recording from every worker's disk; an unreachable one keeps a copy."""
-        answers = self._ask_all("DELETE", f"/recordings/{recording_id}").values()
-        if any(answer.status_code == HTTPStatus.CONFLICT for answer in answers):
+        """Delete a recording from every worker's disk.
+
+        WorkerUnreachableError if the one that has it does not answer; SessionInUseError while it is
+        still being written.
+        """
+        held = self._holding(recording_id)
+        answers = self._ask_all("DELETE", f"/recordings/{recording_id}")
+        if held is not None and held[0] not in answers:
+            raise WorkerUnreachableError("The worker that has this recording cannot be reached.")
+        if any(answer.status_code == HTTPStatus.CONFLICT for answer in answers.values()):
             raise SessionInUseError("This recording is still being written.")
         with self._lock:
             self._held = (float("-inf"), {})
@@ -145,16 +155,17 @@ class RunningRecordings:
             return held
 
     def _ask_all(self, method: str, path: str) -> dict[str, httpx.Response]:
+        """Return the answers of those workers that can be reached, by their URLs."""
         urls = [f"{self._scheme}://{netloc}" for netloc in self._workers()]
 
-        def ask(url: str) -> httpx.Response:
-            try:
+        def ask(url: str) -> httpx.Response | None:
+            with suppress(BucketError):
                 return self._call(method, url + path)
-            except BucketError:
-                return httpx.Response(HTTPStatus.BAD_GATEWAY)
+            return None
 
         with ThreadPoolExecutor(CONCURRENT_CALLS, "recording-ask") as callers:
-            return dict(zip(urls, callers.map(ask, urls), strict=True))
+            answers = zip(urls, callers.map(ask, urls), strict=True)
+            return {url: answer for url, answer in answers if answer is not None}
 
     def _blocks(self, url: str, start: int, stop: int) -> Generator[bytes, None, None]:
         if start >= stop:
@@ -184,7 +195,8 @@ def _page(answer: httpx.Response) -> tuple[ListedRecording, ...]:
     try:
         return RecordingPage.model_validate_json(answer.content).recordings
     except ValidationError as error:
-        raise NotFoundError("The worker returned an invalid answer.") from error
+        logger.warning("a worker's list of recordings is invalid: %s", error)
+        return ()
 
 
 SEALS_CACHED: Final = 1_000  # least recently used first out

@@ -47,7 +47,7 @@ class SessionRecorder:
         worker_id: str,
         config_snapshot: Mapping[str, Any] | None,
         data_dir: Path | str,
-        options: jobs.RecorderOptions | None = None,
+        options: jobs.RecorderOptions,
     ) -> None:
         """Begin; the threads write the folder, its lock and `meta.json`.
 
@@ -58,19 +58,16 @@ class SessionRecorder:
         self.folder = names.recording_folder(data_dir, session_id)
         kind = RequestType(app_type)  # of its older name DUPLEX, which may have pictures
         self._app_type = RequestType.OMNI_DUPLEX if kind is RequestType.DUPLEX else kind
-        chosen = options or jobs.RecorderOptions()
-        self._owns_threads = chosen.threads is None
-        self._threads = chosen.threads or jobs.RecorderThreads(jobs.ReplayProcess())
-        self._options = chosen
-        self._started_s = chosen.clock.monotonic_s()
+        self._options = options
+        self._started_s = options.clock.monotonic_s()
         self._problem: str | None = None  # why it is incomplete
         self._files_left_out = 0
-        self._jobs = jobs.RecordingJobs(self._threads, self._on_disk_error)
+        self._jobs = jobs.RecordingJobs(options.threads, self._on_disk_error)
         self._lock: folder.RecordingLock | None = None  # once the folder exists
         self._ended: Future[records.Meta | None] | None = None
-        started = chosen.clock.now()
+        started = options.clock.now()
         opening = partial(self._open, worker_id, started, dict(config_snapshot or {}))
-        self._jobs.submit(opening, 0, in_order=True, is_vital=True)
+        self._jobs.submit(opening, 0, is_vital=True)
 
     @property
     def is_recording(self) -> bool:
@@ -114,7 +111,7 @@ class SessionRecorder:
 
     def checkpoint(self) -> None:
         """Write a preliminary `recording.json` while the session continues."""
-        self._jobs.submit(lambda: write_checkpoint(self.folder), 0, in_order=True)
+        self._jobs.submit(lambda: write_checkpoint(self.folder), 0)
 
     def note_end(self, end_reason: records.EndReason) -> records.EndLine:
         """Record a possible end of the session, valid unless another turn follows; return it."""
@@ -133,10 +130,8 @@ class SessionRecorder:
         if self._ended is None:
             self._before_end()
             self._ended = Future()
-            if self._owns_threads:
-                self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
             line = end if isinstance(end, records.EndLine) else self._ending(records.EndReason(end))
-            ending = self._threads.finalize(lambda: self._end(line))
+            ending = self._options.threads.finalize(lambda: self._end(line))
             if ending is None:  # pending jobs are still written; recovery does the rest
                 self._resolve(None)
             else:
@@ -150,7 +145,7 @@ class SessionRecorder:
         path = self.folder / names.TIMELINE_FILE
         encoded = records.encode_line(line)
         write = partial(self._in_room, partial(append, path, encoded))
-        if not self._jobs.submit(write, len(encoded), in_order=True, is_vital=True):
+        if not self._jobs.submit(write, len(encoded), is_vital=True):
             self._stop(BACKLOG_TEXT)
 
     def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
@@ -170,10 +165,8 @@ class SessionRecorder:
 
         return self._save(name, write, len(content))
 
-    def _save(
-        self, name: str, write: Callable[[], None], size_bytes: int, *, in_order: bool = False
-    ) -> str | None:
-        if self._jobs.submit(partial(self._in_room, write), size_bytes, in_order=in_order):
+    def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
+        if self._jobs.submit(partial(self._in_room, write), size_bytes):
             return name
         self._files_left_out += not self._jobs.is_stopped
         return None
@@ -234,7 +227,8 @@ class SessionRecorder:
         # The newline protects this line from one torn by a full disk.
         append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
         write_results(self.folder)
-        replay = None if self._app_type in NO_REPLAY else self._threads.replay(self.folder)
+        is_replayed = self._app_type not in NO_REPLAY
+        replay = self._options.threads.replay(self.folder) if is_replayed else None
         if replay is None:
             self._complete()
         else:

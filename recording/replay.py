@@ -33,7 +33,7 @@ from core.errors import PictureError
 from core.files import atomic_write, replacing
 from core.images import FRAME_LIMITS, read_picture
 from recording.folder import (
-    SAMPLE_BYTES,
+    PCM16_BYTES,
     WAV_HEADER_BYTES,
     read_recording,
     wav_header,
@@ -89,7 +89,7 @@ CHANNELS: Final = 2
 def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
     """Write the user's and the model's track; the spans of each do not overlap."""
     with path.open("wb") as file:
-        size_bytes = plan.samples * CHANNELS * SAMPLE_BYTES
+        size_bytes = plan.samples * CHANNELS * PCM16_BYTES
         file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, size_bytes))
         file.truncate(WAV_HEADER_BYTES + size_bytes)  # silence
     sound = np.memmap(path, "<i2", "r+", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
@@ -118,8 +118,8 @@ def _read(span: Span) -> Iterator[Pcm]:
     for path in span.files:
         with path.open("rb") as file:
             file.seek(WAV_HEADER_BYTES)
-            while block := file.read(BLOCK_SAMPLES * SAMPLE_BYTES):
-                whole = len(block) - len(block) % SAMPLE_BYTES
+            while block := file.read(BLOCK_SAMPLES * PCM16_BYTES):
+                whole = len(block) - len(block) % PCM16_BYTES
                 yield np.frombuffer(block[:whole], "<i2").astype(np.int16)
 
 
@@ -218,7 +218,7 @@ def _letterboxed(path: Path) -> Image.Image | None:
 
 logger: Final = logging.getLogger(__name__)
 
-MAX_REPLAY_S: Final = 4 * 3_600.0  # ours; four hours of WAV are 0.9 GB
+MAX_REPLAY_S: Final = 4 * 3_600.0  # of which the WAV file has 0.9 GB
 LOW_PRIORITY: Final = 10  # added to a process's niceness
 
 

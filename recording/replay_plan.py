@@ -31,8 +31,8 @@ from recording.records import (
 REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
 SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // MS_PER_S
 UNIT_MS: Final = 1_000  # default length of a chunk without audio
+USER_LINE_CHARS: Final = 110  # of the user's words shown at once
 # Source: docs/specification/service.md#5.5.
-USER_LINE_CHARS: Final = 110  # ours: of the user's words shown at once
 SUBTITLE_LINGER_SAMPLES: Final = 3 * REPLAY_RATE_HZ // 2
 
 

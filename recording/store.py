@@ -200,7 +200,8 @@ class CleanupSchedule:
                     await self._requested.wait()
 
 
-ONE_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
+# More digits than any file's size has would be slow to parse, and `int` refuses thousands.
+ONE_RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 
 
 class Download(StreamingResponse):
@@ -229,7 +230,7 @@ def file_answer(
     *,
     is_head: bool = False,
 ) -> Response:
-    """Return a file, or one range of it; a request for several ranges gets the whole file.
+    """Return a file, or one range of it; several ranges, or an invalid one, get the whole file.
 
     Source: RFC 9110, sections 13.1.5 and 14.
     """

@@ -214,7 +214,7 @@ declare namespace Http {
   type HealthAnswer = {
     status: "healthy"; // Always this.
     timestamp: string; // Current time, UTC.
-    ready: boolean; // New requests are accepted and a worker can serve them.
+    ready: boolean; // The gateway runs, and a worker is in service.
     workers_ready: number; // Workers in service.
     workers_total: number; // All workers.
   };

@@ -207,8 +207,12 @@ class DeskClient:
 
     def _lose(self) -> None:
         if self._away is None:
-            give_up, loop = self._refuse_waiting, asyncio.get_running_loop()
-            self._away = loop.call_later(AWAY_LIMIT_S, give_up, wire.DeskAwayError())
+            loop = asyncio.get_running_loop()
+            self._away = loop.call_later(AWAY_LIMIT_S, self._give_up)
+
+    def _give_up(self) -> None:
+        self._away = None  # for the tickets that return to their positions from now on
+        self._refuse_waiting(wire.DeskAwayError())
 
     def _handle(self, message: wire.FromDesk) -> None:
         match message:

@@ -44,7 +44,7 @@ DOOR_PATH: Final = "/internal/door"
 DOOR_ID: Final = "X-Door-Id"  # header; a reconnecting door replaces its earlier connection
 DOOR_ID_BYTES: Final = 8
 RETRY_S: Final = 0.5  # between two attempts to connect
-MESSAGE_MAX_BYTES: Final = 64 * limits.MIB  # ours: 100,000 waiting tickets in one text
+MESSAGE_MAX_BYTES: Final = 64 * limits.MIB  # 100,000 waiting tickets in one text
 LOG: Final = structlog.get_logger("door")
 
 TicketId = Annotated[str, Field(pattern=rf"^q_[0-9a-f]{{{2 * TICKET_BYTES}}}$")]

@@ -21,15 +21,16 @@ from gateway_modules.queue.scheduling import OUT_OF_SERVICE
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
 from settings.workers import WorkerPlace, worker_place
 
-LOOK_UP_PERIOD_S: Final = 5.0  # ours: the usual TTL of container networks' DNS
+LOOK_UP_PERIOD_S: Final = 5.0  # the usual TTL of container networks' DNS
 NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
 DOWN: Final = frozenset({WorkerStatus.OFFLINE, WorkerStatus.ERROR})
 
-POLL_PERIOD_S = 5.0  # between polls of a worker in service; docs/specification/service.md#3.5
-SILENT_PERIOD_S = 1.0  # after a missed poll: between polls, and for each answer, until offline
-FAST_PERIOD_S = 2.0  # of a worker out of service, same; ours: or whose capacity may grow
-CONFIRM_PERIOD_S = 0.25  # of a worker that has to confirm the end of a session
-CONFIRM_LIMIT_S = 5.0  # afterwards `FAST_PERIOD_S`; same section
+# Between two polls of a worker. Source of the first three: docs/specification/service.md#3.5.
+POLL_PERIOD_S = 5.0  # in service
+SILENT_PERIOD_S = 1.0  # after a missed poll, until it is offline; also the limit of each answer
+FAST_PERIOD_S = 2.0  # out of service, or while its capacity may grow
+CONFIRM_PERIOD_S = 0.25  # while it has to confirm the end of a session
+CONFIRM_LIMIT_S = 5.0  # afterwards `FAST_PERIOD_S`
 
 LOG: Final = structlog.get_logger("directory")
 
@@ -37,7 +38,10 @@ Probe = Callable[[WorkerConnection], Awaitable[WorkerHealth]]
 """Health check of one worker; raises WorkerUnreachableError if it does not answer in time."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Resolves a name to addresses; raises OSError on a temporary failure."""
+"""Resolves a name to addresses.
+
+Raises OSError on a temporary failure, UnicodeError for what cannot be a name in DNS.
+"""
 
 
 async def resolve(name: str, port: int) -> list[str]:
@@ -257,7 +261,7 @@ class Directory(WorkerSet):
             problem = ""
             try:
                 self._answers[place] = await self.resolve(place.host, place.port)
-            except OSError as error:  # the earlier answer remains in use
+            except (OSError, UnicodeError) as error:  # the earlier answer remains in use
                 problem = str(error)
             if problem and problem != self._problems.get(place):
                 LOG.warning("name not looked up", name=place.host, reason=problem)

@@ -22,8 +22,8 @@ from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 
 OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service.md#3.3
-DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
-DEFAULT_MIN_SAMPLES = 3  # same
+DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#3.3
+DEFAULT_MIN_SAMPLES = 3  # docs/specification/service.md#3.3
 
 STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
     {

@@ -49,10 +49,11 @@ from gateway_modules.web.messages import FrameSplitter, Shortcut, Text, parts_of
 from gateway_modules.web.responses import refusal_of
 
 HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
-CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
-CONNECT_PAUSE_S = 1.0  # between two attempts; same
-OPEN_TIMEOUT_S = 5.0  # of one attempt; same
-PONG_TIMEOUT_S = 20.0  # same, section 2.1; a worker suspended for less retains its sessions
+CONNECT_TRIES = 5  # of a WebSocket
+CONNECT_PAUSE_S = 1.0  # between two attempts
+OPEN_TIMEOUT_S = 5.0  # of one attempt
+# A worker suspended for less retains its sessions. Source: docs/specification/service.md#2.1.
+PONG_TIMEOUT_S = 20.0
 PINGS_PER_TIMEOUT = 4  # a suspended worker is detected within 25 s
 CLOSE_TIMEOUT_S = 1.0  # for a worker to answer a close
 WAITING_MESSAGES = 16  # received ahead of the relay; then backpressure
@@ -66,7 +67,6 @@ TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = Typ
     TranscriptPassage | TranscriptProblem
 )
 StopPath = Literal["streaming", "half_duplex", "duplex"]
-Sleep = Callable[[float], Awaitable[None]]
 Reply = TypeVar("Reply", bound=WireModel)
 
 
@@ -151,7 +151,6 @@ class WorkerClient:
         tls: ssl.SSLContext | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         connect: Connect = connect,  # type: ignore[assignment]
-        sleep: Sleep = asyncio.sleep,
     ) -> None:
         """Connections are opened on demand.
 
@@ -165,7 +164,6 @@ class WorkerClient:
         self._tls = tls
         self._transport = transport
         self._connect = connect
-        self._sleep = sleep
         self._http: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
@@ -302,7 +300,7 @@ class WorkerClient:
             except (OSError, TimeoutError, WebSocketException) as error:
                 if attempt == tries:
                     raise errors.WorkerUnreachableError() from error
-            await self._sleep(CONNECT_PAUSE_S)
+            await asyncio.sleep(CONNECT_PAUSE_S)
         raise errors.WorkerUnreachableError()
 
     async def _call(
@@ -381,7 +379,8 @@ def _raise_for_status(status: int, body: bytes) -> None:
 def _our_errors() -> Iterator[None]:
     try:
         yield
-    except httpx.ConnectError as error:
+    except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as error:
+        # The latter two: the host cannot be a name in DNS.
         raise errors.WorkerUnreachableError() from error
     except (TimeoutError, httpx.TimeoutException) as error:
         raise errors.SessionTimeoutError("The worker did not answer in time.") from error

@@ -30,8 +30,9 @@ from gateway_modules.queue.scheduling import (
 from settings.workers import WorkerPlace
 
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
-MISSES_TO_OFFLINE = 3  # unanswered polls after which a busy worker is offline; section 3.5
-LOADING_ETA_S = 15.0  # assumed time to load a model; ours
+# Unanswered polls after which a busy worker is offline; docs/specification/service.md#3.5.
+MISSES_TO_OFFLINE = 3
+LOADING_ETA_S = 15.0  # assumed time to load a model
 UNANSWERED = "It did not answer."
 REFRESH_S = 0.25  # between two refreshes of estimates
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)

@@ -37,8 +37,8 @@ from gateway_modules.web.client_socket import (
 from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
 from gateway_modules.web.security import hash_of, is_same_secret
 
-RETAINED_CHECK_S: Final = 2.0  # ours: interval of checking a detached session at its worker
-CHECK_FAILURES_MAX: Final = 3  # ours: consecutive ones after which the session counts as lost
+RETAINED_CHECK_S: Final = 2.0  # between two checks of a detached session at its worker
+CHECK_FAILURES_MAX: Final = 3  # in a row, after which the session counts as lost
 NEVER_S: Final = 86_400.0  # the pool reports changes only; the machine's timer does the rest
 PATIENCE_S: Final = 30.0  # time for a worker to restart
 

@@ -152,13 +152,12 @@ class RelayTelemetry:
 
 
 class DiagnosticsFile:
-    """A session's `client_diagnostic` messages; those beyond the limits are dropped and counted."""
+    """A session's `client_diagnostic` messages; those beyond the limits are dropped."""
 
     def __init__(self, recordings: RecordingStore, limits: LimitSettings) -> None:
         """Messages are dropped until `begin` names the recording."""
         clock = asyncio.get_running_loop().time
         per_s = limits.diagnostics_per_s
-        self.dropped = 0
         self._recordings = recordings
         self._limits = limits
         self._left_bytes = limits.diagnostic_session_bytes
@@ -169,22 +168,19 @@ class DiagnosticsFile:
         with suppress(InvalidSessionIdError):
             self._recording_id = check_recording_id(recording_session_id)
 
-    async def keep(self, message: str) -> bool:
-        """Write one message, or drop it; return whether it was written."""
+    async def keep(self, message: str) -> None:
+        """Write one message, or drop it."""
         line = message.replace("\n", " ").replace("\r", " ").encode() + b"\n"
         recording_id = self._recording_id
         is_small = len(line) <= min(self._limits.diagnostic_bytes, self._left_bytes)
         if recording_id is None or not is_small or self._rate is None or not self._rate.take():
-            self.dropped += 1
-            return False
+            return
         self._left_bytes -= len(line)
         try:
             await asyncio.to_thread(self._recordings.append_diagnostic, recording_id, line)
         except OSError as error:  # no recording or a full disk must not end the session
             structlog.get_logger("diagnostics").warning("dropped", reason=str(error))
             self._recording_id = None
-            return False
-        return True
 
 
 PERIOD_S: Final = 10.0  # workers are polled twice as often

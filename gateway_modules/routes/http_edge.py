@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Final
 
 import structlog
+from fastapi import APIRouter
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Match, Route
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -49,7 +50,6 @@ QUIET_PATHS: Final = OPEN_PATHS | {"/status"}  # polled every few seconds
 
 ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
-FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # the status sent further out
 
 CHAT_PATHS: Final = frozenset(
     {
@@ -62,6 +62,7 @@ VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
 BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 REQUEST_ID_BYTES: Final = 8
+LOGGED_CHARS: Final = 300  # of a path, so that long ones do not fill the disk
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -107,7 +108,8 @@ class HttpEdge:
             scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
         except OmniError as error:
             self._gateway.metrics.error(error.code)
-            self._log.warning("socket refused", path=scope["path"], error_code=error.code.value)
+            path, code = scope["path"][:LOGGED_CHARS], error.code.value
+            self._gateway.refusals.warn("socket refused", path=path, error_code=code)
             await receive()
             await send(
                 {"type": "websocket.close", "code": int(error.close_code), "reason": error.code}
@@ -116,11 +118,7 @@ class HttpEdge:
         await self._app(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        status, body = 0, BodyStart()
-        lease = self._gateway.bytes_held.lease(
-            self._gateway.access.limited_client(HTTPConnection(scope))
-        )
-        began_s = time.monotonic()
+        status, body, began_s = 0, BodyStart(), time.monotonic()
 
         async def send_on(message: Message) -> None:
             nonlocal status
@@ -138,18 +136,32 @@ class HttpEdge:
             await send(message)
 
         try:
-            self._check(HTTPConnection(scope), scope)
+            await self._answer(scope, receive, send_on, body.saw)
+        except Exception as error:
+            self._log.exception("request failed")
+            if status:
+                raise  # the response has begun: the server closes the connection
+            answer = error_answer(error, scope["path"])
+            await answer(scope, receive, send_on)
+        finally:
+            self._log_request(scope, status, time.monotonic() - began_s)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, saw: Callable[[bytes], None]
+    ) -> None:
+        connection, path = HTTPConnection(scope), scope["path"]
+        try:
+            self._check(connection, scope)
         except OmniError as error:
-            await error_answer(error, scope["path"])(scope, receive, send_on)
-        else:
-            limit = body_limit_bytes(self._gateway, scope["path"])
-            held = None if is_upload(scope["path"]) else lease
-            await self._app(scope, limited(receive, limit, body.saw, held), send_on)
+            await error_answer(error, path)(scope, receive, send)
+            return
+        lease = self._gateway.bytes_held.lease(self._gateway.access.limited_client(connection))
+        limit_bytes = body_limit_bytes(self._gateway, path)
+        held = None if is_upload(path) else lease
+        try:
+            await self._app(scope, limited(receive, limit_bytes, saw, held), send)
         finally:
             lease.release()
-            self._log_request(scope, status, time.monotonic() - began_s)
-            if not status:
-                await self._audit(scope, body, FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Immutable files do not count: many people may share an address."""
@@ -178,7 +190,7 @@ class HttpEdge:
             self._log.info(
                 "request",
                 method=method,
-                path=scope["path"],
+                path=scope["path"][:LOGGED_CHARS],
                 status=status,
                 duration_ms=round(duration_s * MS_PER_S, 1),
             )
@@ -280,27 +292,23 @@ class DoorsOnly:
             await PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)(scope, receive, send)
 
 
-class Forwarding:
-    """Forwards to a door's desk the requests that need the pool or an administrator, whose
-    sessions exist at the desk only.
+def forwarding(gateway: Gateway) -> APIRouter:
+    """Build a door's routes of what its desk answers: all about the pool, and administration.
+
+    The sessions of administrators exist at the desk only.
     """
+    desk = gateway.desk
+    assert desk is not None, "a door has a desk"
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        assert gateway.desk is not None, "a door has a desk"
-        self._app = app
-        self._desk = gateway.desk
-        parts = queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router
-        routes = [one for part in parts for one in part.routes if isinstance(one, Route)]
-        files = [one for one in pages.assets.routes if isinstance(one, Route)]
-        routes += [one for one in files if not SAFE_METHODS >= (one.methods or set())]
-        self._routes = [one for one in routes if one.path not in OPEN_PATHS]
+    async def forward(request: Request) -> Response:
+        return await desk.answer(request)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        routes = self._routes if scope["type"] == "http" else ()
-        route = next((one for one in routes if one.matches(scope)[0] is Match.FULL), None)
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route  # for the metrics
-        answer = await self._desk.answer(Request(scope, receive))
-        await answer(scope, receive, send)
+    router = APIRouter(include_in_schema=False)
+    parts = queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router
+    routes = [one for part in parts for one in part.routes if isinstance(one, Route)]
+    files = [one for one in pages.assets.routes if isinstance(one, Route)]
+    routes += [one for one in files if not SAFE_METHODS >= (one.methods or set())]
+    for one in routes:
+        if one.path not in OPEN_PATHS:
+            router.add_api_route(one.path, forward, methods=sorted(one.methods or ()))
+    return router

@@ -54,6 +54,7 @@ PAGES: Final[Mapping[str, tuple[str | None, str]]] = MappingProxyType(
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
+READ: Final = ["GET", "HEAD"]  # monitors ask for the head alone
 router = APIRouter(include_in_schema=False)
 assets = APIRouter(tags=["assets"])
 documents = APIRouter(tags=["documents"])
@@ -88,10 +89,10 @@ def _page_route(app_id: str | None, name: str) -> Callable[[Request], Awaitable[
 
 
 for _address, (_app_id, _file) in PAGES.items():
-    router.add_api_route(_address, _page_route(_app_id, _file), name=_file)
+    router.add_api_route(_address, _page_route(_app_id, _file), methods=READ, name=_file)
 
 
-@router.get("/s/{recording_id}")
+@router.api_route("/s/{recording_id}", methods=READ)
 async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> Response:
     """Show a recording."""
     if not gateway.settings.recording.enabled:

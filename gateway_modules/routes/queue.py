@@ -157,7 +157,7 @@ class HealthAnswer(WireModel):
 
     status: Literal["healthy"] = Field("healthy", description="Always this.")
     timestamp: AwareDatetime = Field(description="Current time, UTC.")
-    ready: bool = Field(description="New requests are accepted and a worker can serve them.")
+    ready: bool = Field(description="The gateway runs, and a worker is in service.")
     workers_ready: int = Field(ge=0, description="Workers in service.")
     workers_total: int = Field(ge=0, description="All workers.")
 
@@ -186,6 +186,7 @@ class Cancelled(WireModel):
     success: bool = Field(description="It was waiting and has been cancelled.")
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health(gateway: GatewayHere) -> HealthAnswer:
     """Report that the gateway is running, and whether a worker is ready."""
@@ -213,8 +214,6 @@ async def metrics(gateway: GatewayHere) -> Response:
 async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, waiting requests and running requests."""
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
-    if fetch and view.masks is not None:
-        fetch = fetch.model_copy(update={"problem": None})  # it may contain local paths
     pool = gateway.pool
     workers, queue = pool.workers.values(), pool.get_queue_status()
     counts = service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
@@ -223,7 +222,7 @@ async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
 
 @pool_router.get("/workers")
 async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
-    """Describe every worker."""
+    """Describe every worker; only administrators see the texts of errors."""
     now = datetime.now(UTC)
     infos = [worker_info(worker, now) for worker in gateway.pool.workers.values()]
     return view.of(WorkerList(total=len(infos), workers=infos))

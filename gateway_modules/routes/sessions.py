@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.web.responses import NO_STORE, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
-from recording.folder import LowDiskError, is_owner, parse_meta
+from recording.folder import is_owner, parse_meta
 from recording.listing import touch_access
 from recording.names import media_type
 from recording.records import Status
@@ -115,7 +116,9 @@ class RecordingFiles:
         file.seek(0)
         try:
             self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
-        except LowDiskError as error:
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
             raise errors.RecordingStoppedError(NO_ROOM) from error
         return UploadKept(path=name, size_bytes=size_bytes)
 
@@ -259,7 +262,9 @@ def set_comment(body: Comment, files: Files) -> CommentKept:
     return CommentKept(len=len(text))
 
 
-@router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
+@router.delete(
+    "/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409, 502)
+)
 def delete(files: Files) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
     files.gateway.recordings.delete(files.id)

@@ -6,6 +6,7 @@ The key never leaves the machine it was created on.
 from __future__ import annotations
 
 import socket
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -81,6 +82,16 @@ def ensure_certificate(
     return Certificate(
         certfile, keyfile, is_new, digest.hex(":").upper(), found.not_valid_after_utc
     )
+
+
+def tls_context(certfile: Path, keyfile: Path) -> ssl.SSLContext:
+    """Return a server's context; the error for files that cannot be used names them."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certfile, keyfile)
+    except OSError as error:
+        raise OSError(f"TLS with {certfile} and {keyfile}: {error}") from error
+    return context
 
 
 def certificate_names(certfile: Path) -> list[str]:

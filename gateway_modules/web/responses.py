@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import structlog
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 from starlette.datastructures import Headers
@@ -27,7 +26,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from core import errors
-from core.errors import ErrorCode, InternalError, NotFoundError, OmniError, describe_error
+from core.errors import ErrorCode, NotFoundError, OmniError, describe_error
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
 
@@ -159,11 +158,6 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 async def on_client_gone(request: Request, error: Exception) -> Response:
     """End a request whose client disconnected before the response."""
     return Response(status_code=CLIENT_LEFT)
-
-
-async def on_unexpected(request: Request, error: Exception) -> Response:
-    structlog.get_logger("http").error("request failed", exc_info=error)
-    return error_answer(InternalError(), request.url.path)
 
 
 # Any: FastAPI's own type of this argument.

@@ -44,6 +44,8 @@ SECONDS_PER_MINUTE: Final = 60
 MASKED_FIELDS: Final = frozenset(
     {"session_id", "current_session_id", "ticket_id", "cached_hash", "messages_hash"}
 )
+# Fields of responses that may contain local paths.
+HIDDEN_FIELDS: Final = frozenset({"error", "last_error", "problem"})
 MASK_CHARS: Final = 8
 KEY_BYTES: Final = 16
 
@@ -238,7 +240,7 @@ class Masks:
         return f"…{digest.hex()[:MASK_CHARS]}"
 
     def masked(self, answer: Answer, own: Collection[str] = ()) -> Answer:
-        """Mask a response's ids, also in nested models, except the caller's own sessions."""
+        """Mask ids, except the caller's own, and hide errors in a response and its parts."""
         fields = dict(answer)
         if fields.get("session_id") in own:
             return answer
@@ -246,6 +248,8 @@ class Masks:
         return answer.model_copy(update=changes)
 
     def _shown(self, name: str, value: object, own: Collection[str]) -> object:
+        if name in HIDDEN_FIELDS:
+            return None
         if isinstance(value, BaseModel):
             return self.masked(value, own)
         if isinstance(value, list):

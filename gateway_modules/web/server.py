@@ -8,7 +8,6 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, Final
 
@@ -234,14 +233,9 @@ def server_config(
     *,
     connections: Connections,
     heartbeat_s: float,
-    certfile: Path | None = None,
-    keyfile: Path | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> GatewayConfig:
     """Port 0 takes a free port; `heartbeat_s` is both ping interval and pong time-out."""
-    tls = None
-    if certfile is not None:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(certfile, keyfile)
     return GatewayConfig(
         app,
         connections=connections,

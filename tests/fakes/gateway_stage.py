@@ -23,7 +23,7 @@ from config import Settings
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
 from gateway_modules.service import Gateway, Timing
-from gateway_modules.web.certificates import Certificate, ensure_certificate
+from gateway_modules.web.certificates import Certificate, ensure_certificate, tls_context
 from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.limits import Connections
 from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
@@ -270,8 +270,7 @@ class Stage:
             0,
             connections=connections,
             heartbeat_s=self.settings.limits.heartbeat_s,
-            certfile=certificate.certfile if certificate else None,
-            keyfile=certificate.keyfile if certificate else None,
+            tls=tls_context(certificate.certfile, certificate.keyfile) if certificate else None,
         )
         config.lifespan = "auto"
         server = _Server(config, drain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,12 +11,14 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from core.schemas.limits import MIB
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
 from gateway_modules.queue.desk_client import DeskClient
 from gateway_modules.queue.desk_link import DOOR_PATH, Assigned
+from gateway_modules.routes.http_edge import BODY_MAX_BYTES
 from gateway_modules.service import Role
 from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.doors import SECURITY, Deployment, play, units, with_deployment
@@ -234,6 +237,16 @@ async def test_http_requests_reach_the_part_that_can_answer(deployment: Deployme
     assert (await session.hear("error"))["code"] == "ended_by_admin"
     await waiting.hear("queue_done")
     waiting.cut()
+
+
+@with_deployment(doors=1)
+async def test_a_door_refuses_what_it_would_not_accept_itself(deployment: Deployment) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(BODY_MAX_BYTES // MIB + 1):
+            yield bytes(MIB)
+
+    answer = await deployment.doors[0].http.put("/api/config/eta", content=body())
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_big")
 
 
 @with_deployment()

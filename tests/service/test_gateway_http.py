@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
+from structlog.testing import capture_logs
 
 from core.store import Store
 from gateway import create_app
 from gateway_modules.administration import AppRegistry
+from gateway_modules.queue.worker_connection import utc_now
 from gateway_modules.web.security import ADMIN_HEADER
 from settings.embedded import CASCADE_FOLDER, PROGRESS_FILE
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
@@ -71,6 +74,16 @@ async def test_status_shows_the_progress_of_the_cascades_download(stage: Stage) 
     assert await told() == {**facts, "problem": "no /disk"}
     async with stage.http_client() as stranger:
         assert await told(stranger) == {**facts, "problem": None}
+
+
+@on_stage()
+async def test_only_administrators_read_what_went_wrong_on_a_worker(stage: Stage) -> None:
+    problem = "FileNotFoundError: /srv/models/weights.safetensors"
+    stage.gateway.pool.workers["worker_0"].service.record_error(problem, utc_now())
+    async with stage.http_client() as stranger:
+        for client, shown in ((stage.http, problem), (stranger, None)):
+            [worker] = (await client.get("/workers")).json()["workers"]
+            assert (worker["last_error"], worker["error"]) == (shown, None)
 
 
 @on_stage()
@@ -254,6 +267,30 @@ async def test_errors_have_one_format(stage: Stage) -> None:
     assert answer.status_code == 422 and secret not in answer.text
 
 
+@on_stage(security={"allowed_origins": ["https://friend.example"]})
+async def test_an_unexpected_error_is_a_response_like_all_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: AppRegistry) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(AppRegistry, "get_enabled_apps", fail)
+    answer = await stage.http.get("/api/apps", headers={"Origin": "https://friend.example"})
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "mistake" not in answer.text
+    for header in ("x-request-id", "access-control-allow-origin", "content-security-policy"):
+        assert answer.headers[header]
+    assert 'route="/api/apps",status="500"} 1.0' in (await stage.http.get("/metrics")).text
+
+
+@on_stage()
+async def test_long_paths_do_not_fill_the_log(stage: Stage) -> None:
+    with capture_logs() as lines:
+        assert (await stage.http.get("/" + "x" * 5_000)).status_code == 404
+    [line] = [one for one in lines if one["event"] == "request"]
+    assert len(line["path"]) < 500
+
+
 @on_stage()
 async def test_bodies_have_a_limit(stage: Stage) -> None:
     answer = await stage.http.put("/api/admin/intake", content=b" " * (1024 * 1024 + 1))
@@ -301,6 +338,9 @@ async def test_pages_answer(stage: Stage) -> None:
         answer = await stage.http.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/html")
+    for path in ("/", "/s/nowhere", "/health"):
+        answer = await stage.http.head(path)
+        assert (answer.status_code, answer.content) == (404 if "nowhere" in path else 200, b"")
     for path in ("/static/..%2fconfig.py", "/static/%2e%2e/gateway.py", "/static//etc/passwd"):
         assert (await stage.http.get(path)).status_code == 404
 

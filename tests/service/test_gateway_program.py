@@ -20,6 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 import gateway
+from gateway_modules.web.certificates import ensure_certificate
 from tests.source_tree import ROOT
 
 LIMIT_S = 120.0  # ends a test that hangs
@@ -130,3 +131,16 @@ def test_invalid_settings_are_named(
     done = CliRunner().invoke(program, command(tmp_path, *flags)[2:])
     assert done.exit_code == BAD_START, done.stderr
     assert reason in done.stderr.replace("\n", " ")
+
+
+def test_a_key_of_another_certificate_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own
+    one, other = (ensure_certificate(tmp_path / name, ["localhost"]) for name in ("one", "other"))
+    flags = ("--ssl-certfile", str(one.certfile), "--ssl-keyfile", str(other.keyfile))
+    program = typer.Typer()
+    program.command()(gateway.main)
+    done = CliRunner().invoke(program, command(tmp_path, "--https", *flags)[2:])
+    assert done.exit_code == BAD_START, done.stderr
+    assert str(other.keyfile) in done.stderr.replace("\n", "")

@@ -117,6 +117,7 @@ TABLE = [
     *(Row("GET", route) for route in PUBLIC),
     Row("HEAD", "/api/sessions/{recording_id}/assets/{path:path}"),
     Row("HEAD", "/static/vendor/{library}/{name:path}"),
+    Row("HEAD", "/health"),
     Row("POST", "/api/chat", body={"messages": [{"role": "user", "content": "Hi"}]}),
     *OPENAI,
     *(replace(row, route=row.route.removeprefix("/v1")) for row in OPENAI),

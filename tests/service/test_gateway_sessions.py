@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -120,6 +123,9 @@ async def test_files_are_served_completely_or_in_ranges(stage: Stage) -> None:
         assert part.headers["content-range"].endswith(f"/{len(WAV)}")
     beyond = await stage.http.get(url, headers={"Range": "bytes=9999-"})
     assert beyond.status_code == 416
+    for invalid in ("bytes=x-", "bytes=" + "9" * 5_000 + "-"):
+        ignored = await stage.http.get(url, headers={"Range": invalid})
+        assert (ignored.status_code, ignored.content) == (200, WAV)
 
 
 @on_stage()
@@ -231,6 +237,22 @@ async def test_invalid_uploads_leave_nothing(stage: Stage) -> None:
     assert answer.status_code == 404
     assert (folder / "frontend_replay.webm").read_bytes() == b"before"
     assert [path.name for path in folder.glob(".*")] == []
+
+
+@on_stage()
+async def test_an_upload_that_fills_the_disk_leaves_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(file: BinaryIO, kept: BinaryIO) -> None:
+        kept.write(file.read(10))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = record(stage)
+    monkeypatch.setattr(shutil, "copyfileobj", fill)
+    url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
+    answer = await stage.http.post(url, files=file)
+    assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped")
+    assert not list(folder.glob("frontend_replay*")) and not list(folder.glob(".upload*"))
 
 
 @on_stage()

@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from config import Settings
+from core.errors import WorkerUnreachableError
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.serving.fake_backend import FakeBackend
 from core.store import Store
@@ -296,4 +297,21 @@ def test_a_hanging_worker_blocks_only_one_reader() -> None:
         finally:
             may_answer.set()
         assert first.result(LIMIT_S) == one
+    running.close()
+
+
+def test_a_deletion_that_does_not_reach_its_worker_fails() -> None:
+    one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=1)
+    page = RecordingPage(total=1, total_bytes=1, recordings=(one,)).to_json()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE" and request.url.host == "has-it":
+            raise httpx.ConnectError("away")
+        return httpx.Response(200, text=page if request.url.host == "has-it" else "{}")
+
+    workers = ["has-it:1", "other:1"]
+    running = RunningRecordings(lambda: workers, transport=httpx.MockTransport(answer))
+    with pytest.raises(WorkerUnreachableError):
+        running.delete("a")
+    assert running.find("a") == one
     running.close()

@@ -30,7 +30,7 @@ class Network(WorkerClient):
     def __init__(self, *hosts: str) -> None:
         super().__init__()
         self.told: dict[str, tuple[str | None, str]] = dict.fromkeys(hosts, (None, "first"))
-        self.dns: list[str] | OSError = []
+        self.dns: list[str] | Exception = []
 
     async def health(self, worker: WorkerConnection) -> WorkerHealth:
         """Answer as the worker at the address does."""
@@ -40,7 +40,7 @@ class Network(WorkerClient):
         return answer(boot_id=boot_id).model_copy(update={"worker_id": name})
 
     async def resolve(self, name: str, port: int) -> list[str]:
-        if isinstance(self.dns, OSError):
+        if isinstance(self.dns, Exception):
             raise self.dns
         return list(self.dns)
 
@@ -125,6 +125,7 @@ async def test_workers_follow_dns() -> None:
         (["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.2"]),
         (["10.0.0.3", "10.0.0.2"], ["10.0.0.2", "10.0.0.3"]),
         (OSError("no resolver"), ["10.0.0.2", "10.0.0.3"]),  # what was known stays true
+        (UnicodeError("label empty or too long"), ["10.0.0.2", "10.0.0.3"]),
         ([], []),
     ):
         network.dns = dns

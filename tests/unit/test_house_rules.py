@@ -51,6 +51,7 @@ CATCH_ALL: dict[str, str] = {
     "core/serving/session_handler.py": "a view's edge: counted, and becomes the project's error",
     "gateway_modules/relay/relay.py": "the edge of a client's socket: logged, told, given back",
     "gateway_modules/queue/desk_link.py": "logged, and a new connection starts afresh",
+    "gateway_modules/routes/http_edge.py": "the edge of HTTP: logged, and answered with 500",
     "recording/uploads.py": "the edge of the uploader: logged, the next round comes all the same",
     "recording/store.py": "the edge of the cleanup: logged, the next run comes",
     "recording/jobs.py": "the edge of the recorder's threads: logged, the session never notices",

@@ -138,8 +138,8 @@ def test_only_logs_of_programs_are_read(tmp_path: Path, log: Path, source: str) 
         LogTail(tmp_path).read(source, None)
 
 
-def test_desk_and_doors_have_logs(tmp_path: Path, log: Path) -> None:
-    for name in ("desk", "door_0", "door_12"):
+def test_each_program_of_the_launcher_has_a_log(tmp_path: Path, log: Path) -> None:
+    for name in ("desk", "door_0", "door_12", "webrtc"):
         (log.parent / f"{name}.log").write_text("up\n")
         assert name in LogTail(tmp_path).read(name, None).sources
 

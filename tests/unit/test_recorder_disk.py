@@ -19,7 +19,7 @@ from recording.folder import is_live, read_meta
 from recording.jobs import RecorderThreads, ReplayProcess
 from recording.records import DuplexRecording
 from recording.recovery import needs_recovery, recover_session
-from session_recorder import DuplexSessionRecorder, RecorderOptions, SessionRecorder
+from session_recorder import RecorderOptions, SessionRecorder
 from tests.unit.recordings import (
     WAIT_S,
     Bench,
@@ -258,14 +258,13 @@ def test_many_recorders_share_the_threads(bench: Bench, count: int) -> None:
         assert not is_live(folder)
 
 
-def test_a_single_recorder_has_its_own_threads(tmp_path: Path) -> None:
-    recorder = DuplexSessionRecorder("own", "audio_duplex", "0", None, tmp_path)
-    recorder.record_input(0, level_pcm(0.1, 1_600))
-    meta = end(recorder)
-    assert (recorder.folder / "merged_replay.wav").exists()
-    assert meta.status == "ready"
-    recorder.record_event("pause")  # ignored
-    assert not recorder.is_recording
+def test_what_follows_the_end_is_ignored(bench: Bench) -> None:
+    recorder = record_duplex(bench, "dx", [listen()])
+    assert end(recorder).status == "ready"
+    before = timeline_bytes(bench.folder("dx"))
+    recorder.record_event("pause")
+    recorder.record_input(1, level_pcm(0.1, 1_600))
+    assert not recorder.is_recording and timeline_bytes(bench.folder("dx")) == before
 
 
 def test_closing_the_threads_finishes_pending_finalizations(tmp_path: Path) -> None:

@@ -69,6 +69,19 @@ def test_assets_are_confined_to_the_folder_and_not_hidden(tmp_path: Path) -> Non
     assert [names.asset_path(folder, one) for one in outside + odd] == [None] * len(outside + odd)
 
 
+@pytest.mark.parametrize(
+    ("name", "media_type"),
+    [
+        ("user_frames/000.webp", "image/webp"),
+        ("user_images/img_0.JPG", "image/jpeg"),
+        ("merged_replay.vtt", "text/vtt"),
+        ("page.html", "application/octet-stream"),
+    ],
+)
+def test_files_have_the_documented_types(name: str, media_type: str) -> None:
+    assert names.media_type(name) == media_type
+
+
 def test_the_gateways_modules_import_neither_numpy_nor_pictures() -> None:
     modules = "recording.recovery, recording.listing, recording.folder, recording.names"
     program = f"import sys, {modules}; print({{'numpy', 'torch', 'PIL', 'av'}} & set(sys.modules))"

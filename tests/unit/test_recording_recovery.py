@@ -338,8 +338,9 @@ WRITER = """
 import sys
 import numpy as np
 from core.schemas.duplex import Result
-from session_recorder import DuplexSessionRecorder
-recorder = DuplexSessionRecorder("killed", "audio_duplex", "0", {}, sys.argv[1])
+from session_recorder import DuplexSessionRecorder, RecorderOptions, RecorderThreads
+options = RecorderOptions(RecorderThreads())
+recorder = DuplexSessionRecorder("killed", "audio_duplex", "0", {}, sys.argv[1], options)
 for index in range(100_000):
     recorder.record_input(index, np.full(1_600, 0.1, np.float32).tobytes())
     recorder.record_result(index, Result(is_listen=False, text=str(index)))

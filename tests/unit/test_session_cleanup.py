@@ -230,8 +230,9 @@ def test_a_failed_deletion_is_reported_and_the_cleanup_continues(
     assert left(tmp_path) == ["b"] and (report.deleted, report.remaining) == (2, 1)
 
 
+@pytest.mark.parametrize("days", [30, -1])
 def test_an_interrupted_deletion_is_completed_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: float
 ) -> None:
     folder = make(tmp_path, "half", created=99)
 
@@ -243,7 +244,21 @@ def test_an_interrupted_deletion_is_completed_next_time(
         with pytest.raises(OSError, match="killed"):
             delete_recording(folder)
     assert left(tmp_path) == [], "half a recording is never seen"
-    clean(tmp_path, days=30)
+    clean(tmp_path, days)
+    assert list((tmp_path / names.SESSIONS_FOLDER).iterdir()) == []
+
+
+def test_a_deletion_that_a_cleanup_completes_meanwhile_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rmtree = make(tmp_path, "both", created=99), shutil.rmtree
+
+    def overtaken(path: Path) -> None:
+        rmtree(path)
+        rmtree(path)
+
+    monkeypatch.setattr(shutil, "rmtree", overtaken)
+    delete_recording(folder)
     assert list((tmp_path / names.SESSIONS_FOLDER).iterdir()) == []
 
 

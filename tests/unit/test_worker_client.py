@@ -82,7 +82,14 @@ async def test_an_invalid_health_answer_is_the_workers_error(response: httpx.Res
 
 @in_virtual_time
 @pytest.mark.parametrize(
-    "error", [httpx.ConnectError("no"), httpx.ReadTimeout("slow"), httpx.ReadError("cut")]
+    "error",
+    [
+        httpx.ConnectError("no"),
+        httpx.ReadTimeout("slow"),
+        httpx.ReadError("cut"),
+        httpx.InvalidURL("no such host"),
+        UnicodeError("label empty or too long"),
+    ],
 )
 async def test_no_health_answer_is_unreachable(error: Exception) -> None:
     with pytest.raises(WorkerUnreachableError):

@@ -27,7 +27,7 @@ PAGE_HEAD: Final = """\
 <!-- Written by `make protocol`; do not edit. -->
 
 A running gateway shows this interface with the fields of requests and answers at `/api/docs`, and
-as an OpenAPI document at `/api/openapi.json`. [OpenAI's interface](openai.md) has a page of its own.
+as an OpenAPI document at `/api/openapi.json`. [OpenAI's interface](openai.md) has its own page.
 
 """
 

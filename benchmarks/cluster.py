@@ -12,13 +12,13 @@ import signal
 import tempfile
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import httpx
@@ -26,9 +26,10 @@ import typer
 
 from benchmarks.cluster_machines import Machine, Machines, machines
 from benchmarks.launched import ASK_S, wait_until
+from benchmarks.summary import Spread
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError
-from minicpmo_live.events import QueueDone, Result
+from minicpmo_live.events import QueueDone, Result, WarningMessage
 from minicpmo_live.sessions import AsyncDuplex
 from minicpmo_live.sound import INPUT_RATE_HZ
 
@@ -44,23 +45,37 @@ HEAD_DOWN_S = 10.0
 
 @dataclass
 class LoadSession:
-    """A duplex session that sends silence and measures one response per second.
+    """A duplex session that sends one unit of silence per second.
 
     Attributes:
         seat: Seat that serves it.
         latencies_s: From sending a unit to its result.
+        dropped: Units that were lost on the way, or that the server gave up.
         has_ended: It ended by itself.
     """
 
     seat: str = ""
     latencies_s: list[float] = field(default_factory=list)
+    dropped: int = 0
     has_ended: bool = False
-    _sent_s: float = 0.0
+    _unanswered_s: deque[float] = field(default_factory=deque)  # when each was sent
+    _left_s: float | None = None
+
+    @property
+    def units(self) -> int:
+        """Number of units that were answered or lost, or are overdue."""
+        return len(self.latencies_s) + self.dropped + self._overdue
 
     @property
     def late(self) -> int:
-        """Number of units whose result came after the next unit was sent."""
-        return sum(latency_s > UNIT_S for latency_s in self.latencies_s)
+        """Number of units without a result before the next unit was due."""
+        late = sum(latency_s > UNIT_S for latency_s in self.latencies_s)
+        return late + self.dropped + self._overdue
+
+    @property
+    def _overdue(self) -> int:
+        now_s = time.monotonic() if self._left_s is None else self._left_s
+        return sum(now_s - sent_s > UNIT_S for sent_s in self._unanswered_s)
 
     async def run(self, url: str) -> None:
         """Run until cancelled, or until the server ends the session."""
@@ -68,25 +83,36 @@ class LoadSession:
             async with AsyncClient(url).duplex() as session:
                 sending = asyncio.create_task(self._send(session))
                 try:
-                    await self._receive(session)
+                    async for event in session:
+                        self.take(event, time.monotonic())
                 finally:
+                    self._left_s = time.monotonic()
                     sending.cancel()
                     await asyncio.gather(sending, return_exceptions=True)
         self.has_ended = True
 
+    def note_sent(self, at_s: float) -> None:
+        self._unanswered_s.append(at_s)
+
+    def take(self, event: object, at_s: float) -> None:
+        """Take an event that arrived at `at_s`; results come in the order of the units."""
+        if isinstance(event, QueueDone):
+            self.seat = event.worker_id or ""
+        elif isinstance(event, Result):
+            self.latencies_s.append(at_s - self._unanswered_s.popleft())
+        elif isinstance(event, WarningMessage) and event.code == "late_chunk":
+            self._unanswered_s.popleft()  # seconds after the oldest one was sent
+            self.dropped += 1
+
     async def _send(self, session: AsyncDuplex) -> None:
         silence = array("f", bytes(4 * INPUT_RATE_HZ))
+        await session.send_audio(silence[:0])  # waits for a worker
         while True:
-            await session.send_audio(silence)  # waits for a worker first
-            self._sent_s = time.monotonic()
+            self.note_sent(time.monotonic())
+            if not await session.send_audio(silence):  # no connection
+                self._unanswered_s.pop()
+                self.dropped += 1
             await asyncio.sleep(UNIT_S)
-
-    async def _receive(self, session: AsyncDuplex) -> None:
-        async for event in session:
-            if isinstance(event, QueueDone):
-                self.seat = event.worker_id or ""
-            elif isinstance(event, Result):
-                self.latencies_s.append(time.monotonic() - self._sent_s)
 
 
 class Cluster:
@@ -149,9 +175,13 @@ class Cluster:
     def kill_seat(self) -> None:
         os.kill(next(iter(self.seat_processes())), signal.SIGKILL)
 
+    def ports(self) -> dict[str, int]:
+        """Return the port of each worker in service; each process has another one."""
+        return {name: one["port"] for name, one in self.workers().items()}
+
     def recovery_s(self, fail: Callable[[], None]) -> float:
         """Make a part fail; return the seconds until all seats serve, one from another process."""
-        before = {name: one["port"] for name, one in self.workers().items()}
+        before = self.ports()
 
         def is_renewed() -> bool:
             now = {name: one["port"] for name, one in self.workers().items() if one["free_slots"]}
@@ -172,15 +202,15 @@ async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
 
 
 def summary(sessions: list[LoadSession]) -> str:
-    latencies_ms = sorted(1000 * s for session in sessions for s in session.latencies_s)
+    latencies_ms = [1000 * s for session in sessions for s in session.latencies_s]
     served = sum(bool(session.latencies_s) for session in sessions)
-    late = sum(session.late for session in sessions)
     if not latencies_ms:
         return f"{served} concurrent sessions"
-    p99 = latencies_ms[int(0.99 * (len(latencies_ms) - 1))]
+    spread = Spread.of(latencies_ms)
+    late, units = sum(one.late for one in sessions), sum(one.units for one in sessions)
     return (
-        f"{served} concurrent sessions, p50 {median(latencies_ms):.0f} ms, p99 {p99:.0f} ms, "
-        f"{late} of {len(latencies_ms)} units late"
+        f"{served} concurrent sessions, p50 {spread.p50:.0f} ms, p99 {spread.p99:.0f} ms, "
+        f"{late} of {units} units late"
     )
 
 
@@ -211,14 +241,27 @@ def measure_failures(made: Machines) -> None:
     first = made.add(gpus=1)
     made.add(gpus=1)
     cluster.scale(2)
-    print(f"killed seat serves again after {cluster.recovery_s(cluster.kill_seat):.1f} s")
+    report_failure(cluster, "killed seat", cluster.kill_seat)
     made.add(gpus=1)
-    print(f"killed machine's seat serves again after {cluster.recovery_s(first.kill):.1f} s")
+    report_failure(cluster, "killed machine's seat", first.kill)
     if made.bridge:
         made.add(gpus=1)
-        recovery_s = cluster.recovery_s(cluster.machine_with_seat().disconnect)
-        print(f"disconnected machine's seat serves again after {recovery_s:.1f} s")
+        report_failure(
+            cluster, "disconnected machine's seat", cluster.machine_with_seat().disconnect
+        )
     cluster.launch("--stop", "--now")
+
+
+def report_failure(cluster: Cluster, what: str, fail: Callable[[], None]) -> None:
+    """Make a part fail under sessions in all slots but one; print what the others noticed."""
+    before = cluster.ports()
+    with running(cluster.url, 2 * SLOTS - 1) as sessions:
+        recovery_s = cluster.recovery_s(fail)
+        after = cluster.ports()
+    others = [one for one in sessions if after.get(one.seat) == before.get(one.seat)]
+    ended = sum(session.has_ended for session in others)
+    print(f"{what} serves again after {recovery_s:.1f} s")
+    print(f"on the other machine: {summary(others)}, {ended} sessions ended")
 
 
 def measure_head_failure(made: Machines) -> None:

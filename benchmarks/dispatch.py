@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.summary import MS_PER_S
+from benchmarks.summary import MS_PER_S, Verdict, exit_unless_met, print_verdicts
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
 
 SLOTS: Final = 58  # of a worker on an H200, by its memory
-WORKERS: Final = (64, 800)
+LIMITS_MS: Final = {64: 0.2, 800: 1.0}  # of a poll, by the number of workers; requirements
 OCCUPIED: Final = (0.0, 0.9, 1.0)
 WAITING: Final = 500  # requests when every slot is occupied
 ROUNDS: Final = 50
@@ -44,8 +45,10 @@ def mean_ms(act: Callable[[], object]) -> float:
 
 
 def main() -> None:
+    """Measure; exit with 1 if a limit is exceeded."""
     table = Table("workers", "occupied", "poll or end, ms", "begin and end, ms")
-    for workers in WORKERS:
+    verdicts = []
+    for workers, limit_ms in LIMITS_MS.items():
         for occupied in OCCUPIED:
             pool = filled(workers, occupied)
 
@@ -60,8 +63,13 @@ def main() -> None:
                 f"{poll_ms:.3f}",
                 f"{mean_ms(one_session):.3f}",
             )
+            name = f"{workers} × {SLOTS}, {occupied:.0%} occupied"
+            text = f"{poll_ms:.3f} ms a poll, at most {limit_ms:g} ms"
+            verdicts.append(Verdict(name, poll_ms <= limit_ms, text))
     Console().print(table)
+    print_verdicts(verdicts)
+    exit_unless_met(verdicts)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,6 +1,7 @@
 """A worker that answers every chunk at once with a second of audio, to measure relays.
 
-`python -m benchmarks.stand_in_worker PORT DOWN_BYTES`. It implements what the gateway needs.
+`python -m benchmarks.stand_in_worker PORT DOWN_BYTES [CERTIFICATE]`. It implements what the gateway
+needs; with a PEM file of certificate and key it serves TLS.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import http
 import json
 import signal
+import ssl
 import sys
 from random import Random
 
@@ -73,14 +75,19 @@ def health(socket: ServerConnection, request: Request) -> Response | None:
     return Response(http.HTTPStatus.OK, "OK", headers, body)
 
 
-async def main(port: int, down_bytes: int) -> None:
+async def main(port: int, down_bytes: int, certificate: str = "") -> None:
     asked_to_end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked_to_end.set)
     result = result_of(down_bytes)
+    tls = None
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
     async with serve(
         lambda socket: answer(socket, result),
         HOST,
         port,
+        ssl=tls,
         process_request=health,
         compression=None,
         max_size=MAX_BYTES,
@@ -89,4 +96,4 @@ async def main(port: int, down_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

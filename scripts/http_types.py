@@ -1,6 +1,6 @@
-"""Writes types of HTTP's JSON answers for the pages, from the OpenAPI document.
+"""Writes what follows from the OpenAPI document: `python -m scripts.http_types`.
 
-`python -m scripts.http_types` writes `types/http.d.ts`.
+`types/http.d.ts` has the types of JSON answers for the pages, `docs/http.md` lists the routes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,24 @@ from typing import Final
 from config import PROJECT_ROOT, Settings
 from core.schemas.export.client_types import type_text
 from core.schemas.export.message_schemas import Schema, reference_name
+from core.schemas.export.pages import codes, table
 from gateway import create_app, describe
 from gateway_modules.web.responses import OPENAI_PREFIX
 
-FILE: Final = PROJECT_ROOT / "types" / "http.d.ts"
 HEAD: Final = """\
 // What the server answers over HTTP, from its OpenAPI document. Written by `make protocol`.
 
 declare namespace Http {
+"""
+
+PAGE_HEAD: Final = """\
+# HTTP interface
+
+<!-- Written by `make protocol`; do not edit. -->
+
+A running gateway shows this interface with the fields of requests and answers at `/api/docs`, and
+as an OpenAPI document at `/api/openapi.json`. [OpenAI's interface](openai.md) has its own page.
+
 """
 
 
@@ -36,6 +46,23 @@ def http_types() -> str:
     types = [_declaration(name, used[name]) for name in sorted(used)]
     last = f"  /** What GET answers, by path. */\n  type GetAnswers = {{\n{''.join(gets)}  }};\n"
     return HEAD + "\n".join([*types, last]) + "}\n"
+
+
+def http_page() -> str:
+    """Return the page that lists every route."""
+    document = describe(create_app(Settings()))
+    sections: dict[str, list[tuple[str, str, str]]] = {}
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            meaning = route["description"].partition("\n\n")[0]
+            refusals = codes(sorted(route["responses"].keys() - {"200"}))
+            row = (f"`{method.upper()} {path}`", " ".join(meaning.split()), refusals)
+            sections.setdefault(route["tags"][0], []).append(row)
+    tables = (
+        f"## {name.capitalize()}\n\n{table(('route', 'meaning', 'refused with'), rows)}\n"
+        for name, rows in sorted(sections.items())
+    )
+    return f"{PAGE_HEAD}{document['info']['description']}\n\n" + "\n".join(tables)
 
 
 def _declaration(name: str, schema: Schema) -> str:
@@ -78,5 +105,8 @@ def _collect(schema: object, schemas: Mapping[str, Schema], used: dict[str, Sche
             _collect(part, schemas, used)
 
 
+FILES: Final = {"types/http.d.ts": http_types, "docs/http.md": http_page}
+
 if __name__ == "__main__":
-    FILE.write_text(http_types(), encoding="utf8")
+    for path, text in FILES.items():
+        (PROJECT_ROOT / path).write_text(text(), encoding="utf8")

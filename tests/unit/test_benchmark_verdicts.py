@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from benchmarks.paced_client import Session
-from benchmarks.relay import DIRECT, GATEWAY, TCP_RELAY, Measured, chunk_of
+from benchmarks.relay import DIRECT, GATEWAY, GATEWAY_TLS, TCP_RELAY, Measured, chunk_of
 from benchmarks.session_load import Load, judge_load
 from benchmarks.sessions import Options, judge_churn, plan_of
 from benchmarks.stand_in_worker import result_of
@@ -24,12 +24,13 @@ def passed(verdicts: list[Verdict]) -> dict[str, bool]:
 
 def measured(gateway_ms: float, cpu_ms: float) -> Measured:
     units_ms = {DIRECT: [0.2] * 3, TCP_RELAY: [0.3] * 3, GATEWAY: [0.2, gateway_ms, 9.0]}
-    return Measured(units_ms, {GATEWAY: cpu_ms, TCP_RELAY: 0.25})
+    return Measured(units_ms, {GATEWAY: cpu_ms, GATEWAY_TLS: 0.25 + cpu_ms, TCP_RELAY: 0.25})
 
 
 def test_the_gateway_is_judged_by_what_the_bare_relay_of_the_same_run_costs() -> None:
-    assert passed(measured(0.319, 0.299).verdicts()) == {"added median": True, "CPU": True}
-    assert passed(measured(0.321, 0.301).verdicts()) == {"added median": False, "CPU": False}
+    names = ("added median", "CPU", "CPU with TLS to the worker")
+    assert passed(measured(0.319, 0.299).verdicts()) == dict.fromkeys(names, True)
+    assert passed(measured(0.321, 0.301).verdicts()) == dict.fromkeys(names, False)
     assert measured(0.3, 0.3).added_ms(TCP_RELAY) == pytest.approx(0.1)
 
 

@@ -1,9 +1,13 @@
-"""The types of HTTP's answers that the pages are checked with."""
+"""What is written from the OpenAPI document is up to date."""
 
 from __future__ import annotations
 
-from scripts.http_types import FILE, http_types
+import pytest
+
+from scripts.http_types import FILES
+from tests.source_tree import ROOT
 
 
-def test_the_types_follow_the_openapi_document() -> None:
-    assert FILE.read_text(encoding="utf8") == http_types(), "make protocol"
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_follows_the_openapi_document(path: str) -> None:
+    assert (ROOT / path).read_text(encoding="utf8") == FILES[path](), "make protocol"

@@ -443,10 +443,6 @@ class ChunkBatch:
         self.table.upload(addresses)
         return list(zip(*after, strict=True))
 
-    def release(self) -> None:
-        """Release the streams of the last `load` after the run."""
-        self.table.release()
-
     def _noise_of(self, call: Vocode) -> Tensor:
         offset, needed = call.state.noise_offset, UPSAMPLING * call.n_codes
         part = call.state.base.noise[0, :, offset : offset + self.shape.frames].T

@@ -322,6 +322,15 @@ def test_more_caches_than_places_are_refused() -> None:
     _assert_holds(held[2], [3])
 
 
+def test_a_cache_that_was_refused_pages_keeps_no_place() -> None:
+    store = _pool(pages=2, slots=1)
+    refused, other = store.open(), store.open()
+    with pytest.raises(CacheFullError, match="used up"):
+        refused.reserve(5)
+    _append(other, [1])
+    _assert_holds(other, [1])
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
 def test_the_page_table_names_each_page_once(lengths: list[int]) -> None:
     store = _pool(pages=2, can_grow=True)

@@ -69,7 +69,6 @@ class KvStore:
     def __init__(
         self,
         shape: DecoderConfig,
-        rope: Rope,
         *,
         device: torch.device,
         dtype: torch.dtype,
@@ -86,7 +85,7 @@ class KvStore:
         forbid, since they contain addresses. At most `slots` caches hold tokens at a time.
         """
         self.shape = shape
-        self.rope = rope
+        self.rope = rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.device = device
         self.handles: WeakSet[KvHandle] = WeakSet()
         self.page_tokens = page_tokens

@@ -20,7 +20,6 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
 from MiniCPMO45.engine.steps import LlmForward, LlmOutput, TokenIds
 from MiniCPMO45.engine.text_runner import TextRunner
-from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.loading.quantisation import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -135,10 +134,7 @@ class Fed:
     def logits(self, llm: CausalLM) -> Tensor:
         """Return the logits after each token following the prompt, float32 [tokens, vocabulary]."""
         shape, dtype = self._config.decoder, llm.model.norm.weight.dtype
-        rope = Rope.build(shape.head_dim, shape.rope_theta, device=self._device)
-        store = KvStore(
-            shape, rope, device=self._device, dtype=dtype, pages=CACHE_PAGES, can_grow=True
-        )
+        store = KvStore(shape, device=self._device, dtype=dtype, pages=CACHE_PAGES, can_grow=True)
         llm.model.fuse()
         runner, kv = (
             TextRunner(llm, store, PassLimits(1, PROMPT_TOKENS, is_exact=True)),

@@ -60,7 +60,6 @@ from MiniCPMO45.kernels.device import (
     read_back,
     use_device,
 )
-from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -210,7 +209,6 @@ class Executor:
         tokens_each: int,
         has_codes: bool = False,
     ) -> KvStore:
-        rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
         token_bytes = cached_bytes(shape, torch.int8 if has_codes else self.dtype)
         if asked_bytes is None:
             slots = max(self.options.slots, self.options.least_conversations)
@@ -218,7 +216,6 @@ class Executor:
             asked_bytes = min(most_bytes, most * token_bytes)
         return KvStore(
             shape,
-            rope,
             device=self.device,
             dtype=self.dtype,
             pages=max(FEWEST_PAGES, asked_bytes // (PAGE_TOKENS * token_bytes)),

@@ -25,7 +25,7 @@ from MiniCPMO45.kernels.device import upload
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.transformer import Norms
 
-SLOTS = 512  # open caches: conversations and their forks
+SLOTS = 512  # caches that hold tokens at a time
 
 
 class CacheRangeError(ValueError):
@@ -69,7 +69,6 @@ class KvStore:
     def __init__(
         self,
         shape: DecoderConfig,
-        rope: Rope,
         *,
         device: torch.device,
         dtype: torch.dtype,
@@ -86,7 +85,7 @@ class KvStore:
         forbid, since they contain addresses. At most `slots` caches hold tokens at a time.
         """
         self.shape = shape
-        self.rope = rope
+        self.rope = rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.device = device
         self.handles: WeakSet[KvHandle] = WeakSet()
         self.page_tokens = page_tokens
@@ -204,7 +203,8 @@ class KvHandle:
         """Allocate pages for `tokens` in total.
 
         Raises:
-            CacheFullError: more than the model's context length or than the free pages.
+            CacheFullError: more than the model's context length or than the free pages, or too many
+                caches hold tokens.
         """
         store, limit = self.store, self.store.shape.max_position_embeddings
         if tokens > limit:
@@ -213,12 +213,12 @@ class KvHandle:
         missing = -(-tokens // store.page_tokens) - held
         if missing <= 0:
             return
-        if not self._slots:
-            if not store.free_slots:
-                raise CacheFullError(f"all {store.page_table.shape[0]} caches are in use")
-            self._slots.append(store.free_slots.pop())
+        if not self._slots and not store.free_slots:
+            raise CacheFullError(f"all {store.page_table.shape[0]} caches are in use")
         taken = store.take_pages(missing)
         self._pages += taken
+        if not self._slots:
+            self._slots.append(store.free_slots.pop())
         upload(taken, store.page_table[self.slot, held : held + missing])
 
     def advance(self, tokens: int) -> None:

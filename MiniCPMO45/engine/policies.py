@@ -29,11 +29,9 @@ def penalise_repetition(logits: Tensor, ids: Sequence[int], penalty: float) -> T
     return logits.index_put((index,), torch.where(found > 0, found / penalty, found * penalty))
 
 
-def penalise_frequency(
-    logits: Tensor, ids: Sequence[int], penalty: float, window: int = 16
-) -> Tensor:
-    """Penalise each id by penalty^(occurrences among the last `window` ids), sign-aware."""
-    recent = ids[-window:]
+def penalise_frequency(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
+    """Penalise each id by penalty^(occurrences among the last 16 ids), sign-aware."""
+    recent = ids[-PENALTY_WINDOW:]
     if penalty == 1.0 or not recent:
         return logits
     index = torch.tensor(recent, device=logits.device)
@@ -59,25 +57,27 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     return logits.masked_fill(logits < border, -torch.inf)
 
 
-def keep_top_p(logits: Tensor, p: float, *, keep: int = 1) -> Tensor:
-    """Mask ids whose preceding cumulative probability exceeds `p`; at least `keep` ids stay."""
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """Mask ids whose preceding cumulative probability exceeds `p`."""
     if p >= 1.0:
         return logits
     ordered, index = logits.sort(descending=True)
     mass = ordered.softmax(-1).cumsum(-1)
     is_tail = torch.zeros_like(mass, dtype=torch.bool)
     is_tail[1:] = mass[:-1] > p
-    is_tail[:keep] = False
     return logits.masked_fill(torch.zeros_like(is_tail).scatter(0, index, is_tail), -torch.inf)
 
 
-def keep_top_p_ascending(logits: Tensor, p: float, *, keep: int = 3) -> Tensor:
-    """Nucleus filter from the least likely id: mask ids with cumulative probability <= 1-p."""
+def keep_top_p_ascending(logits: Tensor, p: float) -> Tensor:
+    """Mask ids whose cumulative probability from the least likely on is at most 1 - p.
+
+    The three likeliest stay.
+    """
     if p >= 1.0:
         return logits
     ordered, index = logits.sort(descending=False)
     is_tail = ordered.softmax(-1).cumsum(-1) <= 1.0 - p
-    is_tail[-keep:] = False
+    is_tail[-MIN_KEPT:] = False
     return logits.masked_fill(torch.zeros_like(is_tail).scatter(0, index, is_tail), -torch.inf)
 
 
@@ -263,8 +263,8 @@ class CodeRule:
         """
         logits = logits / self.divisor
         if codes:
-            logits = penalise_frequency(logits, codes, self.repetition_penalty, PENALTY_WINDOW)
-        logits = keep_top_p_ascending(logits, self.top_p, keep=MIN_KEPT)
+            logits = penalise_frequency(logits, codes, self.repetition_penalty)
+        logits = keep_top_p_ascending(logits, self.top_p)
         logits = keep_top_k(logits, self.fewest_kept)
         if not may_end:
             logits = logits.clone()

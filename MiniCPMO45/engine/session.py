@@ -354,7 +354,7 @@ class Session:
         """Discard the speech of the running turn, except the voice."""
         self.speech.kv.truncate(0)
         self.speech.codes = []
-        self.speech.buffer.reset()
+        self.speech.buffer = SpeechBuffer()
         if self.speech.vocoder is not None:
             with torch.inference_mode():  # its caches are inference tensors, written in place
                 self.speech.vocoder.reset()

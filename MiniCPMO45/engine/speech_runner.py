@@ -5,7 +5,6 @@ Codes are fed back on the device; the host reads them once all are drawn.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -36,15 +35,12 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
-from MiniCPMO45.kernels.code_choice import NO_CODE, PENALTY_WINDOW
+from MiniCPMO45.kernels.code_choice import CODE_FORMAT, NO_CODE, PENALTY_WINDOW, CodeWords
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
 STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which wait for the device
-
-CODE_WORDS = struct.Struct(f"={len(code_choice.INTEGERS)}i{len(code_choice.REALS)}f")
-UNUSED_CODE = (0, 1, 1, 0, 0, 0, 0, 0, 1.0, 1.0, 1.0)  # of an unused row: takes the likeliest code
 
 
 class CodeSampler:
@@ -62,7 +58,7 @@ class CodeSampler:
     @property
     def has_ended(self) -> Tensor:
         """Rows that drew the end of speech, bool [rows]; their later draws are undefined."""
-        return self._staging.device_words[:, code_choice.INTEGERS.index("has_ended")] > 0
+        return self._staging.device_words[:, CodeWords._fields.index("has_ended")] > 0
 
     @staticmethod
     def covers(request: DrawCodes) -> bool:
@@ -81,10 +77,10 @@ class CodeSampler:
         Each run that is not greedy takes one number per possible code from its generator.
         """
         words = self._staging.begin()
-        words[:, code_choice.N_WORDS : code_choice.UNIFORM] = code_choice.NO_CODE
+        words[:, code_choice.N_WORDS : code_choice.UNIFORM] = NO_CODE
         for row, request in zip_longest(words, requests):
             if request is None:
-                CODE_WORDS.pack_into(row.data, 0, *UNUSED_CODE)
+                CODE_FORMAT.pack_into(row.data, 0, *CodeWords())
             else:
                 _write_codes(row, request)
         self._staging.send()
@@ -100,21 +96,18 @@ def _is_filtered(rule: CodeRule) -> bool:
 
 def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
     rule, recent = request.rule, request.recent[-PENALTY_WINDOW:]
-    CODE_WORDS.pack_into(
-        words.data,
-        0,
-        request.eos,
-        rule.is_greedy,
-        min(max(rule.fewest_kept, 1), code_choice.MOST_CANDIDATES),
-        _is_filtered(rule),
-        request.least,
-        len(recent),
-        0,
-        0,
-        rule.divisor,
-        rule.top_p if rule.top_p < 1.0 else KEEPS_ALL,
-        rule.repetition_penalty,
+    parameters = CodeWords(
+        eos=request.eos,
+        is_greedy=rule.is_greedy,
+        top_k=min(max(rule.fewest_kept, 1), code_choice.MOST_CANDIDATES),
+        is_filtered=_is_filtered(rule),
+        least=request.least,
+        n_recent=len(recent),
+        divisor=rule.divisor,
+        top_p=rule.top_p if rule.top_p < 1.0 else KEEPS_ALL,
+        penalty=rule.repetition_penalty,
     )
+    CODE_FORMAT.pack_into(words.data, 0, *parameters)
     words[code_choice.N_WORDS : code_choice.N_WORDS + len(recent)] = array("i", recent)
     if not rule.is_greedy:
         numbers = words[code_choice.UNIFORM : code_choice.UNIFORM + request.count].view(np.float32)

@@ -32,16 +32,13 @@ from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDeci
 from MiniCPMO45.kernels import unit_choice
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back
 from MiniCPMO45.kernels.products import norm_linear
-from MiniCPMO45.kernels.unit_choice import NO_TOKEN
+from MiniCPMO45.kernels.unit_choice import NO_TOKEN, UNIT_FORMAT, UnitWords
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GREEDY
 
 # Errors of a policy on invalid logits or settings.
 UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
-UNIT_FORMAT = f"={len(unit_choice.INTEGERS)}i{len(unit_choice.REALS)}f"  # recent ids follow
-UNIT_WORDS = struct.Struct(UNIT_FORMAT)
-UNUSED_TOKEN = (0, 0, 0, 1, 1, 0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)  # takes the likeliest token
 
 
 class UnitSampler:
@@ -71,7 +68,7 @@ class UnitSampler:
         words = self._staging.begin()
         for row, decision in zip_longest(words, decisions):
             if decision is None:
-                UNIT_WORDS.pack_into(row.data, 0, *UNUSED_TOKEN)
+                struct.pack_into(UNIT_FORMAT, row.data, 0, *UnitWords())
             else:
                 self._forbid(decision)
                 _write_decision(row, decision)
@@ -96,26 +93,23 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
     scale = settings.listen_prob_scale
     is_greedy = settings.decode_mode == GREEDY
     probe, draw = (0.0, 0.0) if is_greedy else draw_uniforms(decision.generator, 2)
-    struct.pack_into(
-        f"{UNIT_FORMAT}{len(recent)}i",
-        words.data,
-        0,
-        tokens.chunk_eos,
-        tokens.turn_eos,
-        tokens.listen,
-        is_greedy,
-        1 if is_greedy else settings.top_k,
-        settings.listen_top_k or 0,
-        len(recent),
-        max(settings.temperature, MIN_TEMPERATURE),
-        settings.top_p if settings.top_p < 1.0 else KEEPS_ALL,
-        settings.text_repetition_penalty,
-        settings.length_penalty,
-        math.log(scale) if scale > 0 else -math.inf,
-        probe,
-        draw,
-        *recent,
+    parameters = UnitWords(
+        chunk_eos=tokens.chunk_eos,
+        turn_eos=tokens.turn_eos,
+        listen=tokens.listen,
+        is_greedy=is_greedy,
+        top_k=1 if is_greedy else settings.top_k,
+        listen_top_k=settings.listen_top_k or 0,
+        n_recent=len(recent),
+        temperature=max(settings.temperature, MIN_TEMPERATURE),
+        top_p=settings.top_p if settings.top_p < 1.0 else KEEPS_ALL,
+        repetition_penalty=settings.text_repetition_penalty,
+        length_penalty=settings.length_penalty,
+        listen_bias=math.log(scale) if scale > 0 else -math.inf,
+        probe=probe,
+        draw=draw,
     )
+    struct.pack_into(f"{UNIT_FORMAT}{len(recent)}i", words.data, 0, *parameters, *recent)
 
 
 @dataclass(eq=False)

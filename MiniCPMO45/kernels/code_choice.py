@@ -6,6 +6,9 @@ device. The thresholds of the sampling filters are found by bisection over bits.
 
 from __future__ import annotations
 
+import struct
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -70,19 +73,27 @@ PENALTY_WINDOW = 16  # codes the repetition penalty looks back at
 MIN_KEPT = 3  # codes a filter always keeps
 
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
-INTEGERS = (
-    "eos",
-    "is_greedy",
-    "top_k",
-    "is_filtered",
-    "least",
-    "n_recent",
-    "step",  # codes drawn so far; it and what follows change with every code
-    "has_ended",
-)
-REALS = ("divisor", "top_p", "penalty")
-N_INTEGERS = len(INTEGERS)
-N_WORDS = N_INTEGERS + len(REALS)
+
+
+class CodeWords(NamedTuple):
+    """Parameters of a row, 32 bits each. The defaults take the likeliest code."""
+
+    eos: int = 0
+    is_greedy: int = 1
+    top_k: int = 1
+    is_filtered: int = 0
+    least: int = 0
+    n_recent: int = 0
+    step: int = 0  # codes drawn so far; it and `has_ended` change with every code
+    has_ended: int = 0
+    divisor: float = 1.0
+    top_p: float = 1.0
+    penalty: float = 1.0
+
+
+CODE_FORMAT = struct.Struct("=8i3f")
+N_INTEGERS = CodeWords._fields.index("divisor")
+N_WORDS = len(CodeWords._fields)
 UNIFORM = N_WORDS + PENALTY_WINDOW  # after the ring of recent codes: a uniform number per code
 NO_CODE = -1  # an empty place of the ring, or a draw from logits that are not finite
 
@@ -91,8 +102,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     """Draw and record the next code of every row.
 
     Args:
-        words: int32 [rows, UNIFORM + most], integers, reals as their bits, ring, uniform numbers;
-            updated.
+        words: int32 [rows, UNIFORM + most]: bits of `CodeWords`, ring, uniform numbers; updated.
         drawn: int64 [rows, most], codes drawn, the end of speech included; NO_CODE where logits are
             not numbers; a step beyond them repeats the last; updated.
         logits: [rows, codes], any floating dtype; unchanged.

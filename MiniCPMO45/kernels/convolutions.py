@@ -1,7 +1,7 @@
 """Convolutions and Snake activations of the waveform generator.
 
-Signals are [S, T, C] and zero beyond a stream's end; without lengths every frame is valid. The
-plain version keeps the memory layout of PyTorch's convolutions.
+Signals are [S, T, C] and zero beyond a stream's end. The plain version keeps the memory layout of
+PyTorch's convolutions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def snake_of(x, alpha, eps):
 
 
 def branch(
-    x: Tensor, upsampled: Tensor | None, alphas: Tensor, lengths: Tensor | None, dtype: torch.dtype
+    x: Tensor, upsampled: Tensor | None, alphas: Tensor, lengths: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Add the upsampled signal and apply the Snake of every block that follows.
 
@@ -68,7 +68,6 @@ def branch(
         The sum; and the activated signal of each block [S, T, C], zero beyond a stream's end.
     """
     if runs_kernels(x):
-        assert lengths is not None
         n_streams, n_frames, width = x.shape
         out = torch.empty((len(alphas), *x.shape), dtype=dtype, device=x.device)
         assert x.is_contiguous() and (upsampled is None or upsampled.is_contiguous())
@@ -94,9 +93,7 @@ def branch(
             upsampled = torch.cat((upsampled[:, 1:2], upsampled), dim=1)
         x = x + upsampled
     active = [snake(x, alpha) for alpha in alphas]
-    if lengths is not None:
-        active = [each * inside(each, lengths) for each in active]
-    return x, [each.to(dtype) for each in active]
+    return x, [(each * inside(each, lengths)).to(dtype) for each in active]
 
 
 @triton.jit(
@@ -231,7 +228,7 @@ class ExactConvolution(nn.Conv1d):
 def convolve(
     x: Tensor,
     layer: Convolution,
-    lengths: Tensor | None,
+    lengths: Tensor,
     *,
     added: tuple[Tensor, ...] = (),
     factor: float = 1.0,
@@ -248,7 +245,6 @@ def convolve(
         sum in the dtype of `x`, zero there. A result that was not requested is empty.
     """
     if layer.packed is not None and runs_kernels(x):
-        assert lengths is not None
         return _launch_convolve(x, layer.packed, lengths, added, factor, activation, wants_sum)
     weight, bias = layer.weight.to(x.dtype), layer.bias
     assert bias is not None
@@ -264,8 +260,7 @@ def convolve(
         return total, x.new_empty(0)
     alpha, slope = activation.alpha, activation.slope
     active = F.leaky_relu(total, slope) if alpha is None else snake(total, alpha)
-    if lengths is not None:
-        active = active * inside(active, lengths)
+    active = active * inside(active, lengths)
     return total if wants_sum else total.new_empty(0), active.to(x.dtype)
 
 
@@ -378,10 +373,9 @@ def _blocks(n_rows: int, n_out: int) -> tuple[int, int]:
     return 32, math.gcd(n_out, 64)
 
 
-def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
+def upsample(x: Tensor, layer: Upsampling, lengths: Tensor) -> Tensor:
     """Upsample a signal [S, T, C], zero beyond a stream's end, to float32 [S, T * rate, C_out]."""
     if layer.packed is not None and runs_kernels(x):
-        assert lengths is not None
         wide, _ = _launch_convolve(x, layer.packed, lengths, (), 1.0, None, True)
         whole = wide[:, :, : layer.rate * layer.out_channels]  # the kernel pads to a whole block
         return whole.unflatten(2, (layer.rate, -1)).flatten(1, 2)

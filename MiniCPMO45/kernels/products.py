@@ -45,9 +45,11 @@ NORM_WARPS = 8
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last axis of x [M, K] with float32 statistics, in the dtype of `x`."""
-    if runs_kernels(x):
-        return normalise_rows(x, weight, eps)
-    return normalise(x, weight, eps)
+    if not runs_kernels(x):
+        return normalise(x, weight, eps)
+    out = torch.empty_like(x)
+    _launch(x, weight, eps, out, None)
+    return out
 
 
 def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -81,12 +83,6 @@ def _normalise_row(
         values = tl.div_rn(wide, tl.where(scale > 0, scale, 1.0))
         tl.store(scales + row, scale)
     tl.store(out + at, values.to(out.dtype.element_ty), mask=k < K)
-
-
-def normalise_rows(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    out = torch.empty_like(x)
-    _launch(x, weight, eps, out, None)
-    return out
 
 
 def _launch(
@@ -226,7 +222,9 @@ class Rope:
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cos and sin for integer positions [n], each `dtype` [n, d]."""
-        return _tables(positions, self.frequencies, dtype)
+        angles = positions.float()[:, None] * self.frequencies  # [n, d/2]
+        angles = torch.cat((angles, angles), dim=-1)  # [n, d]
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def move(self, keys: Tensor, start: int, target: int) -> Tensor:
         """Rotate keys of consecutive positions to others.
@@ -242,14 +240,7 @@ class Rope:
         if start == target:
             return keys
         offset = torch.full((1,), target - start, device=keys.device)  # without waiting for a GPU
-        cos, sin = _tables(offset, self.frequencies, torch.float32)
-        return _turned(keys, cos, sin)
-
-
-def _tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    angles = positions.float()[:, None] * frequencies  # [n, d/2]
-    angles = torch.cat((angles, angles), dim=-1)  # [n, d]
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+        return _turned(keys, *self.tables(offset, torch.float32))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def gated_norm_unfold(
     norm: Affine,
     eps: float,
     tails: tuple[Tensor, Tensor],
-    n_frames: Tensor | None,
+    n_frames: Tensor,
     dtype: torch.dtype,
 ) -> Tensor:
     """Like `gated_norm`, with the result unfolded for a causal convolution of three taps.
@@ -56,30 +56,27 @@ def gated_norm_unfold(
         [S * group, T, 3 * C], the oldest tap first.
     """
     if runs_kernels(x):
-        return _launch(x, change, gate, norm, eps, dtype, tails, n_frames)
+        return _launch(x, change, gate, norm, eps, dtype, (*tails, n_frames))
     return _unfold_taps(gated_norm(x, change, gate, norm, eps, dtype), *tails, n_frames)
 
 
 def norm_mish_unfold(
-    x: Tensor, norm: Affine, eps: float, tails: tuple[Tensor, Tensor], n_frames: Tensor | None
+    x: Tensor, norm: Affine, eps: float, tails: tuple[Tensor, Tensor], n_frames: Tensor
 ) -> Tensor:
     """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm_unfold` does."""
     if runs_kernels(x):
-        return _launch(x, None, None, norm, eps, x.dtype, tails, n_frames)
+        return _launch(x, None, None, norm, eps, x.dtype, (*tails, n_frames))
     y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
     return _unfold_taps(y, *tails, n_frames)
 
 
-def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor | None) -> Tensor:
+def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor) -> Tensor:
     """Unfold y [rows, T, C], preceded by its tail, to [rows, T, 3 * C]."""
     n_rows, length, width = y.shape
     joined = torch.cat((tail.flatten(0, 1).to(y.dtype), y), dim=1)  # [rows, T + 2, C]
-    if n_frames is None:
-        last = joined[:, -2:]
-    else:
-        n_frames = n_frames.repeat_interleave(n_rows // len(n_frames))
-        places = n_frames[:, None] + torch.arange(2, device=y.device)
-        last = joined.gather(1, places[:, :, None].expand(-1, -1, width))
+    n_frames = n_frames.repeat_interleave(n_rows // len(n_frames))
+    places = n_frames[:, None] + torch.arange(2, device=y.device)
+    last = joined.gather(1, places[:, :, None].expand(-1, -1, width))
     new_tail.copy_(last.unflatten(0, new_tail.shape[:2]))
     return torch.cat([joined[:, tap : tap + length] for tap in range(3)], dim=2)
 
@@ -155,20 +152,23 @@ def _launch(
     norm: Affine,
     eps: float,
     dtype: torch.dtype,
-    tails: tuple[Tensor, Tensor] | None = None,
-    n_frames: Tensor | None = None,
+    unfolding: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Launch the norm; with tails its result is unfolded, and without a change Mish follows."""
+    """Launch the norm.
+
+    With `unfolding`, both tails and the valid frames, its result is unfolded, and without a change
+    Mish follows.
+    """
     width = x.shape[-1]
     n_rows, length, taps = 1, x.numel() // width, 1
     old = new = lengths = x
     group, strides = 1, (0, 0, 0)
-    if tails is not None:
-        assert n_frames is not None
+    if unfolding is not None:
         (n_rows, length, _), taps = x.shape, 3
-        (old, new), lengths, group = tails, n_frames, n_rows // len(n_frames)
+        old, new, lengths = unfolding
+        group = n_rows // len(lengths)
         assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
-        strides = (old.stride(0), old.stride(1), n_frames.stride(0))
+        strides = (old.stride(0), old.stride(1), lengths.stride(0))
     out = torch.empty((*x.shape[:-1], taps * width), dtype=dtype, device=x.device)
     _norm_frames[(length, n_rows)](
         x,
@@ -187,8 +187,8 @@ def _launch(
         BLOCK=triton.next_power_of_2(width),
         HAS_CHANGE=change is not None,
         HAS_GATE=gate is not None,
-        HAS_MISH=tails is not None and change is None,
-        UNFOLDS=tails is not None,
+        HAS_MISH=unfolding is not None and change is None,
+        UNFOLDS=unfolding is not None,
     )
     return out
 

@@ -8,6 +8,8 @@ only those groups.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -24,18 +26,33 @@ from MiniCPMO45.kernels.device import (
 MOST_RECENT = 512  # ids a repetition penalty looks back at
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
 NO_TOKEN = -1  # of logits that are not numbers
-INTEGERS = ("chunk_eos", "turn_eos", "listen", "is_greedy", "top_k", "listen_top_k", "n_recent")
-REALS = (
-    "temperature",
-    "top_p",
-    "repetition_penalty",
-    "length_penalty",
-    "listen_bias",
-    "probe",
-    "draw",
-)  # the last two are uniform numbers in [0, 1)
-N_INTEGERS = len(INTEGERS)
-N_WORDS = N_INTEGERS + len(REALS)  # recent ids follow
+
+
+class UnitWords(NamedTuple):
+    """Parameters of a row, 32 bits each. The defaults take the likeliest token.
+
+    `probe` and `draw` are uniform numbers in [0, 1).
+    """
+
+    chunk_eos: int = 0
+    turn_eos: int = 0
+    listen: int = 0
+    is_greedy: int = 1
+    top_k: int = 1
+    listen_top_k: int = 0
+    n_recent: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    length_penalty: float = 1.0
+    listen_bias: float = 0.0
+    probe: float = 0.0
+    draw: float = 0.0
+
+
+UNIT_FORMAT = "=7i7f"  # of `UnitWords`; recent ids follow
+N_INTEGERS = UnitWords._fields.index("temperature")
+N_WORDS = len(UnitWords._fields)
 N_COLUMNS = N_WORDS + MOST_RECENT
 
 
@@ -43,7 +60,7 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     """Choose a token per row; `UnitPolicy.settle` must follow.
 
     Args:
-        words: int32 [rows, N_COLUMNS], integers, reals as their bits, recent ids.
+        words: int32 [rows, N_COLUMNS]: bits of `UnitWords`, recent ids.
         is_forbidden: bool [vocabulary].
         logits: [rows, vocabulary], any floating dtype; unchanged.
 

@@ -60,7 +60,7 @@ def cross_fade(held: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return window[:held], window[held:]
 
 
-def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tensor:
+def harmonic_waves(f0: Tensor, noise: Tensor, config: HiFTConfig) -> Tensor:
     """Sines of the fundamental and its harmonics, silenced and noisy where unvoiced.
 
     The phase is accumulated per frame and interpolated between frame centres. A random initial
@@ -76,11 +76,8 @@ def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tens
     waves = config.nsf_alpha * phase.sin().transpose(1, 2)  # [B, L, 9]
     voiced = (f0 > config.nsf_voiced_threshold).to(f0.dtype)
     voiced = voiced.repeat_interleave(per_frame, dim=1)[:, :, None]  # [B, L, 1]
-    waves = waves * voiced
-    if noise is None:
-        return waves
     unvoiced = config.nsf_alpha / UNVOICED_NOISE_SHARE
-    return waves + noise * (voiced * config.nsf_sigma + (1.0 - voiced) * unvoiced)
+    return waves * voiced + noise * (voiced * config.nsf_sigma + (1.0 - voiced) * unvoiced)
 
 
 def _frame_phases(f0: Tensor, config: HiFTConfig) -> Tensor:
@@ -90,13 +87,12 @@ def _frame_phases(f0: Tensor, config: HiFTConfig) -> Tensor:
     return cycles.cumsum(2) * (2.0 * math.pi) * config.samples_per_frame
 
 
-def excite(f0: Tensor, noise: Tensor | None, linear: nn.Linear, config: HiFTConfig) -> Tensor:
+def excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTConfig) -> Tensor:
     """Merge the harmonics of a pitch in Hz, float32 [S, F], into one excitation [S, L].
 
-    A kernel needs the noise; see `harmonic_waves`.
+    The noise is that of `harmonic_waves`.
     """
     if runs_kernels(f0):
-        assert noise is not None
         n_streams, n_frames = f0.shape
         hop, n_waves = config.samples_per_frame, config.nb_harmonics + 1
         phases = _frame_phases(f0, config).contiguous()
@@ -162,16 +158,15 @@ def _excite_samples(
     tl.store(out + stream * n_frames * HOP + sample, mixed, mask=inside)
 
 
-def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
+def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     """Turn log magnitudes and phases into real and imaginary parts.
 
-    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` are valid, int64 [S], or all.
+    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` are valid, int64 [S].
 
     Returns:
         float32 [S, columns, 2 * n_bins], zero beyond a stream's end.
     """
     if runs_kernels(x):
-        assert n_columns is not None
         n_streams, length, width = x.shape
         out = torch.empty((n_streams, length, 2 * n_bins), dtype=torch.float32, device=x.device)
         columns = BLOCK // 16
@@ -191,7 +186,7 @@ def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
     magnitude = x[:, :, :n_bins].exp().clamp(max=LARGEST_MAGNITUDE)
     angle = x[:, :, n_bins : 2 * n_bins].sin()
     parts = torch.cat((magnitude * angle.cos(), magnitude * angle.sin()), dim=2)
-    return parts if n_columns is None else parts * inside(parts, n_columns)
+    return parts * inside(parts, n_columns)
 
 
 @triton.jit(
@@ -216,9 +211,7 @@ def _polar_columns(
     tl.store(to + BINS, size * tl.sin(angle), mask=inside)
 
 
-def overlap_add(
-    pieces: Tensor, n_columns: Tensor | None, squared_window: Tensor, hop: int
-) -> Tensor:
+def overlap_add(pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: int) -> Tensor:
     """Sum windowed pieces one hop apart and divide by the windows that reach each sample.
 
     `pieces` are float32 [S, columns, n_fft], of which `n_columns` are valid, int64 [S]; the hop
@@ -228,7 +221,6 @@ def overlap_add(
         float32 [S, hop * (columns - 1)]: half a window is cut at either end.
     """
     if runs_kernels(pieces):
-        assert n_columns is not None
         n_streams, length, n_fft = pieces.shape
         n_samples = hop * (length - 1)
         out = torch.empty((n_streams, n_samples), dtype=torch.float32, device=pieces.device)
@@ -247,9 +239,7 @@ def overlap_add(
         )
         return out
     half = pieces.shape[2] // 2
-    windows = squared_window.expand(1, pieces.shape[1], -1)
-    if n_columns is not None:
-        windows = windows * inside(pieces, n_columns)
+    windows = squared_window.expand(1, pieces.shape[1], -1) * inside(pieces, n_columns)
     wave, envelope = _sum_shifted(pieces, hop), _sum_shifted(windows, hop)
     envelope = torch.where(envelope > SMALLEST_ENVELOPE, envelope, 1.0)
     return (wave / envelope)[:, half : wave.shape[1] - half]

@@ -8,9 +8,8 @@ Source: docs/specification/model.md#7.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +35,7 @@ F0_LAYERS = 5
 LAST_LEAKY_SLOPE = 0.01  # before the last convolution only
 
 
-@dataclass(frozen=True)
-class Overlap:
+class Overlap(NamedTuple):
     """The last 8 mel frames [S, 8, bins] of a piece, which start the next piece.
 
     `source` and `speech` are their excitation and waveform [S, 8 * samples_per_frame].
@@ -185,17 +183,16 @@ class HiFT(nn.Module):
     def forward(
         self,
         mel: Tensor,
-        noise: Tensor | None,
+        noise: Tensor,
         overlap: Overlap | None,
-        n_frames: Tensor | None = None,
-        has_started: Tensor | None = None,
+        n_frames: Tensor,
+        has_started: Tensor,
     ) -> tuple[Tensor, Overlap]:
         """Convert the next mel frames of S streams to samples.
 
-        `mel` are new frames, float32 [S, T, bins], of which `n_frames`, int64 [S, 1], or all are
-        valid, and `noise` draws for old and new samples together [S, L, harmonics + 1]; kernels
-        require it. Without `overlap` all streams start here; with it those do whose turn has not
-        `has_started`, int64 [S, 1].
+        `mel` are new frames, float32 [S, T, bins], of which `n_frames`, int64 [S, 1], are valid,
+        and `noise` draws for old and new samples together [S, L, harmonics + 1]. Streams whose turn
+        has not `has_started`, int64 [S, 1], start here; without `overlap` all do.
 
         Returns:
             float32 [S, L], L being the samples of T frames, and of 8 more with an overlap: those of
@@ -203,10 +200,8 @@ class HiFT(nn.Module):
             frames of which change with the next piece. And the ends of these pieces.
         """
         held = OVERLAP_FRAMES * self.config.samples_per_frame
-        if has_started is None:
-            has_started = torch.full((len(mel), 1), int(overlap is not None), device=mel.device)
         started = has_started > 0
-        total = (mel.shape[1] if n_frames is None else n_frames) + OVERLAP_FRAMES * has_started
+        total = n_frames + OVERLAP_FRAMES * has_started
         if overlap is not None:
             begun, behind = torch.cat((overlap.mel, mel), 1), F.pad(mel, (0, 0, 0, OVERLAP_FRAMES))
             mel = torch.where(started[:, :, None], begun, behind)  # [S, 8 + T, bins]
@@ -224,7 +219,7 @@ class HiFT(nn.Module):
             speech = torch.cat((begin, speech[:, held:]), dim=1)
         return speech, self._end_of(mel, source, speech, total)
 
-    def excite(self, f0: Tensor, noise: Tensor | None) -> Tensor:
+    def excite(self, f0: Tensor, noise: Tensor) -> Tensor:
         return excite(f0, noise, self.m_source.l_linear, self.config)
 
     def decode(self, mel: Tensor, source: Tensor, n_frames: Tensor | None = None) -> Tensor:

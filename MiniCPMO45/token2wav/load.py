@@ -5,7 +5,6 @@ Modules are built on the meta device and adopt the file's tensors, so no weight 
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import zipfile
@@ -94,14 +93,21 @@ def read_config(folder: Path) -> Token2WavConfig:
 
     They come from `config.json` (names `flow` and `hift`), else from the published `flow.yaml`,
     whose differences from the published sizes are logged; else they are the published ones.
+
+    Raises:
+        CheckpointError: the file with the sizes is damaged or names an unsupported variant.
     """
-    if (folder / "config.json").is_file():
-        values = json.loads((folder / "config.json").read_text(encoding="utf8"))
-        return Token2WavConfig.model_validate(values)
     published = Token2WavConfig()
-    if not (folder / "flow.yaml").is_file():
-        return published
-    config = Token2WavConfig(flow=read_flow_yaml(folder / "flow.yaml"))
+    path = folder / "config.json"
+    try:
+        if path.is_file():
+            return Token2WavConfig.model_validate_json(path.read_bytes())
+        path = folder / "flow.yaml"
+        if not path.is_file():
+            return published
+        config = Token2WavConfig(flow=read_flow_yaml(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path} holds no sizes of a vocoder: {error}") from error
     if config != published:
         logger.warning("the vocoder's sizes differ from the published ones: %s", config.flow)
     return config
@@ -117,7 +123,7 @@ def load_token2wav(
     """Load the vocoder from a folder with `flow` and `hift` as `.safetensors` or `.pt`.
 
     Raises:
-        CheckpointError: a weight file is missing, damaged, or does not fit the sizes.
+        CheckpointError: a file is missing or damaged, or the weights do not fit the sizes.
     """
     return build_token2wav(
         config or read_config(folder),

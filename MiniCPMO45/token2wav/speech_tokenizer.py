@@ -221,11 +221,10 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
     """Return the weights of a speech-tokenizer graph under the module's names.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: a weight is unknown or given twice.
+        CheckpointError: there is no such file, or a weight is unknown or given twice.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"the speech tokenizer {path} is missing")
+        raise CheckpointError(f"the speech tokenizer {path} is missing")
     graph = onnx.load(path).graph
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     weights: dict[str, Tensor] = {}
@@ -248,8 +247,8 @@ def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
     """Load the published graph's weights.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: a weight is unknown, missing or of the wrong shape.
+        CheckpointError: there is no such file, or a weight is unknown, missing or of the wrong
+            shape.
     """
     weights = read_speech_tokenizer(path)
     try:

@@ -47,7 +47,6 @@ CHUNK_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES, LARGEST_CALL_CODES)
 CAPTURED_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # follows a voice's prompt
-OVERLAP = ("mel", "source", "speech")  # names in `TailLayout`
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,6 @@ class SpeechBuffer:
             pieces.append(CodeChunk(tuple(self.waiting), is_last=True))
             self.waiting.clear()
         return pieces
-
-    def reset(self) -> None:
-        self.waiting = SpeechBuffer().waiting
 
 
 def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
@@ -129,7 +125,9 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
     return mel, old, new
 
 
-class Program(Capturable[Tensor]):
+class VocoderPass(Capturable[Tensor]):
+    """Flow and HiFT over a batch of chunks."""
+
     def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch) -> None:
         shape, config = batch.shape, hift.config
         super().__init__(f"vocoder, {shape.rows} x {shape.codes} codes")
@@ -169,17 +167,22 @@ class Program(Capturable[Tensor]):
         batch = self.batch
         mel, old, new = run_flow(self._flow, batch)
         tails, new_tails = batch.layout.split(old), batch.layout.split(new)
-        overlap = Overlap(*(tails[name] for name in OVERLAP)) if batch.shape.has_overlap else None
-        ends = batch.table["n_frames"], batch.table["has_started"]
-        speech, kept = self._hift(mel, self._noise, overlap, *ends)
-        for name, part in zip(OVERLAP, (kept.mel, kept.source, kept.speech), strict=True):
+        overlap = Overlap(*(tails[name] for name in Overlap._fields))
+        speech, kept = self._hift(
+            mel,
+            self._noise,
+            overlap if batch.shape.has_overlap else None,
+            batch.table["n_frames"],
+            batch.table["has_started"],
+        )
+        for name, part in kept._asdict().items():
             new_tails[name].copy_(part)
         store_tails(new, batch.table)
         return F.pad(speech, (OVERLAP_FRAMES * self._hift.config.samples_per_frame, 0))
 
 
 class Token2Wav:
-    """Flow and HiFT with their captured programs."""
+    """Flow and HiFT with their captured passes."""
 
     def __init__(self, flow: Flow, hift: HiFT, options: LoadOptions | None = None) -> None:
         """Pack the weights, float32; HiFT's weight norms must be folded."""
@@ -196,7 +199,7 @@ class Token2Wav:
             self._schedule = flow.make_schedule(self.options.flow_steps)
         if is_on_card:
             flow.decoder.estimator.drop_modulation()
-        self._programs: dict[ChunkShape, Program] = {}
+        self._passes: dict[ChunkShape, VocoderPass] = {}
 
     @property
     def device(self) -> torch.device:
@@ -234,7 +237,7 @@ class Token2Wav:
         batch.load([Vocode(stream, codes, is_last=not lookahead)])
         _, old, new = run_flow(flow, batch)
         before, after = batch.layout.split(old), batch.layout.split(new)
-        for name in OVERLAP:
+        for name in Overlap._fields:
             after[name].copy_(before[name])
         store_tails(new, batch.table)
         return base
@@ -287,7 +290,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        """Return the programs of the usual chunks, to be captured before the first call."""
+        """Return the passes of the usual chunks, to be captured before the first call."""
         shapes = [
             ChunkShape(n_rows, n_codes, HISTORY)
             for n_rows in sorted(rows, reverse=True)
@@ -295,30 +298,30 @@ class Token2Wav:
         ]
         pieces: list[Capturable[Tensor]] = []
         for shape in shapes:
-            program = self._kept(shape)
-            program.load(())  # so that the capture changes no stream
-            pieces.append(program)
+            usual = self._kept(shape)
+            usual.load(())  # so that the capture changes no stream
+            pieces.append(usual)
         return pieces
 
     def _answer(self, calls: Sequence[Vocode]) -> list[Tensor]:
-        program = self._program_for(calls)
+        chosen = self._pass_for(calls)
         try:
-            after = program.load(calls)
-            samples = program.run()
+            after = chosen.load(calls)
+            samples = chosen.run()
         finally:
-            program.batch.release()
+            chosen.batch.table.release()  # so that a closed stream's memory is freed
         if self._has_fixed_sizes:
             samples = samples[: len(calls)].clone()  # the next replay overwrites the original
         return [self._finish(*each) for each in zip(calls, after, samples.unbind(0), strict=True)]
 
-    def _program_for(self, calls: Sequence[Vocode]) -> Program:
-        """Return a program of the next fixed size, or of the exact one."""
+    def _pass_for(self, calls: Sequence[Vocode]) -> VocoderPass:
+        """Return a pass of the next fixed size, or of the exact one."""
         states, n_codes = [call.state for call in calls], max(call.n_codes for call in calls)
         if self._has_fixed_sizes:
             n_rows = _smallest(ROWS, len(calls))
             return self._kept(ChunkShape(n_rows, _smallest(CHUNK_CODES, n_codes), HISTORY))
         history = max(state.noise_offset for state in states)
-        return self._program(ChunkShape(len(calls), n_codes, history, states[0].has_started))
+        return self._pass(ChunkShape(len(calls), n_codes, history, states[0].has_started))
 
     def _finish(self, call: Vocode, after: SlotRings, samples: Tensor) -> Tensor:
         """Update a stream after its chunk and return the chunk's samples."""
@@ -333,14 +336,14 @@ class Token2Wav:
             return samples[held : held + total]
         return samples[held : held + n_new] if had_started else samples[:n_new]
 
-    def _kept(self, shape: ChunkShape) -> Program:
-        if shape not in self._programs:
+    def _kept(self, shape: ChunkShape) -> VocoderPass:
+        if shape not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                self._programs[shape] = self._program(shape)
-        return self._programs[shape]
+                self._passes[shape] = self._pass(shape)
+        return self._passes[shape]
 
-    def _program(self, shape: ChunkShape) -> Program:
-        return Program(self.flow, self.hift, self._batch(shape))
+    def _pass(self, shape: ChunkShape) -> VocoderPass:
+        return VocoderPass(self.flow, self.hift, self._batch(shape))
 
     def _batch(self, shape: ChunkShape) -> ChunkBatch:
         return ChunkBatch(self.config, shape, self._schedule, self.flow.dtype)

@@ -316,7 +316,6 @@ MAX_FRAMES = 1000  # prompt, history and a usual chunk; section 7.1
 LARGEST_CHUNK_FRAMES = 56  # 28 codes without look-ahead
 LARGEST_VOICE_FRAMES = MAX_FRAMES - HISTORY_FRAMES - LARGEST_CHUNK_FRAMES
 LARGEST_CALL_CODES = 50  # consumed by one call
-COUNTS = ("n_given", "n_codes", "n_frames")  # of a stream's codes and mel frames
 
 
 class VoiceTooLongError(ValueError):
@@ -425,9 +424,9 @@ class ChunkBatch:
             torch.stack([self._noise_of(each) for each in calls], out=self.start[:n])
             torch.cat([each.state.base.speaker for each in calls], out=self.speaker[:n])
         host = self.table.on_host()
-        counts = [(len(e.codes), e.n_codes, UPSAMPLING * e.n_codes) for e in calls]
-        for name, values in zip(COUNTS, zip(*counts, strict=True), strict=False):
-            host[name][:n, 0] = values
+        host["n_given"][:n, 0] = [len(each.codes) for each in calls]
+        host["n_codes"][:n, 0] = [each.n_codes for each in calls]
+        host["n_frames"][:n, 0] = [UPSAMPLING * each.n_codes for each in calls]
         host["has_started"][:n, 0] = [each.state.has_started for each in calls]
         host["n_given"][n:] = host["has_started"][n:] = 0
         host["n_codes"][n:], host["n_frames"][n:] = self.shape.codes, self.shape.frames
@@ -442,10 +441,6 @@ class ChunkBatch:
             addresses[cache.field("address")] = [memory.caches[index] for memory in memories]
         self.table.upload(addresses)
         return list(zip(*after, strict=True))
-
-    def release(self) -> None:
-        """Release the streams of the last `load` after the run."""
-        self.table.release()
 
     def _noise_of(self, call: Vocode) -> Tensor:
         offset, needed = call.state.noise_offset, UPSAMPLING * call.n_codes

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import OrderedDict
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import torch
 from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_errors
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -177,20 +178,33 @@ def resample(audio: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np
 
 
 SPEAKER_SIZE = 192
+UNREADABLE_GRAPH = (
+    onnxruntime_errors.NoSuchFile,
+    onnxruntime_errors.InvalidProtobuf,
+    onnxruntime_errors.InvalidGraph,
+    onnxruntime_errors.Fail,
+)
 
 
 class SpeakerEncoder:
-    """Runs `campplus.onnx`, loaded on first use."""
+    """Runs `campplus.onnx`."""
 
     def __init__(self, path: Path) -> None:
-        """Set the path of the `.onnx` graph.
+        """Load the graph.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            CheckpointError: the file is missing or damaged.
         """
-        if not path.is_file():
-            raise FileNotFoundError(f"the speaker encoder {path} is missing")
         self.path = path
+        options = onnxruntime.SessionOptions()
+        # A run is short, happens once per voice and competes with the model's thread.
+        options.intra_op_num_threads = 1
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except UNREADABLE_GRAPH as error:
+            raise CheckpointError(f"the speaker encoder cannot be read: {error}") from error
 
     def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the embedding of one speaker, float32 [1, 192], not normalised.
@@ -206,16 +220,6 @@ class SpeakerEncoder:
                 f"{self.path} gives {embedding.shape}, a speaker is (1, {SPEAKER_SIZE})"
             )
         return embedding
-
-    @cached_property
-    def _session(self) -> onnxruntime.InferenceSession:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = (
-            1  # a short run once per voice, concurrent with the model thread
-        )
-        return onnxruntime.InferenceSession(
-            str(self.path), sess_options=options, providers=["CPUExecutionProvider"]
-        )
 
 
 TOKENIZER_FILE = "speech_tokenizer_v2_25hz.onnx"
@@ -247,8 +251,7 @@ class VoiceEncoder:
         once per voice.
 
         Raises:
-            FileNotFoundError: one of the two files is missing.
-            CheckpointError: the tokenizer's file is of another form.
+            CheckpointError: a file is missing or unusable.
         """
         if device.type == "cuda" and is_small_card(device):
             device = torch.device("cpu")
@@ -326,6 +329,7 @@ def read_fixed_voice(folder: Path) -> VoicePrompt | None:
 
 
 ONLY_VOICE = "the only voice"
+MAX_VOICES = 8
 
 
 class VoiceLibrary:
@@ -335,12 +339,7 @@ class VoiceLibrary:
     encoder is used for every recording.
     """
 
-    def __init__(
-        self, encoder: VoiceEncoder | VoicePrompt, vocoder: Token2Wav, *, max_voices: int = 8
-    ) -> None:
-        if max_voices < 1:
-            raise ValueError(f"a voice library keeps at least one voice; found {max_voices}")
-        self.max_voices = max_voices
+    def __init__(self, encoder: VoiceEncoder | VoicePrompt, vocoder: Token2Wav) -> None:
         self.has_one_voice = isinstance(encoder, VoicePrompt)
         self._encoder = encoder
         self._vocoder = vocoder
@@ -369,7 +368,7 @@ class VoiceLibrary:
         if base is None:
             voice = encoder if isinstance(encoder, VoicePrompt) else encoder.prepare_voice(audio)
             base = self._bases[key] = self._vocoder.set_up(voice)
-            if len(self._bases) > self.max_voices:
+            if len(self._bases) > MAX_VOICES:
                 self._bases.popitem(last=False)
         self._bases.move_to_end(key)
         return base

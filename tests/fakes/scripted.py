@@ -38,7 +38,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.kernels.products import Rope, rotate
+from MiniCPMO45.kernels.products import rotate
 from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.token2wav.vocoder import CodeChunk
@@ -230,6 +230,5 @@ def _append(kv: KvHandle, labels: Sequence[int]) -> None:
 
 def _store(limit: int = _SHAPE.max_position_embeddings) -> KvStore:
     device = torch.device("cpu")
-    rope = Rope.build(_SHAPE.head_dim, _SHAPE.rope_theta, device=device)
     shape = replace(_SHAPE, max_position_embeddings=limit)
-    return KvStore(shape, rope, device=device, dtype=torch.float32, pages=2, can_grow=True)
+    return KvStore(shape, device=device, dtype=torch.float32, pages=2, can_grow=True)

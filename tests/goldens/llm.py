@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.kv_cache import FedRows, KvHandle, KvStore, PackedRows, PagedBatch
-from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.transformer import CausalLM
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
@@ -28,10 +27,7 @@ def build(folder: GoldenFolder) -> tuple[CausalLM, KvStore]:
     absent = llm.load_state_dict(folder.weights("llm."), assign=True, strict=False)
     assert set(absent.missing_keys) <= TABLES and not absent.unexpected_keys, absent
     device = torch.device("cpu")
-    rope = Rope.build(config.head_dim, config.decoder.rope_theta, device=device)
-    return llm, KvStore(
-        config.decoder, rope, device=device, dtype=torch.float32, pages=1, can_grow=True
-    )
+    return llm, KvStore(config.decoder, device=device, dtype=torch.float32, pages=1, can_grow=True)
 
 
 def run_layers(llm: CausalLM, kv: KvHandle, rows: Tensor) -> list[Tensor]:

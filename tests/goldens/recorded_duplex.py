@@ -18,6 +18,7 @@ from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
 from MiniCPMO45.modes.duplex import DuplexCapability, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GREEDY, DuplexSettings, WindowMode
+from MiniCPMO45.token2wav.vocoder import SpeechBuffer
 
 
 class RecordedUnitPolicy(UnitPolicy):
@@ -97,7 +98,7 @@ class RecordedDuplex(DuplexCapability):
     def _interrupt(self, session: Session) -> Steps[None]:
         yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
         session.turn.has_ended = True
-        session.speech.buffer.reset()
+        session.speech.buffer = SpeechBuffer()
         if session.speech.vocoder is not None:
             with torch.inference_mode():
                 session.speech.vocoder.reset()

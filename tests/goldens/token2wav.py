@@ -152,11 +152,12 @@ def _compare_hift(vocoder: Token2Wav, recorded: dict[str, np.ndarray], report: R
     report.given(f"{OVERLAP}/vocoder_mel")
     f0 = hift.f0_predictor(mel)
     report.close(f"{OVERLAP}/vocoder_f0", f0[0], recorded["vocoder_f0"], rtol=F0_RTOL)
-    source = hift.excite(f0, None)[0]
+    n_frames, config = mel.shape[1], hift.config
+    noise = torch.zeros(1, n_frames * config.samples_per_frame, config.nb_harmonics + 1)
+    source = hift.excite(f0, noise)[0]
     _close_wave(report, f"{OVERLAP}/vocoder_source", source, recorded["vocoder_source"])
-    _close_wave(
-        report, f"{OVERLAP}/vocoder_wav", hift(mel, None, None)[0][0], recorded["vocoder_wav"]
-    )
+    wave, _ = hift(mel, noise, None, torch.tensor([[n_frames]]), torch.tensor([[0]]))
+    _close_wave(report, f"{OVERLAP}/vocoder_wav", wave[0], recorded["vocoder_wav"])
     if "noisy_source" in recorded:
         _compare_noisy_source(vocoder, recorded, report)
 

@@ -18,7 +18,6 @@ from MiniCPMO45.engine.kv_cache import (
     passes,
 )
 from MiniCPMO45.kernels.attention import NO_POSITION
-from MiniCPMO45.kernels.products import Rope
 from tests.fakes.decoders import decoder_shape
 
 WIDTH = 3
@@ -29,8 +28,7 @@ pieces = st.lists(st.tuples(st.booleans(), st.integers(1, 9)), min_size=1, max_s
 
 def _store() -> KvStore:
     cpu = torch.device("cpu")
-    rope = Rope.build(2, 10_000.0, device=cpu)
-    return KvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=4, can_grow=True)
+    return KvStore(SHAPE, device=cpu, dtype=torch.float32, pages=4, can_grow=True)
 
 
 def _fed_rows(store: KvStore, layout: list[tuple[bool, int]], first: int, held: int = 0) -> FedRows:

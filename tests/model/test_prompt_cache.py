@@ -13,7 +13,6 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import LlmForward
-from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
 from MiniCPMO45.settings import DuplexSettings
@@ -29,8 +28,7 @@ ROW_BYTES = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, floats of a hea
 
 def _store() -> KvStore:
     cpu = torch.device("cpu")
-    rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=cpu)
-    return KvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=8, can_grow=True)
+    return KvStore(SHAPE, device=cpu, dtype=torch.float32, pages=8, can_grow=True)
 
 
 def _filled(store: KvStore, tokens: int, seed: int = 0) -> KvHandle:

@@ -293,7 +293,7 @@ def test_codes_follow_the_order_of_the_rules() -> None:
     rule = CodeRule(temperature=0.5, repetition_penalty=1.3, top_p=0.9, top_k=5)
     for seed in range(20):
         logits = torch.randn(12, generator=torch.Generator().manual_seed(seed)) * 3
-        expected = penalise_frequency(logits / 0.5, history, 1.3, 16)
+        expected = penalise_frequency(logits / 0.5, history, 1.3)
         expected = keep_top_k(keep_top_p_ascending(expected, 0.9), 5)
         expected[11] = -torch.inf
         state = generator.get_state()

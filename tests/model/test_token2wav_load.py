@@ -119,6 +119,23 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_token2wav(tmp_path, config=toy_config())
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", "{"),
+        ("config.json", '{"flow": {"output_type": "wave"}}'),
+        ("flow.yaml", "a: [1"),
+        ("flow.yaml", "flow:\n  encoder:\n    input_layer: conv2d"),
+    ],
+)
+def test_unusable_sizes_are_refused_by_the_name_of_their_file(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(CheckpointError, match=name):
+        load_token2wav(tmp_path)
+
+
 def test_sizes_come_from_the_folder(tmp_path: Path) -> None:
     assert read_config(tmp_path) == Token2WavConfig()
     (tmp_path / "flow.yaml").write_text("flow: !new:a.B\n  vocab_size: 77\n")

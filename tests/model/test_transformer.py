@@ -25,7 +25,7 @@ from MiniCPMO45.engine.kv_cache import (
     PagedBatch,
     reserve_all,
 )
-from MiniCPMO45.kernels.products import JoinedWeight, Linear, Rope, dense
+from MiniCPMO45.kernels.products import JoinedWeight, Linear, dense
 from MiniCPMO45.model.transformer import CausalLM, Decoder
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
@@ -39,9 +39,8 @@ class Bench:
     """A decoder, a store of its own and random input rows."""
 
     def __init__(self, decoder: Decoder, shape: DecoderConfig) -> None:
-        rope = Rope.build(shape.head_dim, shape.rope_theta, device=CPU)
         self.decoder = decoder
-        self.store = KvStore(shape, rope, device=CPU, dtype=torch.float32, pages=1, can_grow=True)
+        self.store = KvStore(shape, device=CPU, dtype=torch.float32, pages=1, can_grow=True)
         generator = torch.Generator().manual_seed(1)
         self.rows = torch.randn(64, shape.hidden_size, generator=generator)
 

@@ -76,13 +76,6 @@ def test_every_code_sounds_once_however_the_turn_is_cut(unit_sizes: list[int]) -
     assert total_samples(pieces) == 960 * (len(codes) + 3) + overlap
 
 
-def test_reset_leaves_the_silence_a_turn_starts_with() -> None:
-    buffer = SpeechBuffer()
-    buffer.push([1, 2], is_last=False)
-    buffer.reset()
-    assert buffer.waiting == [*SILENCE] == SpeechBuffer().waiting
-
-
 @pytest.mark.parametrize("n_codes", [0, 1, 27, 28, 29, 52, 53, 54, 78, 100])
 def test_a_whole_reply_sounds_once(n_codes: int) -> None:
     codes = list(range(n_codes))

@@ -25,7 +25,7 @@ from MiniCPMO45.engine.kv_cache import (
     cached_bytes,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
-from MiniCPMO45.kernels.products import Rope, rotate
+from MiniCPMO45.kernels.products import rotate
 from tests.fakes.decoders import decoder_shape, held_tokens
 
 SHAPE = decoder_shape(8, layers=2, heads=4, kv_heads=2, head_dim=4, positions=200)
@@ -37,16 +37,14 @@ MOST_ERROR = {GROWING: 1e-4, FIXED: 1e-4, CODED: 0.1}  # of a key after many mov
 
 
 def _store(kind: str, *, limit: int = SHAPE.max_position_embeddings) -> KvStore:
-    rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=CPU)
     shape = replace(SHAPE, max_position_embeddings=limit)
     is_growing = kind != FIXED
     pages = 1 if is_growing else 200
-    return _pool(shape, rope, pages=pages, can_grow=is_growing, has_codes=kind == CODED)
+    return _pool(shape, pages=pages, can_grow=is_growing, has_codes=kind == CODED)
 
 
 def _pool(
     shape: DecoderConfig = SHAPE,
-    rope: Rope | None = None,
     *,
     pages: int,
     can_grow: bool = False,
@@ -55,7 +53,6 @@ def _pool(
 ) -> KvStore:
     return KvStore(
         shape,
-        rope or Rope.build(shape.head_dim, shape.rope_theta, device=CPU),
         device=CPU,
         dtype=torch.float32,
         pages=pages,
@@ -320,6 +317,15 @@ def test_more_caches_than_places_are_refused() -> None:
     held[0].close()
     _append(held[2], [3])
     _assert_holds(held[2], [3])
+
+
+def test_a_cache_that_was_refused_pages_keeps_no_place() -> None:
+    store = _pool(pages=2, slots=1)
+    refused, other = store.open(), store.open()
+    with pytest.raises(CacheFullError, match="used up"):
+        refused.reserve(5)
+    _append(other, [1])
+    _assert_holds(other, [1])
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6))

@@ -18,7 +18,6 @@ from MiniCPMO45.engine.session import (
     units_to_drop,
     window_now,
 )
-from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from tests.fakes.decoders import decoder_shape
 
@@ -67,9 +66,8 @@ def test_a_window_under_pressure(
 
 def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> None:
     """Conversations begin one after another while there is capacity, and grow for ever."""
-    rope = Rope.build(2, 10_000.0, device=torch.device("cpu"))
     pages = 800
-    store = KvStore(SHAPE, rope, device=torch.device("cpu"), dtype=torch.float32, pages=pages)
+    store = KvStore(SHAPE, device=torch.device("cpu"), dtype=torch.float32, pages=pages)
     talks, waited = [], 0
     for second in range(400):
         if second % 2 == 0 and store.free_share < FREE_CACHE_MIN:

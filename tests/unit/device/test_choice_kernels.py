@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -16,7 +17,8 @@ from torch import Tensor
 
 from MiniCPMO45.engine.policies import draw_uniforms
 from MiniCPMO45.kernels import code_choice, unit_choice
-from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
+from MiniCPMO45.kernels.code_choice import CODE_FORMAT, PENALTY_WINDOW, CodeWords
+from MiniCPMO45.kernels.unit_choice import UNIT_FORMAT, UnitWords
 from tests.unit.device.test_kernels import on_both
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -25,7 +27,7 @@ VOCABULARY, N_CODES = 2100, 300  # neither fills its last block
 CHUNK_EOS, TURN_EOS, LISTEN, EOS = 2090, 2091, 2092, 299
 MOST = 6  # codes of a run
 
-TEXT_ROWS: dict[str, dict[str, float]] = {
+TEXT_ROWS: dict[str, dict[str, Any]] = {
     "usual": {},
     "greedy": {"is_greedy": 1, "top_k": 1},
     "widest": {"top_k": 256, "top_p": 2.0, "temperature": 3.0},
@@ -39,7 +41,7 @@ TEXT_ROWS: dict[str, dict[str, float]] = {
     "cold": {"temperature": 1e-5},
     "ends": {"probe": 0.0},
 }
-CODE_ROWS: dict[str, dict[str, float]] = {
+CODE_ROWS: dict[str, dict[str, Any]] = {
     "duplex": {},
     "greedy": {"is_greedy": 1},
     "streamed": {"is_filtered": 1, "top_p": 0.85, "top_k": 25},
@@ -68,33 +70,25 @@ def _run(is_kernel: bool, run: Callable[..., Tensor], *arguments: Tensor) -> Ten
         return run(*arguments)
 
 
-def _row(integers: tuple[str, ...], reals: tuple[str, ...], values: dict[str, float]) -> bytes:
-    layout = struct.Struct(f"={len(integers)}i{len(reals)}f")
-    return layout.pack(*(int(values[n]) for n in integers), *(values[n] for n in reals))
-
-
 def _text_words(seed: int) -> Tensor:
     random = np.random.default_rng(seed)
     words = np.zeros((len(TEXT_ROWS), unit_choice.N_COLUMNS), np.int32)
     for row, changes in zip(words, TEXT_ROWS.values(), strict=True):
-        values = {
-            "chunk_eos": CHUNK_EOS,
-            "turn_eos": TURN_EOS,
-            "listen": LISTEN,
-            "is_greedy": 0,
-            "top_k": 20,
-            "listen_top_k": 0,
-            "n_recent": 9,
-            "temperature": 0.7,
-            "top_p": 0.8,
-            "repetition_penalty": 1.05,
-            "length_penalty": 1.1,
-            "listen_bias": 0.0,
-            "probe": random.random(),
-            "draw": random.random(),
-        } | changes
-        packed = _row(unit_choice.INTEGERS, unit_choice.REALS, values)
-        row[: unit_choice.N_WORDS] = np.frombuffer(packed, np.int32)
+        usual = UnitWords(
+            chunk_eos=CHUNK_EOS,
+            turn_eos=TURN_EOS,
+            listen=LISTEN,
+            is_greedy=0,
+            top_k=20,
+            n_recent=9,
+            temperature=0.7,
+            top_p=0.8,
+            repetition_penalty=1.05,
+            length_penalty=1.1,
+            probe=random.random(),
+            draw=random.random(),
+        )
+        struct.pack_into(UNIT_FORMAT, row.data, 0, *usual._replace(**changes))
         row[unit_choice.N_WORDS :] = random.integers(0, VOCABULARY, unit_choice.MOST_RECENT)
     return torch.from_numpy(words)
 
@@ -102,26 +96,15 @@ def _text_words(seed: int) -> Tensor:
 def _code_words(seed: int) -> Tensor:
     random = np.random.default_rng(seed)
     words = np.zeros((len(CODE_ROWS), code_choice.UNIFORM + MOST), np.int32)
+    usual = CodeWords(
+        eos=EOS, is_greedy=0, top_k=256, n_recent=3, divisor=0.8, top_p=2.0, penalty=1.05
+    )
     for row, changes in zip(words, CODE_ROWS.values(), strict=True):
-        values = {
-            "eos": EOS,
-            "is_greedy": 0,
-            "top_k": 256,
-            "is_filtered": 0,
-            "least": 0,
-            "n_recent": 3,
-            "step": 0,
-            "has_ended": 0,
-            "divisor": 0.8,
-            "top_p": 2.0,
-            "penalty": 1.05,
-        } | changes
-        packed = _row(code_choice.INTEGERS, code_choice.REALS, values)
-        row[: code_choice.N_WORDS] = np.frombuffer(packed, np.int32)
+        values = usual._replace(**changes)
+        CODE_FORMAT.pack_into(row.data, 0, *values)
         ring = row[code_choice.N_WORDS : code_choice.UNIFORM]
         ring[:] = code_choice.NO_CODE
-        n_recent = int(values["n_recent"])
-        ring[:n_recent] = random.integers(0, 6, n_recent)
+        ring[: values.n_recent] = random.integers(0, 6, values.n_recent)
         row[code_choice.UNIFORM :].view(np.float32)[:] = random.random(MOST)
     return torch.from_numpy(words)
 
@@ -145,23 +128,24 @@ def test_tokens_equal_the_plain_version(seed: int, device: str, dtype: torch.dty
     assert len(set(found)) > 3
 
 
-@pytest.mark.interpreted
 @on_both
-def test_tied_logits_are_all_chosen_among(device: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("first", range(4))
+def test_tied_logits_are_all_chosen_among(first: int, device: str, dtype: torch.dtype) -> None:
     """Forty tokens share the border of a top-k of twenty; each has its part of the numbers."""
-    words = _text_words(0)[:1].repeat(40, 1)
-    reals = words[:, unit_choice.N_INTEGERS : unit_choice.N_WORDS].view(torch.float32)
-    reals[:, unit_choice.REALS.index("top_p")] = 2.0
-    reals[:, unit_choice.REALS.index("probe")] = 1.0
-    reals[:, unit_choice.REALS.index("draw")] = (torch.arange(40) + 0.5) / 40
-    words[:, unit_choice.INTEGERS.index("n_recent")] = 0
-    logits = torch.zeros(40, VOCABULARY, dtype=dtype)
+    drawn = torch.arange(first, 40, 4)
+    words = _text_words(0)[:1].repeat(len(drawn), 1)
+    reals = words.view(torch.float32)
+    reals[:, UnitWords._fields.index("top_p")] = 2.0
+    reals[:, UnitWords._fields.index("probe")] = 1.0
+    reals[:, UnitWords._fields.index("draw")] = (drawn + 0.5) / 40
+    words[:, UnitWords._fields.index("n_recent")] = 0
+    logits = torch.zeros(len(drawn), VOCABULARY, dtype=dtype)
     ties = torch.arange(40) * 50 + 3
     logits[:, ties] = 30.0
     is_forbidden = torch.zeros(VOCABULARY, dtype=torch.bool)
     on_device = [each.to(device) for each in (words, is_forbidden, logits)]
-    assert by_kernel(unit_choice.choose_tokens, *on_device).tolist() == ties.tolist()
-    assert plainly(unit_choice.choose_tokens, *on_device).tolist() == ties.tolist()
+    assert by_kernel(unit_choice.choose_tokens, *on_device).tolist() == ties[drawn].tolist()
+    assert plainly(unit_choice.choose_tokens, *on_device).tolist() == ties[drawn].tolist()
 
 
 @on_both

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from core.errors import (
 from core.processors import (
     ChatView,
     HalfDuplexView,
+    StreamingView,
     UnifiedProcessor,
 )
 from core.processors.backend import RealBackend
@@ -81,6 +84,26 @@ def test_conversations_of_all_modes_coexist(processor: UnifiedProcessor) -> None
     before = streaming.kv_cache_length, duplex.kv_cache_length
     assert processor.chat.chat(ChatRequest(messages=[user("hi")], generation=SHORT)).success
     assert (streaming.kv_cache_length, duplex.kv_cache_length) == before
+
+
+def test_a_conversation_whose_opening_was_cancelled_can_be_closed(
+    processor: UnifiedProcessor,
+) -> None:
+    async def cancel_the_opening() -> None:
+        engine, may_open = Engine(), threading.Event()
+        view = StreamingView(replace(processor.chat.context, engine=engine))
+        engine.submit(may_open.wait)
+        opening = asyncio.create_task(view.reset("a"))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        may_open.set()
+        session = await engine.call(lambda: view.session)
+        await view.close()
+        assert opening.cancelled() and session.stop.is_set()
+        engine.close()
+
+    asyncio.run(cancel_the_opening())
 
 
 def test_a_setting_chooses_the_cache_format(checkpoint: Path) -> None:

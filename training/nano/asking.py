@@ -14,7 +14,7 @@ from training.nano.domain.camera import draw_scene
 from training.nano.domain.catalogue import learned_by_slots
 from training.nano.domain.facts import INTENTS as TELLING_FACTS
 from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
-from training.nano.domain.kinds import Context, Question
+from training.nano.domain.kinds import Context, Question, capitalised
 from training.nano.user_voices.engines import MARGIN_SAMPLES, trimmed
 
 FACT_BOOST, SIGHT_BOOST, SUM_BOOST, RESUME_BOOST = 6.0, 14.0, 2.0, 30.0
@@ -114,7 +114,7 @@ class Dialogue:
         """Answer a question and update the memory."""
         text = catalogue.answer(question, self.context, self.random)
         if question.intent == "go_on" and self.context.unsaid:
-            text = text[0].upper() + text[1:]
+            text = capitalised(text)
         self.context.last_reply, self.context.unsaid = text, ""
         return text
 

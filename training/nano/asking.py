@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from training.nano.bank import Bank, Samples
 from training.nano.domain import catalogue, control
 from training.nano.domain.camera import INTENTS as SEEING
@@ -25,7 +26,6 @@ UNPROMPTED_STOP = 0.3  # factor of "stop" while nothing is spoken
 WITHOUT_SIGHT = 0.3  # factor of camera questions without a picture
 LEAST_SPEED, MOST_SPEED = 0.84, 1.2
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 1.6
-SAMPLE_RATE_HZ = 16_000
 TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)

@@ -42,7 +42,6 @@ from MiniCPMO45.processing.mel import (
 )
 
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES
-CONTEXT = CONTEXT_FRAMES
 UNITS_BEFORE_RESET = 29  # a 30th unit with its context would reach the last position
 ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // POOL_STEP
 
@@ -64,8 +63,8 @@ def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
         floor = torch.full_like(loudest[:, :1], FIXED_FLOOR_LOG10)
         if end - base >= DYNAMIC_FLOOR_FROM_SAMPLES:
             floor = _buffer_loudest(audio, loudest, base, end) - DYNAMIC_RANGE_LOG10
-        first = max(0, unit * UNIT_FRAMES - CONTEXT)
-        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + CONTEXT]
+        first = max(0, unit * UNIT_FRAMES - CONTEXT_FRAMES)
+        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + CONTEXT_FRAMES]
         mels.append((frames.maximum(floor[:, None]) + SHIFT) / SCALE)
     return mels
 

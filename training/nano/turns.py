@@ -11,9 +11,10 @@ from PIL import Image
 
 from MiniCPMO45.modes.prompt_input import pad_first_audio
 from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
 from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
-from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Dialogue
+from training.nano.asking import RESTATED_UNTIL, Dialogue
 from training.nano.bank import Bank, Samples
 from training.nano.domain.camera import shown_words
 from training.nano.domain.facts import ROLES

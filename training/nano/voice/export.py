@@ -12,17 +12,17 @@ import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
+from MiniCPMO45.configuration_minicpmo import TIMING
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.tiny.tokenizer import write_json
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE, resample
-from training.nano.voice.alphabet import TIMING
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.hift_stage import FILE as HIFT_FILE
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, fixed_voice
 from training.nano.voice.sizes import vocoder_sizes
 from training.nano.voice.tts_stage import FILE as TTS_FILE
 
-SAMPLE_RATE_HZ = 16_000
 # Factor of the speech decoder's logits; the temperature of 0.8 in serving becomes 0.8 / factor.
 SHARPNESS = 1.8
 GAIN = "head_code.0.parametrizations.weight.original0"

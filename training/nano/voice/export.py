@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
+from MiniCPMO45.tiny.checkpoint import VOICE_FILE, write_voice_sample
 from MiniCPMO45.tiny.tokenizer import write_json
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE, resample
@@ -41,7 +41,7 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
     text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
     (target / "flow.yaml").write_text(text, encoding="utf8")
     write_fixed_voice(fixed_voice(recordings), target)
-    _write_sample(recordings, folder / "assets" / "system_ref_audio.wav")
+    _write_sample(recordings, folder / VOICE_FILE)
 
 
 def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
@@ -73,8 +73,4 @@ def _write_sample(recordings: Recordings, path: Path) -> None:
     start, stop = (int(recordings.starts[index + i]) * TIMING.samples_per_code for i in (0, 1))
     samples = recordings.wave[start:stop].float().cpu().numpy()
     resampled = resample(samples, TIMING.sample_rate_hz, SAMPLE_RATE_HZ)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE_HZ)
-        file.writeframes(np.clip(resampled, -32_768, 32_767).astype("<i2").tobytes())
+    write_voice_sample(path, np.clip(resampled, -32_768, 32_767).astype(np.int16))

@@ -47,7 +47,6 @@ class UnifiedModel:
     @classmethod
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
         """Load a checkpoint folder or hub id; raises `CheckpointError`."""
-        options.report("reading the checkpoint")
         folder = find_checkpoint(source)
         model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
         model.drop_unused()

@@ -165,7 +165,6 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
-        self._speech_eos = config.tts_config.speech_eos_id
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -405,8 +404,8 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        config, eos = self.config.tts_config, self._speech_eos
-        return (yield from speak_unit(session, draft, text, config, rule, watch, eos=eos))
+        config = self.config.tts_config
+        return (yield from speak_unit(session, draft, text, config, rule, watch))
 
     def _result(
         self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any

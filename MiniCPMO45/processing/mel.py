@@ -94,7 +94,7 @@ def _clip_mel(part: Tensor) -> Tensor:
     padded_samples = min(PIECE_SAMPLES, n_frames * HOP_SAMPLES + 2 * N_FFT)
     padded = F.pad(part, (0, padded_samples - len(part)))
     reflected = F.pad(padded[None], (HALF_WINDOW_SAMPLES, HALF_WINDOW_SAMPLES), mode="reflect")[0]
-    frames = _log10_mel(reflected, padded_samples // HOP_SAMPLES)
+    frames = log10_mel(reflected, padded_samples // HOP_SAMPLES)
     return _normalise(frames, float(frames.max()) - DYNAMIC_RANGE_LOG10)[:, :n_frames]
 
 
@@ -242,22 +242,25 @@ def _buffer_frames(samples: Tensor, first: int, stop: int) -> Tensor:
     part = samples[max(0, begin) : end + 1]  # reflection needs one sample more than half a window
     if any(padding):
         part = F.pad(part[None], padding, mode="reflect")[0]
-    return _log10_mel(part, stop - first)
+    return log10_mel(part, stop - first)
 
 
-def _log10_mel(samples: Tensor, n_frames: int) -> Tensor:
-    """Compute log10 mel power of windows at samples 0, 160, 320 …: float32 [80, n_frames]."""
-    windows = samples.unfold(0, N_FFT, HOP_SAMPLES)[:n_frames]  # [T, 400]
-    window = _hann_window().to(samples.device)
-    power = torch.view_as_real(torch.fft.rfft(windows * window)).square().sum(-1)  # [T, 201]
-    filters = mel_filter_bank(SAMPLE_RATE_HZ, N_FFT, N_MELS, 0.0, MAX_HZ).to(samples.device)
-    return (filters @ power.T).clamp(min=POWER_FLOOR).log10()  # [80, T]
+def log10_mel(samples: Tensor, n_frames: int | None = None) -> Tensor:
+    """Compute log10 mel power of windows at samples 0, 160, 320 … of [..., n]: [..., 80, T].
+
+    T is `n_frames`, or the number of whole windows.
+    """
+    windows = samples.unfold(-1, N_FFT, HOP_SAMPLES)[..., :n_frames, :]  # [..., T, 400]
+    window, filters = _window_and_filters(samples.device)
+    power = torch.view_as_real(torch.fft.rfft(windows * window)).square().sum(-1)  # [..., T, 201]
+    return (filters @ power.mT).clamp(min=POWER_FLOOR).log10()
 
 
-@lru_cache(maxsize=1)
-@torch.inference_mode(False)  # the cached tensor is used in training, too
-def _hann_window() -> Tensor:
-    return torch.hann_window(N_FFT, periodic=True, device="cpu")
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # the cached tensors are used in training, too
+def _window_and_filters(device: torch.device) -> tuple[Tensor, Tensor]:
+    filters = mel_filter_bank(SAMPLE_RATE_HZ, N_FFT, N_MELS, 0.0, MAX_HZ)
+    return torch.hann_window(N_FFT, periodic=True, device="cpu").to(device), filters.to(device)
 
 
 def _normalise(frames: Tensor, lowest: float) -> Tensor:

@@ -189,6 +189,7 @@ class _Graph:
         path.write_bytes(model.SerializeToString(deterministic=True))
 
 
+VOICE_FILE = Path("assets", "system_ref_audio.wav")
 SAMPLE_S = 3.0
 INT16_MAX = 32_767
 
@@ -206,7 +207,8 @@ def write_assets(folder: Path, seed: int, *, has_published_size: bool = False) -
     config = SpeechTokenizerConfig() if has_published_size else TINY_TOKENIZER
     write_speech_tokenizer_onnx(target / "speech_tokenizer_v2_25hz.onnx", seed, config)
     write_campplus_onnx(target / "campplus.onnx", seed)
-    write_voice_sample(folder / "assets" / "system_ref_audio.wav")
+    samples = np.round(voice_sample() * INT16_MAX).astype(np.int16)
+    write_voice_sample(folder / VOICE_FILE, samples)
     if has_published_size:  # without a config.json
         write_vocoder_weights(target, seed, Token2WavConfig())
     else:
@@ -245,13 +247,13 @@ def voice_sample() -> np.ndarray:
     return (0.7 * tone / np.abs(tone).max()).astype(np.float32)
 
 
-def write_voice_sample(path: Path) -> None:
-    samples = np.round(voice_sample() * INT16_MAX).astype("<i2")
+def write_voice_sample(path: Path, samples: NDArray[np.int16]) -> None:
+    """Write the voice of a checkpoint, int16 [n] at 16 kHz."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(SAMPLE_RATE_HZ)
-        file.writeframes(samples.tobytes())
+        file.writeframes(samples.astype("<i2").tobytes())
 
 
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:

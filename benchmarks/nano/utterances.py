@@ -93,7 +93,7 @@ def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utteranc
     if not (folder / "encoder.pt").is_file():
         fetch(folder)
     styles, kept = styles_of(folder / "styles"), folder / "spoken"
-    engine = Kokoro(folder / "kokoro.onnx", styles, Hibari(folder), kept)
+    engine = Kokoro(folder / "kokoro.onnx", styles, Hibari(), kept)
     cast = [("kokoro", voice) for voice in HELD_OUT["kokoro"]]
     return _spoken(asked, {"kokoro": engine}, cast, seed)
 

@@ -25,7 +25,6 @@ from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
 from core.processors import ChatView, DuplexView, StreamingView, UnifiedProcessor, ViewContext
-from core.processors.view import model_errors
 from core.schemas.common import Message, Role, WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingRequest
@@ -39,7 +38,6 @@ from core.schemas.worker import (
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT
-from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import Weights
 
@@ -128,9 +126,7 @@ class ModelCard(WireModel):
     )
 
 
-def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
-    with model_errors():
-        folder = find_checkpoint(source)
+def model_facts(model: UnifiedModel, folder: Path) -> ModelFacts:
     card = read_card(folder)
     config = model.model.config
     parameters, weights = model.model.num_parameters(), model.model.weights
@@ -231,7 +227,7 @@ class RealBackend:
 
         processor = self._load(engine, report_part)
         self._context = processor.chat.context
-        self._facts = model_facts(self._context.model, processor.model_path)
+        self._facts = model_facts(self._context.model, processor.folder)
         engine.watch(partial(free_share, self._executor))
         if self._warms_up:
             report("warming up", WARM_UP_SHARE)

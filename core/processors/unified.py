@@ -50,6 +50,7 @@ class UnifiedProcessor:
     """A loaded model with one view per mode; streaming and half duplex share one.
 
     Attributes:
+        folder: of the checkpoint.
         mode: the mode chosen last; chat at first.
     """
 
@@ -95,7 +96,7 @@ class UnifiedProcessor:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
             AudioError: the default voice cannot be read.
         """
-        self.model_path, self.mode = model_path, ProcessorMode.CHAT
+        self.mode = ProcessorMode.CHAT
         limits = window or WindowSettings()
         options = replace(
             _usual_options(device, dtype),
@@ -108,9 +109,12 @@ class UnifiedProcessor:
             tokens_each=tokens_each,
             on_progress=on_progress,
         )
+        options.report("reading the checkpoint")
         with model_errors():
-            model = UnifiedModel.from_checkpoint(model_path, options)
-        voice = _default_voice(model_path, ref_audio_path)
+            self.folder = find_checkpoint(model_path)
+        voice = _default_voice(self.folder, ref_audio_path)
+        with model_errors():
+            model = UnifiedModel.from_checkpoint(self.folder, options)
         context = ViewContext(model, _prepared(engine, model), voice, seed)
         self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
 
@@ -198,11 +202,10 @@ def _usable(name: str) -> torch.device:
     return device
 
 
-def _default_voice(model_path: str | Path, given: str | Path | None) -> FloatArray | None:
+def _default_voice(folder: Path, given: str | Path | None) -> FloatArray | None:
     if given is not None:
         return read_voice(given)
-    with model_errors():
-        path = find_checkpoint(model_path) / DEFAULT_VOICE_FILE
+    path = folder / DEFAULT_VOICE_FILE
     if not path.is_file():
         return None
     try:

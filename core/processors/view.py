@@ -152,8 +152,7 @@ class View:
         return notices
 
     async def _start(self, session_id: str = SESSION) -> Session:
-        self._session = await self.context.engine.call(lambda: self._reopen(session_id))
-        return self._session
+        return await self.context.engine.call(lambda: self._reopen(session_id))
 
     def _reopen(self, session_id: str) -> Session:
         self.cleanup()
@@ -161,6 +160,7 @@ class View:
         seed = self.context.seed if self._seed is None else self._seed
         session = model.executor.open_session(session_id, seed=seed)
         session.settings = model.duplex.defaults  # the window applies to every mode
+        self._session = session  # here: the call runs on if its caller is cancelled
         return session
 
     def _check_voices(self, *voices: FloatArray | None) -> None:

@@ -66,24 +66,25 @@ def talk(
             for row in conversation.hold(mode.value):
                 rows.append(row)
                 status.update(f"{row.at_s:.0f} of {given.duration_s:.0f} s")
+        summary = summarise(rows, given.duration_s)
         conversation.timeline.write(out)
+        if json_path is not None:
+            report = {
+                "mode": mode,
+                "checkpoint": checkpoint,
+                "seed": seed,
+                "summary": summary,
+                "rows": [asdict(row) for row in rows],
+            }
+            text = json.dumps(report, ensure_ascii=False, indent=2)
+            json_path.write_text(text, encoding="utf8")
     except OmniError as error:
         _refuse(error.message)
     except OSError as error:
         _refuse(f"{error.filename or out}: {error.strerror}.")
     console = Console()
     console.print(make_table(rows, noun=NOUNS[mode], width=console.width))
-    summary = summarise(rows, given.duration_s)
     _print_summary(console, summary, out, conversation.timeline.duration_s)
-    if json_path is not None:
-        report = {
-            "mode": mode,
-            "checkpoint": checkpoint,
-            "seed": seed,
-            "summary": summary,
-            "rows": [asdict(row) for row in rows],
-        }
-        json_path.write_text(json.dumps(report, ensure_ascii=False, indent=2), encoding="utf8")
 
 
 def _print_summary(console: Console, summary: dict[str, Any], out: Path, duration_s: float) -> None:

@@ -293,12 +293,10 @@ class Conversation:
         closing_s = time.perf_counter()
         view.finalize()
         end_s = time.perf_counter()
-        wave, starts_at_s = unit.audio_waveform, None
+        wave = unit.audio_waveform if self.speaks and not unit.is_listen else None
         if unit.barge_in:
             self.timeline.cut(index + 1)
-        is_heard = not unit.is_listen and self.speaks and wave is not None
-        if is_heard and wave is not None:
-            starts_at_s = self.timeline.place(wave, index + 1)
+        starts_at_s = None if wave is None else self.timeline.place(wave, index + 1)
         return Row(
             index=index,
             at_s=index + 1,
@@ -306,7 +304,7 @@ class Conversation:
             text=unit.text,
             n_tokens=unit.n_tokens,
             n_speech_tokens=unit.n_tts_tokens,
-            speech_s=len(wave) / OUTPUT_SAMPLE_RATE_HZ if is_heard and wave is not None else 0.0,
+            speech_s=0.0 if wave is None else len(wave) / OUTPUT_SAMPLE_RATE_HZ,
             starts_at_s=starts_at_s,
             prefill_ms=read.cost_all * MS_PER_S,
             llm_ms=unit.cost_llm * MS_PER_S,
@@ -345,10 +343,10 @@ class Conversation:
         for piece in iterate_inline(view.answer()):
             text += piece.text_delta or ""
             if piece.audio_data:
-                sound = from_pcm(piece.audio_data)
-                placed_s = self.timeline.place(sound, ended_at_s)
+                spoken = from_pcm(piece.audio_data)
+                placed_s = self.timeline.place(spoken, ended_at_s)
                 starts_at_s = placed_s if starts_at_s is None else starts_at_s
-                samples += sound.size
+                samples += spoken.size
         total_s = time.perf_counter() - start_s
         return Row(
             index=index,

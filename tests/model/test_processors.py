@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 
@@ -22,9 +25,10 @@ from core.errors import (
 from core.processors import (
     ChatView,
     HalfDuplexView,
+    StreamingView,
     UnifiedProcessor,
 )
-from core.processors.backend import RealBackend
+from core.processors.backend import RealBackend, model_facts
 from core.processors.view import TRANSLATIONS, iterate_inline, translate
 from core.schemas.chat import ChatRequest
 from core.schemas.common import (
@@ -36,6 +40,7 @@ from core.schemas.common import (
     TTSSamplingParams,
 )
 from core.schemas.streaming import StreamingChunk
+from core.schemas.worker import ModelKind
 from MiniCPMO45.processing.processor import PromptTooLongError
 from tests.model.toy import speech
 from tests.model.views import load, prefill, user
@@ -81,6 +86,26 @@ def test_conversations_of_all_modes_coexist(processor: UnifiedProcessor) -> None
     before = streaming.kv_cache_length, duplex.kv_cache_length
     assert processor.chat.chat(ChatRequest(messages=[user("hi")], generation=SHORT)).success
     assert (streaming.kv_cache_length, duplex.kv_cache_length) == before
+
+
+def test_a_conversation_whose_opening_was_cancelled_can_be_closed(
+    processor: UnifiedProcessor,
+) -> None:
+    async def cancel_the_opening() -> None:
+        engine, may_open = Engine(), threading.Event()
+        view = StreamingView(replace(processor.chat.context, engine=engine))
+        engine.submit(may_open.wait)
+        opening = asyncio.create_task(view.reset("a"))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        may_open.set()
+        session = await engine.call(lambda: view.session)
+        await view.close()
+        assert opening.cancelled() and session.stop.is_set()
+        engine.close()
+
+    asyncio.run(cancel_the_opening())
 
 
 def test_a_setting_chooses_the_cache_format(checkpoint: Path) -> None:
@@ -143,10 +168,34 @@ def test_the_default_voice_is_the_operators_or_the_checkpoints(
     other = UnifiedProcessor(checkpoint, device="cpu", ref_audio_path=path, show_progress=False)
     chosen = other.chat.context.default_voice
     assert chosen is not None and len(chosen) == 24_000
+
+
+def test_an_unusable_default_voice_is_refused_before_the_weights_are_loaded(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    stages: list[str] = []
     with pytest.raises(AudioError):
         UnifiedProcessor(
-            checkpoint, device="cpu", ref_audio_path=tmp_path / "no.wav", show_progress=False
+            checkpoint,
+            device="cpu",
+            ref_audio_path=tmp_path / "no.wav",
+            on_progress=lambda stage, _share: stages.append(stage),
         )
+    assert stages == ["reading the checkpoint"]
+
+
+def test_a_hub_id_is_resolved_once(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def download(source: str, **_options: object) -> str:
+        asked.append(source)
+        return str(checkpoint)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    processor = UnifiedProcessor("owner/name", device="cpu", show_progress=False)
+    facts = model_facts(processor.model, processor.folder)
+    assert facts.kind is ModelKind.TINY_RANDOM and processor.chat.context.default_voice is not None
+    assert asked == ["owner/name"] * 2, "the configuration, then the files"
 
 
 @pytest.mark.parametrize(("theirs", "ours"), TRANSLATIONS)

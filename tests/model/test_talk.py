@@ -144,6 +144,7 @@ def test_an_unusable_voice_names_the_limit(checkpoint: Path, tmp_path: Path) -> 
         (["--frames", "nowhere"], "nowhere"),
         (["--out", "nowhere/out.wav"], "nowhere"),
         (["--checkpoint", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--json", "/"], "/: Is a directory"),
     ],
 )
 def test_unusable_paths_are_named(

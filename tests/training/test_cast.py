@@ -1,12 +1,14 @@
-"""Voices of training and of evaluation are disjoint."""
+"""Voices of training and of evaluation, and the engines that speak with them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from training.nano.user_voices.make import HELD_OUT, SHARES, draw_voice
+from training.nano.inputs import InputError
+from training.nano.user_voices.make import HELD_OUT, SHARES, Inputs, Order, draw_voice, record
 
 DRAWS = 2000
 
@@ -30,3 +32,27 @@ def test_every_evaluation_voice_is_drawn(engine: str) -> None:
     random = Random(2)
     drawn = {draw_voice(engine, random, held_out=True) for _ in range(DRAWS)}
     assert drawn == set(HELD_OUT[engine])
+
+
+@pytest.mark.parametrize(
+    ("engines", "held_out", "named"),
+    [
+        (("kokorro",), False, "'kokorro'"),
+        (("kokoro",), False, "its model and its voices"),
+        (("pico",), False, "folder of its package"),
+        (("flite",), False, "apt-get install flite"),
+        (("hibari",), True, "kokoro, flite, espeak have"),
+    ],
+)
+def test_engine_that_cannot_speak_is_refused_before_recording(
+    engines: tuple[str, ...],
+    held_out: bool,
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    order = Order(0.0, 1, 0, engines, held_out=held_out)
+    with pytest.raises(InputError, match=named):
+        record(Inputs(), tmp_path / "bank", order)
+    assert not (tmp_path / "bank").exists()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from training.nano import __main__ as recipe
 from training.nano.everything import Machine, Stage, run, stages
@@ -38,6 +40,20 @@ def test_every_stage_is_an_existing_command(gpus: int, tmp_path: Path) -> None:
         assert isinstance(group, TyperGroup)
         group.commands[name].make_context(name, arguments)  # raises on what it does not know
     assert (gpus == 8) == any(stage.command[0] == LAUNCHER[0] for stage in planned)
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "half", "named"),
+    [
+        (recipe, ["export", "--weights", "w", "--out", "o"], ["--voice", "v"], "--recordings"),
+        (voice, ["tts", "--data", "d", "--out", "o"], ["--bank", "b"], "--encoder"),
+    ],
+)
+def test_half_of_a_pair_of_options_is_refused(
+    program: ModuleType, command: list[str], half: list[str], named: str
+) -> None:
+    result = CliRunner().invoke(program.app, [*command, *half])
+    assert result.exit_code == 2 and named in result.output
 
 
 def test_stages_concurrent_with_listen_share_devices() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -20,6 +21,7 @@ from training.nano.domain.camera import DIGIT, MOST_THINGS, shown_words
 from training.nano.domain.kinds import Scene
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
+from training.nano.inputs import InputError
 from training.nano.optimizing import Optimizer, fast
 from training.nano.vision.encoder import SERVED_RESOLUTION, VisionEncoder, served_size
 from training.nano.vision.pictures import RANGES, Painter, draw_colours, through_jpeg, to_patches
@@ -35,7 +37,7 @@ from training.nano.vision.places import (
 )
 from training.nano.vision.scenes import N_SHAPES, NOTHING, Labels, place
 from training.nano.vision.stages import RECIPE, Drawn, Teaching
-from training.nano.vision.stencils import Stencils
+from training.nano.vision.stencils import Stencils, write_stencils
 from training.nano.voice.stage_clock import StageClock
 
 SIDE = 32
@@ -96,6 +98,12 @@ def test_initial_patch_embeddings_are_uncorrelated(painted: tuple[Labels, Tensor
     correlated = torch.corrcoef(embedded.detach().T)
     assert float(embedded.detach().mean(0).abs().max()) < 1e-3
     assert float((correlated - torch.eye(len(correlated))).abs().max()) < 0.02
+
+
+def test_stencils_without_fonts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fonts-liberation"):
+        write_stencils(tmp_path / "stencils.npz", tmp_path)
+    assert not (tmp_path / "stencils.npz").exists()
 
 
 def test_served_size_is_that_of_the_only_slice() -> None:

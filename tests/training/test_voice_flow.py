@@ -8,6 +8,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
@@ -15,7 +16,7 @@ from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from tests.fakes.toy_vocoder import Outputs
 from tests.training.voice_recordings import recordings
-from training.nano.voice.alphabet import CODES_USED, TIMING
+from training.nano.voice.alphabet import CODES_USED
 from training.nano.voice.flow_batch import Layout, encode, integrate
 from training.nano.voice.flow_stage import draw_batch
 from training.nano.voice.pronunciation import LEAD_CODES

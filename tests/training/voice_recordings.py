@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training.nano.voice.alphabet import CODES_USED, SILENCE, TIMING
+from MiniCPMO45.configuration_minicpmo import TIMING
+from training.nano.voice.alphabet import CODES_USED, SILENCE
 from training.nano.voice.pronunciation import LEAD_CODES, Utterance
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, write
 

@@ -19,6 +19,7 @@ from training.nano.examination import examine
 from training.nano.export import export, mix, restore
 from training.nano.inputs import fetch, fetch_pico
 from training.nano.model import NanoModel
+from training.nano.optimizing import allow_tf32
 from training.nano.ranks import Ranks
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
@@ -57,8 +58,8 @@ def inputs(out: Out) -> None:
 
 @app.command()
 def record(
-    hibari: Annotated[Path, typer.Option(help="Folder of the hibari and py_nanotts packages.")],
     out: Out,
+    pico: Annotated[Path | None, typer.Option(help="Folder of the package py_nanotts.")] = None,
     kokoro: Annotated[Path | None, typer.Option(help="Kokoro's model.")] = None,
     styles: Annotated[Path | None, typer.Option(help="Kokoro's voice vectors.")] = None,
     engines: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(SHARES),
@@ -74,7 +75,7 @@ def record(
     """Record questions in many voices, and replies in the model's own voice."""
     texts = () if foreign is None else tuple(json.loads(foreign.read_text(encoding="utf8")))
     order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out, texts)
-    record_bank(Inputs(hibari, kokoro, styles), out, order)
+    record_bank(Inputs(pico, kokoro, styles), out, order)
 
 
 @app.command()
@@ -98,7 +99,7 @@ def listen(
     With several GPUs: python -m torch.distributed.run --standalone --nproc-per-node N -m
     training.nano listen … --device cuda
     """
-    _allow_fast_matrices()
+    allow_tf32()
     clock = StageClock(steps, minutes, minutes_now)
     plan = listening.Plan(clock, units, processes, seed, rate, longest, practice)
     ranks = Ranks.join()
@@ -116,7 +117,7 @@ def examine_(
     seed: Seed = 1,
 ) -> None:
     """Evaluate decisions and replies on held-out recordings."""
-    _allow_fast_matrices()
+    allow_tf32()
     model = NanoModel(shapes.config())
     model.load_encoder(encoder)
     if not listening.resume_trained(model, out / listening.FILE):
@@ -141,6 +142,8 @@ def export_(
     encoder: Annotated[Path | None, typer.Option(help="Also add the frozen encoder.")] = None,
 ) -> None:
     """Write a checkpoint in the published layout."""
+    if (voice is None) != (recordings is None):
+        raise typer.BadParameter("the voice needs --voice and --recordings, or neither")
     cpu = torch.device("cpu")
     voices = None if recordings is None else Recordings.load(recordings, cpu)
     export(out, weights=weights, voice=voice, recordings=voices)
@@ -186,11 +189,6 @@ def everything_(
 
 def _all_folders(banks: list[Path]) -> list[Path]:
     return [folder for bank in banks for folder in folders(bank)]
-
-
-def _allow_fast_matrices() -> None:
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.allow_tf32 = True
 
 
 if __name__ == "__main__":

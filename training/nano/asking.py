@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from training.nano.bank import Bank, Samples
 from training.nano.domain import catalogue, control
 from training.nano.domain.camera import INTENTS as SEEING
@@ -14,7 +15,7 @@ from training.nano.domain.camera import draw_scene
 from training.nano.domain.catalogue import learned_by_slots
 from training.nano.domain.facts import INTENTS as TELLING_FACTS
 from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
-from training.nano.domain.kinds import Context, Question
+from training.nano.domain.kinds import Context, Question, capitalised
 from training.nano.user_voices.engines import MARGIN_SAMPLES, trimmed
 
 FACT_BOOST, SIGHT_BOOST, SUM_BOOST, RESUME_BOOST = 6.0, 14.0, 2.0, 30.0
@@ -25,7 +26,6 @@ UNPROMPTED_STOP = 0.3  # factor of "stop" while nothing is spoken
 WITHOUT_SIGHT = 0.3  # factor of camera questions without a picture
 LEAST_SPEED, MOST_SPEED = 0.84, 1.2
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 1.6
-SAMPLE_RATE_HZ = 16_000
 TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)
@@ -114,7 +114,7 @@ class Dialogue:
         """Answer a question and update the memory."""
         text = catalogue.answer(question, self.context, self.random)
         if question.intent == "go_on" and self.context.unsaid:
-            text = text[0].upper() + text[1:]
+            text = capitalised(text)
         self.context.last_reply, self.context.unsaid = text, ""
         return text
 

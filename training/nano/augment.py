@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from transformers import audio_utils
 
-from MiniCPMO45.processing.mel import MAX_HZ, N_MELS
+from MiniCPMO45.processing.mel import MAX_HZ, N_MELS, SAMPLE_RATE_HZ
 
-SAMPLE_RATE_HZ = 16_000
 ROOM_S = 0.5
 UNTOUCHED = 0.15  # of the sequences
 IN_ROOM, ON_LINE, IN_NOISE, CLIPPED = 0.45, 0.25, 0.8, 0.1

@@ -101,7 +101,6 @@ class Bank:
                 questions[recording.intent][recording.engine].append(index)
         self._questions = {name: dict(made) for name, made in questions.items()}
         self.weights = {name: intents()[name].weight for name in self._questions}
-        self.duration_s = sum(each.n_samples for each in self.recordings) / 16_000
 
     def samples(self, index: int) -> Samples:
         """Return one recording, float32 [n] at 16 kHz."""

@@ -20,7 +20,7 @@ LOG_FOLDER: Final = "logs"
 
 BANKS: Final = "--bank {work}/bank/quick --bank {work}/bank/foreign --bank {work}/bank/kokoro"
 RECORD: Final = (
-    "training.nano record --hibari {inputs} --kokoro {inputs}/kokoro.onnx --styles {inputs}/styles"
+    "training.nano record --pico {inputs} --kokoro {inputs}/kokoro.onnx --styles {inputs}/styles"
     " --processes {cores}"
 )
 QUICK: Final = "--engines flite,espeak,pico,hibari"

@@ -15,6 +15,7 @@ import torch
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano.bank import Bank
 from training.nano.batches import Batch, collate
+from training.nano.hearing import ROWS_PER_UNIT
 from training.nano.listening import to_device
 from training.nano.model import NanoModel
 from training.nano.sessions import DuplexSession, Example
@@ -111,7 +112,7 @@ class Tally:
     def _count_decisions(self, example: Example, guessed: list[int]) -> None:
         tokens, layout = self._tokens, example.layout
         for start in layout.units:
-            at = start + 10
+            at = start + ROWS_PER_UNIT
             if layout.weights[at] == 0:
                 continue
             wanted, is_right = layout.ids[at], guessed[at] == layout.ids[at]

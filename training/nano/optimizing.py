@@ -78,6 +78,11 @@ class Optimizer:
             part.load_state_dict(its_state)
 
 
+def allow_tf32() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+
+
 def fast(device: torch.device) -> ExitStack:
     """Return a context of bfloat16 autocast and, on a CPU, attention without the fused kernel."""
     contexts = ExitStack()

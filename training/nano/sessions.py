@@ -12,9 +12,14 @@ from random import Random
 
 import numpy as np
 
-from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, UNIT_SAMPLES, embedding_count
+from MiniCPMO45.processing.mel import (
+    FIRST_PAD_SAMPLES,
+    SAMPLE_RATE_HZ,
+    UNIT_SAMPLES,
+    embedding_count,
+)
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Asked, Dialogue, at_speed
+from training.nano.asking import RESTATED_UNTIL, Asked, Dialogue, at_speed
 from training.nano.bank import Bank, Samples
 from training.nano.domain import control
 from training.nano.domain.camera import shown_words

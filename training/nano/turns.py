@@ -11,13 +11,14 @@ from PIL import Image
 
 from MiniCPMO45.modes.prompt_input import pad_first_audio
 from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
 from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
-from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Dialogue
+from training.nano.asking import RESTATED_UNTIL, Dialogue
 from training.nano.bank import Bank, Samples
 from training.nano.domain.camera import shown_words
 from training.nano.domain.facts import ROLES
-from training.nano.domain.kinds import Question
+from training.nano.domain.kinds import Question, capitalised
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.layout import TurnsLayout
 from training.nano.sessions import Example
@@ -166,7 +167,7 @@ class TurnsSession:
         """Vary capitals, punctuation and digits."""
         random = self.random
         if random.random() < 0.5:
-            text = text[0].upper() + text[1:]
+            text = capitalised(text)
         if random.random() < 0.35:
             text = text.rstrip(".?!")
         if random.random() < 0.4:

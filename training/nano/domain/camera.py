@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from training.nano.domain.kinds import Intent, Reply, Scene, slotted
+from training.nano.domain.kinds import Context, Scene, contextual
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
 
@@ -44,8 +44,8 @@ def shown_words(scene: Scene | None) -> str:
     return f" {scene.count} {scene.colour} {shape} {scene.digit or shape}"
 
 
-def _seen(say: Callable[[Scene], str]) -> Reply:
-    return lambda _q, context, _r: BLIND if context.scene is None else say(context.scene)
+def _seen(say: Callable[[Scene], str]) -> Callable[[Context], str]:
+    return lambda context: BLIND if context.scene is None else say(context.scene)
 
 
 def _shape(scene: Scene) -> str:
@@ -57,69 +57,54 @@ def _digit(scene: Scene) -> str:
 
 
 INTENTS = (
-    Intent(
+    contextual(
         "see_colour",
-        slotted(
-            "see_colour",
-            (
-                "(what|which) color (is it|is this|is that|do you see|can you see)?",
-                "(what|which) color am i showing you?",
-                "(what is|what's|tell me) the color (|of this|of that|here)?",
-            ),
+        (
+            "(what|which) color (is it|is this|is that|do you see|can you see)?",
+            "(what|which) color am i showing you?",
+            "(what is|what's|tell me) the color (|of this|of that|here)?",
         ),
         _seen(lambda scene: f"It is {scene.colour}."),
         2.0,
-        ("What color is this?",),
+        "What color is this?",
     ),
-    Intent(
+    contextual(
         "see_shape",
-        slotted(
-            "see_shape",
-            (
-                "(what|which) shape (is it|is this|is that|do you see|can you see)?",
-                "(what|which) shape am i showing you?",
-                "(what is|what's|tell me) the shape (|of this|of that|here)?",
-            ),
+        (
+            "(what|which) shape (is it|is this|is that|do you see|can you see)?",
+            "(what|which) shape am i showing you?",
+            "(what is|what's|tell me) the shape (|of this|of that|here)?",
         ),
         _seen(_shape),
         2.0,
     ),
-    Intent(
+    contextual(
         "see_digit",
-        slotted(
-            "see_digit",
-            (
-                "(what|which) (number|digit) (is it|is this|is that|do you see|can you see)?",
-                "(what is|what's|read me|tell me) the (number|digit) (|here)?",
-            ),
+        (
+            "(what|which) (number|digit) (is it|is this|is that|do you see|can you see)?",
+            "(what is|what's|read me|tell me) the (number|digit) (|here)?",
         ),
         _seen(_digit),
         2.0,
     ),
-    Intent(
+    contextual(
         "see_count",
-        slotted(
-            "see_count",
-            (
-                "how many (do you see|can you see|are there|things do you see|are these|is that)?",
-                "(can you|please) count (them|these|the things|what you see).",
-            ),
+        (
+            "how many (do you see|can you see|are there|things do you see|are these|is that)?",
+            "(can you|please) count (them|these|the things|what you see).",
         ),
         _seen(lambda scene: f"I see {scene.count}."),
         2.0,
     ),
-    Intent(
+    contextual(
         "see",
-        slotted(
-            "see",
-            (
-                "what (do you see|can you see|is this|is that|am i showing you|is in the picture)?",
-                "(can you see this|do you see this|look at this|can you see me|do you see me)?",
-                "(describe|tell me) what you see.",
-            ),
+        (
+            "what (do you see|can you see|is this|is that|am i showing you|is in the picture)?",
+            "(can you see this|do you see this|look at this|can you see me|do you see me)?",
+            "(describe|tell me) what you see.",
         ),
         _seen(lambda scene: f"I see {caption(scene)}."),
         3.0,
-        ("What do you see?",),
+        "What do you see?",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.nano.domain.kinds import Intent, fixed, slotted
+from training.nano.domain.kinds import contextual, fixed
 
 NOTHING_SAID = "I have not said anything yet."
 NOTHING_LEFT = "I have nothing more to say."
@@ -21,33 +21,27 @@ INTENTS = (
         "Okay.",
         weight=3.0,
     ),
-    Intent(
+    contextual(
         "go_on",
-        slotted(
-            "go_on",
-            (
-                "(|please|okay,|now) (go on|continue|carry on|keep going) (|please|now).",
-                "(and then|what happened then|what comes next|tell me more)?",
-            ),
+        (
+            "(|please|okay,|now) (go on|continue|carry on|keep going) (|please|now).",
+            "(and then|what happened then|what comes next|tell me more)?",
         ),
-        lambda _q, context, _r: context.unsaid or NOTHING_LEFT,
+        lambda context: context.unsaid or NOTHING_LEFT,
         2.0,
-        ("Go on.",),
+        "Go on.",
     ),
-    Intent(
+    contextual(
         "again",
-        slotted(
-            "again",
-            (
-                "(|please|can you|could you) (say|repeat) (that|it) (|once) again (|please).",
-                "(|sorry,) what did you (just|) say?",
-                "(pardon|sorry|excuse me), (what|what was that|once more|again)?",
-                "(|please|can you|could you) repeat (that|it|what you said) (|please).",
-                "i (didn't|did not) (hear|understand|get) (that|you).",
-            ),
+        (
+            "(|please|can you|could you) (say|repeat) (that|it) (|once) again (|please).",
+            "(|sorry,) what did you (just|) say?",
+            "(pardon|sorry|excuse me), (what|what was that|once more|again)?",
+            "(|please|can you|could you) repeat (that|it|what you said) (|please).",
+            "i (didn't|did not) (hear|understand|get) (that|you).",
         ),
-        lambda _q, context, _r: context.last_reply or NOTHING_SAID,
+        lambda context: context.last_reply or NOTHING_SAID,
         4.0,
-        ("Say that again.",),
+        "Say that again.",
     ),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from MiniCPMO45.processing import prompts
-from training.nano.domain.kinds import Context, Intent, Question, slotted
+from training.nano.domain.kinds import Context, contextual
 from training.nano.domain.spoken_numbers import DAYS, MONTHS, clock_words, date_words
 from training.nano.domain.words import NAMES
 
@@ -83,70 +83,58 @@ def system_text(role: str, facts: Facts) -> str:
     return " ".join(part for part in (role, *facts.sentences()) if part)
 
 
-def _questions(name: str, *phrases: str) -> list[Question]:
-    return slotted(name, phrases)
-
-
 def _shifted(day: str, days: int) -> str:
     return DAYS[(DAYS.index(day) + days) % len(DAYS)]
 
 
 INTENTS = (
-    Intent(
+    contextual(
         "clock",
-        _questions(
-            "clock",
+        (
             "(|please|hello,) (what time is it|what's the time|tell me the time) (|please|now)?",
             "(|can you|could you) tell me (what time it is|the time) (|please|now)?",
             "(do you know|do you have) the time?",
             "how late is it (|now)?",
             "what is the time (|now|right now)?",
         ),
-        lambda _q, context, _r: f"It is {context.clock}." if context.clock else NO_CLOCK,
+        lambda context: f"It is {context.clock}." if context.clock else NO_CLOCK,
         3.0,
-        ("What time is it?",),
+        "What time is it?",
     ),
-    Intent(
+    contextual(
         "day",
-        _questions(
-            "day",
+        (
             "what day (is it|is today|is it today|do we have today|of the week is it)?",
             "(|can you|please) tell me what day it is (|today)?",
             "(which day is it|which day is today|what weekday is it)?",
         ),
-        lambda _q, context, _r: f"Today is {context.day}." if context.day else NO_DAY,
+        lambda context: f"Today is {context.day}." if context.day else NO_DAY,
         2.0,
-        ("What day is it?",),
+        "What day is it?",
     ),
-    Intent(
+    contextual(
         "tomorrow",
-        _questions(
-            "tomorrow",
+        (
             "what day (is|is it|will it be) tomorrow?",
             "(which|what) day comes tomorrow?",
         ),
-        lambda _q, context, _r: (
-            f"Tomorrow is {_shifted(context.day, 1)}." if context.day else NO_DAY
-        ),
+        lambda context: f"Tomorrow is {_shifted(context.day, 1)}." if context.day else NO_DAY,
     ),
-    Intent(
+    contextual(
         "yesterday",
-        _questions("yesterday", "(what|which) day was (it|) yesterday?"),
-        lambda _q, context, _r: (
-            f"Yesterday was {_shifted(context.day, -1)}." if context.day else NO_DAY
-        ),
+        ("(what|which) day was (it|) yesterday?",),
+        lambda context: f"Yesterday was {_shifted(context.day, -1)}." if context.day else NO_DAY,
     ),
-    Intent(
+    contextual(
         "date",
-        _questions(
-            "date",
+        (
             "(what is|what's) (the date|today's date) (|please)?",
             "(what is|what's) the date today?",
             "(|can you|could you) tell me (the|today's) date (|please)?",
             "(which|what) date (is it|is today|do we have|do we have today)?",
         ),
-        lambda _q, context, _r: f"It is {context.date}." if context.date else NO_DATE,
+        lambda context: f"It is {context.date}." if context.date else NO_DATE,
         2.0,
-        ("What is the date today?",),
+        "What is the date today?",
     ),
 )

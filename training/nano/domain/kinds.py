@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from random import Random
 
 
@@ -63,16 +63,48 @@ class Intent:
     questions: Sequence[Question]
     reply: Reply
     weight: float = 1.0
-    examples: tuple[str, ...] = field(default=())
+    examples: tuple[str, ...] = ()
 
 
-def fixed(name: str, asked: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
+def fixed(name: str, phrases: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
     """Return an intent with random fixed replies."""
-    return Intent(name, slotted(name, asked), lambda _q, _c, random: random.choice(replies), weight)
+    questions = _questions(name, phrases)
+    return Intent(name, questions, lambda _q, _c, random: random.choice(replies), weight)
 
 
-def slotted(name: str, phrases: Sequence[str], *slots: str) -> list[Question]:
-    """Return the questions of phrases with slots `{0}`, `{1}` …"""
+def contextual(
+    name: str,
+    phrases: Sequence[str],
+    reply: Callable[[Context], str],
+    weight: float = 1.0,
+    *examples: str,
+) -> Intent:
+    """Return an intent whose reply depends on the context only."""
+    questions = _questions(name, phrases)
+    return Intent(name, questions, lambda _q, context, _r: reply(context), weight, examples)
+
+
+def slotted(
+    name: str,
+    phrases: Sequence[str],
+    slots: Iterable[tuple[str, ...]],
+    reply: Callable[..., str],
+    weight: float = 1.0,
+    *examples: str,
+) -> Intent:
+    """Return an intent with each of `slots` in the places `{0}`, `{1}` … of the phrases.
+
+    `reply` computes the reply from the slots of a question.
+    """
+    questions = [question for each in slots for question in _questions(name, phrases, *each)]
+
+    def answer(question: Question, _context: Context, _random: Random) -> str:
+        return capitalised(reply(*question.slots))
+
+    return Intent(name, questions, answer, weight, examples)
+
+
+def _questions(name: str, phrases: Sequence[str], *slots: str) -> list[Question]:
     texts = [text.format(*slots) for phrase in phrases for text in expand(phrase)]
     return [Question(text, name, slots) for text in dict.fromkeys(texts)]
 
@@ -91,3 +123,8 @@ def expand(phrase: str) -> list[str]:
 def tidy(text: str) -> str:
     """Normalise spaces, with none before punctuation."""
     return re.sub(r"\s+([.,?!])", r"\1", " ".join(text.split()))
+
+
+def capitalised(text: str) -> str:
+    """Return a text with its first letter in upper case and the others unchanged."""
+    return text[:1].upper() + text[1:]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from training.nano.domain.kinds import Intent, Question, slotted
+from training.nano.domain.kinds import Intent, slotted
 from training.nano.domain.spoken_numbers import DAYS, MONTHS, cardinal
 from training.nano.domain.words import (
     BABIES,
@@ -18,67 +19,49 @@ from training.nano.domain.words import (
 
 LARGEST = 20
 LARGEST_FACTOR = 10
+NUMBERS = {cardinal(number): number for number in range(LARGEST + 1)}
 _ASKED = "(what is|what's|how much is|tell me,|calculate|)"
 
 
-def _sum(verb: str, value: Callable[[int, int], int]) -> Callable[[Question], str]:
-    def reply(question: Question) -> str:
-        first, second = (NUMBERS[word] for word in question.slots)
-        spoken = f"{cardinal(first)} {verb} {cardinal(second)} is {cardinal(value(first, second))}."
-        return spoken[0].upper() + spoken[1:]
+def _sums(
+    name: str, pairs: Iterable[tuple[int, int]], other: str, value: Callable[[int, int], int]
+) -> Intent:
+    """Return the intent of an operation, asked for by its name or in other words."""
 
-    return reply
+    def reply(first: str, second: str) -> str:
+        result = value(NUMBERS[first], NUMBERS[second])
+        return f"{first} {name} {second} is {cardinal(result)}."
+
+    phrases = (f"{_ASKED} {{0}} {name} {{1}}?", f"{_ASKED} {{0}} {other} {{1}}?")
+    slots = ((cardinal(a), cardinal(b)) for a, b in pairs)
+    return slotted(name, phrases, slots, reply, 8.0, f"What is seven {name} five?")
 
 
-NUMBERS = {cardinal(number): number for number in range(LARGEST + 1)}
-
-
-def _arithmetic() -> list[Intent]:
+def _arithmetic() -> tuple[Intent, ...]:
     pairs = [(a, b) for a in range(LARGEST + 1) for b in range(LARGEST + 1)]
-    times = [(a, b) for a, b in pairs if a <= LARGEST_FACTOR and b <= LARGEST_FACTOR]
-    plus = [(a, b) for a, b in pairs if a + b <= 2 * LARGEST]
-    minus = [(a, b) for a, b in pairs if a >= b]
-    kinds: Sequence[
-        tuple[str, list[tuple[int, int]], tuple[str, ...], str, Callable[[int, int], int]]
-    ] = (
-        ("plus", plus, ("{0} plus {1}?", "{0} and {1}?"), "plus", lambda a, b: a + b),
-        ("minus", minus, ("{0} minus {1}?", "{0} take away {1}?"), "minus", lambda a, b: a - b),
-        ("times", times, ("{0} times {1}?", "{0} multiplied by {1}?"), "times", lambda a, b: a * b),
+    differences = [(a, b) for a, b in pairs if a >= b]
+    products = [(a, b) for a, b in pairs if max(a, b) <= LARGEST_FACTOR]
+    compared = [(a, b) for a, b in pairs if a != b and (a * 7 + b) % 3 == 0]
+    return (
+        _sums("plus", pairs, "and", operator.add),
+        _sums("minus", differences, "take away", operator.sub),
+        _sums("times", products, "multiplied by", operator.mul),
+        slotted(
+            "bigger",
+            ("(which|what) is (bigger|larger|more), {0} or {1}?",),
+            ((cardinal(a), cardinal(b)) for a, b in compared),
+            lambda *words: f"{max(words, key=NUMBERS.__getitem__)} is bigger.",
+            2.0,
+        ),
     )
-    return [
-        Intent(
-            name,
-            [
-                question
-                for a, b in numbers
-                for question in slotted(
-                    name, [f"{_ASKED} {form}" for form in forms], cardinal(a), cardinal(b)
-                )
-            ],
-            _ignoring_context(_sum(verb, value)),
-            8.0,
-            (f"What is seven {verb} five?",),
-        )
-        for name, numbers, forms, verb, value in kinds
-    ]
-
-
-def _ignoring_context(reply: Callable[[Question], str]) -> Callable[..., str]:
-    return lambda question, _context, _random: reply(question)
 
 
 def _looked_up(
     name: str, table: Mapping[str, str], phrases: Sequence[str], sentence: str, weight: float = 2.0
 ) -> Intent:
     """Return an intent whose reply is a sentence with a slot and its table entry."""
-
-    def reply(question: Question) -> str:
-        key = question.slots[0]
-        text = sentence.format(key, table[key])
-        return text[0].upper() + text[1:]
-
-    questions = [question for key in table for question in slotted(name, phrases, key)]
-    return Intent(name, questions, _ignoring_context(reply), weight)
+    slots = ((key,) for key in table)
+    return slotted(name, phrases, slots, lambda key: sentence.format(key, table[key]), weight)
 
 
 def _followers(words: Sequence[str], *, is_ring: bool) -> dict[str, str]:
@@ -110,27 +93,6 @@ def _next(name: str, words: Sequence[str], *, is_ring: bool, weight: float) -> l
     ]
 
 
-def _comparisons() -> Intent:
-    questions = [
-        question
-        for a in range(LARGEST + 1)
-        for b in range(LARGEST + 1)
-        if a != b and (a * 7 + b) % 3 == 0
-        for question in slotted(
-            "bigger",
-            ("(which|what) is (bigger|larger|more), {0} or {1}?",),
-            cardinal(a),
-            cardinal(b),
-        )
-    ]
-
-    def reply(question: Question) -> str:
-        first, second = (NUMBERS[word] for word in question.slots)
-        return f"{cardinal(max(first, second)).capitalize()} is bigger."
-
-    return Intent("bigger", questions, _ignoring_context(reply), 2.0)
-
-
 _DOUBLES = {cardinal(n): cardinal(2 * n) for n in range(1, LARGEST + 1)}
 _HALVES = {double: single for single, double in _DOUBLES.items()}
 _HOW_MANY = {
@@ -152,7 +114,6 @@ _HOW_MANY = {
 
 INTENTS = (
     *_arithmetic(),
-    _comparisons(),
     _looked_up(
         "double",
         _DOUBLES,

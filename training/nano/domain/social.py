@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.nano.domain.kinds import Intent, Question, fixed, slotted
+from training.nano.domain.kinds import contextual, fixed, slotted
 from training.nano.domain.words import NAMES
 
 ABLE = (
@@ -259,41 +259,34 @@ _ITSELF = (
 )
 
 
-def _told(name: str) -> list[Question]:
-    phrases = (
-        "(|hello,|hi,) my name is {0}.",
-        "(|hello,|hi,) (i am|i'm|this is|my name's) {0}.",
-        "(you can|please) call me {0}.",
-        "(|hi,) i am called {0}.",
-    )
-    return slotted("my_name", phrases, name)
-
-
 _MEMORY = (
-    Intent(
+    slotted(
         "my_name",
-        [question for name in NAMES for question in _told(name)],
-        lambda question, _c, _r: f"Nice to meet you, {question.slots[0]}.",
-        4.0,
-        ("My name is Anna.",),
-    ),
-    Intent(
-        "whats_my_name",
-        slotted(
-            "whats_my_name",
-            (
-                "(what is|what's|what was) my name (|again)?",
-                "do you (|still) (know|remember) my name?",
-                "can you remember my name?",
-                "(who am i|what am i called|have you forgotten my name)?",
-                "(|please|can you|could you) (tell me|say) my name.",
-            ),
+        (
+            "(|hello,|hi,) my name is {0}.",
+            "(|hello,|hi,) (i am|i'm|this is|my name's) {0}.",
+            "(you can|please) call me {0}.",
+            "(|hi,) i am called {0}.",
         ),
-        lambda _q, context, _r: (
+        ((name,) for name in NAMES),
+        lambda name: f"Nice to meet you, {name}.",
+        4.0,
+        "My name is Anna.",
+    ),
+    contextual(
+        "whats_my_name",
+        (
+            "(what is|what's|what was) my name (|again)?",
+            "do you (|still) (know|remember) my name?",
+            "can you remember my name?",
+            "(who am i|what am i called|have you forgotten my name)?",
+            "(|please|can you|could you) (tell me|say) my name.",
+        ),
+        lambda context: (
             f"Your name is {context.name}." if context.name else "I do not know your name yet."
         ),
         3.0,
-        ("What is my name?",),
+        "What is my name?",
     ),
 )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from training.nano.domain.kinds import Intent, Question, fixed, slotted
+from training.nano.domain.kinds import Intent, fixed, slotted
 from training.nano.domain.spoken_numbers import DAYS, MONTHS, cardinal
 from training.nano.domain.words import ADJECTIVES, LETTERS, NAMES, REPEATED
 
@@ -27,45 +27,35 @@ FEWEST, MOST = 3, 20
 PHRASES_PER_WORD = 2
 
 
-def _listed(words: Sequence[str]) -> str:
-    text = ", ".join(words) + "."
-    return text[0].upper() + text[1:]
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words) + "."
 
 
-def _counting() -> list[Intent]:
+def _counting() -> tuple[Intent, Intent]:
     numbers = {cardinal(n): n for n in range(FEWEST, MOST + 1)}
-
-    def up(question: Question) -> str:
-        last = numbers[question.slots[0]]
-        return _listed([cardinal(n) for n in range(1, last + 1)])
-
-    def down(question: Question) -> str:
-        first = numbers[question.slots[0]]
-        return _listed([cardinal(n) for n in range(first, 0, -1)])
-
-    count_up = (
-        "(|please|can you|now) count (|up) to {0}.",
-        "(|please|can you|) count from one to {0}.",
-    )
-    count_down = (
-        "(|please|can you|now) count down from {0}.",
-        "(|please|can you|) count backwards from {0}.",
-    )
-    return [
-        Intent(
+    return (
+        slotted(
             "count",
-            [q for word in numbers for q in slotted("count", count_up, word)],
-            lambda question, _c, _r: up(question),
+            (
+                "(|please|can you|now) count (|up) to {0}.",
+                "(|please|can you|) count from one to {0}.",
+            ),
+            ((word,) for word in numbers),
+            lambda last: _listed(cardinal(n) for n in range(1, numbers[last] + 1)),
             5.0,
-            ("Count to ten.",),
+            "Count to ten.",
         ),
-        Intent(
+        slotted(
             "count_down",
-            [q for word in numbers for q in slotted("count_down", count_down, word)],
-            lambda question, _c, _r: down(question),
+            (
+                "(|please|can you|now) count down from {0}.",
+                "(|please|can you|) count backwards from {0}.",
+            ),
+            ((word,) for word in numbers),
+            lambda first: _listed(cardinal(n) for n in range(numbers[first], 0, -1)),
             2.0,
         ),
-    ]
+    )
 
 
 def _repeated() -> Intent:
@@ -78,19 +68,18 @@ def _repeated() -> Intent:
         )
         if adjective != word
     ]
-    asked = (
-        "(|please|can you|now) (say|repeat) {0}.",
-        "(|please) repeat after me, {0}.",
-        "(say after me,|say the word|repeat the word) {0}.",
-    )
     said = dict.fromkeys([*REPEATED, *(cardinal(n) for n in range(31)), *NAMES, *phrases])
-    questions = [question for word in said for question in slotted("repeat", asked, word)]
-
-    def reply(question: Question) -> str:
-        return question.slots[0][0].upper() + question.slots[0][1:] + "."
-
-    return Intent(
-        "repeat", questions, lambda q, _c, _r: reply(q), 16.0, ("Repeat after me, rainbow.",)
+    return slotted(
+        "repeat",
+        (
+            "(|please|can you|now) (say|repeat) {0}.",
+            "(|please) repeat after me, {0}.",
+            "(say after me,|say the word|repeat the word) {0}.",
+        ),
+        ((words,) for words in said),
+        lambda words: f"{words}.",
+        16.0,
+        "Repeat after me, rainbow.",
     )
 
 

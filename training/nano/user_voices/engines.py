@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from training.nano.bank import INT16_PEAK, Samples
 
-SAMPLE_RATE_HZ = 16_000
 KOKORO_RATE_HZ = HIBARI_RATE_HZ = 24_000
 STYLE_WIDTH = 256
 MOST_PHONEMES = 500
@@ -67,8 +66,10 @@ class Flite:
 class Pico:
     """SVOX Pico: two voices, at random pitches."""
 
-    def __init__(self, package: Path) -> None:
-        self._program: Any = _imported("py_nanotts", package).NanoTTS()
+    def __init__(self, folder: Path) -> None:
+        """Import the package `py_nanotts` from a folder."""
+        sys.path.append(str(folder))
+        self._program: Any = importlib.import_module("py_nanotts").NanoTTS()
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
         pace, pitch = random.uniform(0.75, 1.35), random.uniform(0.6, 1.7)
@@ -79,8 +80,10 @@ class Pico:
 class Hibari:
     """The target voice, also used as a user voice."""
 
-    def __init__(self, package: Path) -> None:
-        self._model: Any = _imported("hibari", package).Hibari()
+    def __init__(self) -> None:
+        from hibari import Hibari as Model
+
+        self._model: Any = Model()
 
     def phonemes(self, text: str) -> str:
         """Return the pronunciation of a text in Kokoro's alphabet."""
@@ -191,9 +194,3 @@ def _spoken(command: list[str]) -> Samples:
 
 def styles_of(folder: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.bin"))}
-
-
-def _imported(name: str, folder: Path) -> ModuleType:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    return importlib.import_module(name)

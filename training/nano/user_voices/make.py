@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -23,6 +24,7 @@ from training.nano.domain.catalogue import (
 )
 from training.nano.domain.foreign import endless_foreign
 from training.nano.domain.kinds import Question
+from training.nano.inputs import InputError
 from training.nano.user_voices.engines import Engine, Espeak, Flite, Hibari, Kokoro, Pico, styles_of
 
 HELD_OUT = {
@@ -91,15 +93,16 @@ RECORDED_MORE = {
     **dict.fromkeys(("my_name", "before_letter", "after_letter"), 2.0),
     **dict.fromkeys(("capital", "opposite"), 1.5),
 }
+PROGRAMS = {"flite": "flite", "espeak": "espeak-ng"}  # by engine; Debian's packages are called so
 ENGINE_FAILURES = (SubprocessError, OSError, EOFError, ValueError, IndexError, RuntimeError)
 SPLIT = 0.15  # of the questions are spoken in two parts, with a possible pause
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Folder of the packages `hibari` and `py_nanotts`; Kokoro's model and voices, if used."""
+    """Folder of the package `py_nanotts`, and Kokoro's model and voices; None if not used."""
 
-    hibari: Path
+    pico: Path | None = None
     kokoro: Path | None = None
     styles: Path | None = None
 
@@ -124,12 +127,33 @@ class Order:
 
 
 def record(inputs: Inputs, out: Path, order: Order) -> None:
+    """Record a bank in `out`, a folder for each process; raises as `require_engines`."""
+    require_engines(inputs, order)
     with ProcessPoolExecutor(order.processes) as pool:
         jobs = [
             pool.submit(_record, inputs, out, number, order) for number in range(order.processes)
         ]
         for job in tqdm(as_completed(jobs), total=len(jobs), desc="recording", unit="process"):
             job.result()
+
+
+def require_engines(inputs: Inputs, order: Order) -> None:
+    """Check that every engine of an order can speak.
+
+    Raises:
+        InputError: an engine is unknown, not installed, or has no voices for evaluation.
+    """
+    known = HELD_OUT if order.held_out else SHARES
+    for name in order.engines:
+        if name not in known:
+            raise InputError(f"The engine {name!r} has no such voices; {', '.join(known)} have.")
+        if name == "kokoro" and (inputs.kokoro is None or inputs.styles is None):
+            raise InputError("The engine kokoro needs its model and its voices.")
+        if name == "pico" and inputs.pico is None:
+            raise InputError("The engine pico needs the folder of its package.")
+        program = PROGRAMS.get(name)
+        if program is not None and shutil.which(program) is None:
+            raise InputError(f"The engine {name} is not installed: apt-get install {program}.")
 
 
 def folders(out: Path) -> list[Path]:
@@ -152,7 +176,7 @@ def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterato
 
 def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
     random = Random(f"{order.seed}/{number}")
-    hibari = Hibari(inputs.hibari)
+    hibari = Hibari()
     engines = _engines(inputs, hibari, order.engines)
     writer = BankWriter(out / f"{number:02d}")
     spent = dict.fromkeys(engines, 0.0)
@@ -221,8 +245,8 @@ def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
 
 def _engines(inputs: Inputs, hibari: Hibari, names: Sequence[str]) -> dict[str, Engine]:
     made: dict[str, Engine] = {"hibari": hibari, "flite": Flite(), "espeak": Espeak()}
-    if "pico" in names:
-        made["pico"] = Pico(inputs.hibari)
+    if inputs.pico is not None and "pico" in names:
+        made["pico"] = Pico(inputs.pico)
     if inputs.kokoro is not None and inputs.styles is not None:
         made["kokoro"] = Kokoro(inputs.kokoro, styles_of(inputs.styles), hibari)
-    return {name: made[name] for name in names if name in made}
+    return {name: made[name] for name in names}

@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
+from training.nano.optimizing import allow_tf32
 from training.nano.user_voices.make import folders
 from training.nano.vision import stages
 from training.nano.vision.stencils import write_stencils
@@ -95,8 +96,7 @@ def examine(
 def _setting(
     stencils_file: Path, out: Path, device: str, steps: int, minutes: float, batch: int, rate: float
 ) -> stages.Setting:
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.allow_tf32 = True
+    allow_tf32()
     clock = StageClock(steps, minutes)
     return stages.Setting(stencils_file, out, clock, torch.device(device), batch, rate)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from functools import cache
+from functools import cache, reduce
 from random import Random
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from training.nano.domain.camera import MOST_THINGS
 from training.nano.domain.words import SCENE_COLOURS
-from training.nano.vision.scenes import Labels, Placing, place
+from training.nano.vision.scenes import Labels, Placing, place, rand
 from training.nano.vision.stencils import Stencils
 
 BLOCK = 8
@@ -102,7 +101,7 @@ def draw_colours(names: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a colour, red, green and blue between 0 and 1, for each index into `SCENE_COLOURS`."""
     table = torch.tensor([RANGES[name] for name in SCENE_COLOURS], device=names.device)
     low, high = table[names].unbind(-1)  # [..., 3] each
-    drawn = low + (high - low) * _uniform(low.shape, generator)
+    drawn = low + (high - low) * rand(low.shape, generator)
     return hsv_to_rgb(drawn[..., 0] / 360 % 1.0, drawn[..., 1], drawn[..., 2])
 
 
@@ -112,9 +111,9 @@ def draw_apart(others: Tensor, least: float, generator: torch.Generator) -> Tens
     Each is the first of eight candidates that is far enough, or the farthest.
     """
     shape = (8, *others.shape)
-    candidates = _uniform(shape, generator)
+    candidates = rand(shape, generator)
     greys = candidates.mean(-1, keepdim=True)
-    candidates = greys + (candidates - greys) * _uniform((8, *others.shape[:-1], 1), generator)
+    candidates = greys + (candidates - greys) * rand((8, *others.shape[:-1], 1), generator)
     candidates = (candidates - 0.5) * 1.3 + 0.5
     candidates = candidates.clamp(0.02, 0.98)
     distance = (candidates - others).norm(dim=-1)
@@ -130,10 +129,6 @@ def hsv_to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     k = (offsets + hue[..., None] * 6) % 6
     ramp = torch.minimum(k, 4 - k).clamp(0, 1)
     return value[..., None] * (1 - saturation[..., None] * ramp)
-
-
-def _uniform(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator, device=generator.device)
 
 
 class Painter:
@@ -271,7 +266,7 @@ class Painter:
         return _enlarged(coarse, width, height)
 
     def _rand(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self._generator, device=self._generator.device)
+        return rand(shape, self._generator)
 
 
 def to_patches(pictures: Tensor, side: int) -> Tensor:
@@ -291,5 +286,5 @@ def _blurred(picture: Tensor, sigma: float) -> Tensor:
     for axis in (2, 3):
         size = padded.shape[axis] - 2 * reach
         parts = (padded.narrow(axis, at, size) * (tap / sum(taps)) for at, tap in enumerate(taps))
-        padded = functools.reduce(Tensor.add_, parts)
+        padded = reduce(Tensor.add_, parts)
     return padded

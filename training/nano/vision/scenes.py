@@ -110,22 +110,22 @@ def place(
     grid = table[count, _below(n, _CHOICES, generator)].float()  # [B, 2]
     has_panel = _chance(n, PANEL_SHARE, generator) & (labels.count >= 0)
     size = torch.tensor([float(width), float(height)], device=device)
-    panel_size = size * (0.55 + 0.4 * _rand((n, 2), generator))
-    panel_start = (size - panel_size) * _rand((n, 2), generator)
+    panel_size = size * (0.55 + 0.4 * rand((n, 2), generator))
+    panel_start = (size - panel_size) * rand((n, 2), generator)
     edge = 0.02 * size
     start = torch.where(has_panel[:, None], panel_start + 0.05 * panel_size, edge)
     extent = torch.where(has_panel[:, None], 0.9 * panel_size, size - 2 * edge)
     cell = extent / grid  # [B, 2]
-    order = _rand((n, 16), generator)
+    order = rand((n, 16), generator)
     taken = torch.arange(16, device=device) >= (grid[:, 0] * grid[:, 1])[:, None]
     chosen = order.masked_fill(taken, 2.0).argsort(1)[:, :MOST_THINGS].float()
     corner = torch.stack((chosen % grid[:, :1], (chosen / grid[:, :1]).floor()), dim=-1)
     half = cell.amin(1)[:, None] / 2
-    common = 0.5 + 0.45 * _rand((n, 1), generator)
-    share = (common * (0.8 + 0.4 * _rand((n, MOST_THINGS), generator))).clamp(max=0.96)
+    common = 0.5 + 0.45 * rand((n, 1), generator)
+    share = (common * (0.8 + 0.4 * rand((n, MOST_THINGS), generator))).clamp(max=0.96)
     radii = torch.minimum((half * share).clamp(min=least_radius_px), half * 0.98)
     margin = (cell[:, None] / 2 - radii[..., None]).clamp(min=0)
-    jitter = (2 * _rand((n, MOST_THINGS, 2), generator) - 1) * margin * 0.9
+    jitter = (2 * rand((n, MOST_THINGS, 2), generator) - 1) * margin * 0.9
     centres = start[:, None] + (corner + 0.5) * cell[:, None] + jitter
     is_there = torch.arange(MOST_THINGS, device=device) <= labels.count[:, None]
     panels = torch.cat((panel_start, panel_start + panel_size), dim=1)
@@ -139,7 +139,7 @@ def _scene(colour: int, shape: int, digit: int, count: int) -> Scene:
     return Scene(SCENE_COLOURS[colour], SCENE_SHAPES[shape], "", cardinal(count + 1))
 
 
-def _rand(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def rand(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.rand(shape, generator=generator, device=generator.device)
 
 
@@ -148,4 +148,4 @@ def _below(n: int, limit: int, generator: torch.Generator) -> Tensor:
 
 
 def _chance(n: int, share: float, generator: torch.Generator) -> Tensor:
-    return _rand((n,), generator) < share
+    return rand((n,), generator) < share

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
 from training.nano.domain.words import SCENE_SHAPES
+from training.nano.inputs import InputError
 
 SIDE = 96  # pixels of a stencil
 FINE = 4  # supersampling
@@ -69,14 +70,22 @@ class Stencils:
 
 
 def write_stencils(path: Path, fonts: Path) -> tuple[int, int]:
-    """Write every stencil; return their number, and that of the held-out ones."""
+    """Write every stencil; return their number, and that of the held-out ones.
+
+    Raises:
+        InputError: there are no fonts for training, or none for evaluation.
+    """
+    files = sorted({file for pattern in FONT_PATTERNS for file in fonts.glob(pattern)})
+    if len({file.stem in HELD_OUT_FONTS for file in files}) < 2:
+        raise InputError(
+            f"{fonts} lacks fonts for training or for evaluation: apt-get install fonts-liberation"
+        )
     masks, kinds, held_out = [], [], []
     for kind, shape in enumerate(SCENE_SHAPES):
         for mask in _shape_masks(shape):
             masks.append(mask)
             kinds.append(kind)
             held_out.append(False)
-    files = sorted({file for pattern in FONT_PATTERNS for file in fonts.glob(pattern)})
     for file in files:
         for digit in range(10):
             masks.append(_digit_mask(file, str(digit)))

@@ -82,13 +82,17 @@ def tts(
     steps: Steps = 20_000,
     minutes: Minutes = 7.0,
     batch: Annotated[int, typer.Option(help="Rows of text and codes per step.")] = 16_384,
-    bank: Annotated[list[Path] | None, typer.Option(help="Recorded questions.")] = None,
+    bank: Annotated[
+        list[Path] | None, typer.Option(help="Recorded questions, for replies in conversations.")
+    ] = None,
     encoder: Annotated[Path | None, typer.Option(help="The frozen encoder.")] = None,
 ) -> None:
     """Train the speech decoder: text and states of the language model to speech codes."""
-    found = tuple(folder for each in bank or [] for folder in folders(each))
-    replies = stages.ConversationReplies(found, encoder) if found and encoder else None
-    stages.learn_tts(data, out, StageClock(steps, minutes), torch.device(device), batch, replies)
+    if bool(bank) != (encoder is not None):
+        raise typer.BadParameter("conversations need --bank and --encoder, or neither")
+    found = [folder for each in bank or [] for folder in folders(each)]
+    clock = StageClock(steps, minutes)
+    stages.learn_tts(data, out, clock, torch.device(device), batch, found, encoder)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,9 @@ Silence has its published number; codes between the alphabet and silence are unu
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
-from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.configuration_minicpmo import TIMING
 
-TIMING = SpeechTiming()
 SILENCE = TIMING.silence_code
 # American English in the notation of the target voice's dictionary.
 PHONEMES = "AIOQWYTabdefhijklmnoprstuvwxzæðŋɐɑɒɔəɚɛɜɡɪɹɾʃʊʌʒʔʤʧθᵊᵻ"
@@ -21,33 +19,11 @@ PITCH_CLASSES = len(PITCH_EDGES_HZ) + 2  # with unvoiced
 CODES_USED = (*range(len(PHONEMES) * PITCH_CLASSES), SILENCE)
 
 
-@dataclass(frozen=True)
-class Sound:
-    """Meaning of a code: one of `PHONEMES`, or "" for silence, and a rising pitch class from 1."""
-
-    phoneme: str
-    pitch_class: int = UNVOICED
-
-    @property
-    def code(self) -> int:
-        if not self.phoneme:
-            return SILENCE
-        return PHONEMES.index(self.phoneme) * PITCH_CLASSES + self.pitch_class
-
-
-def sound_of(code: int) -> Sound:
-    """Return the meaning of a code.
-
-    Raises:
-        ValueError: the code is unused.
-    """
-    if code == SILENCE:
-        return Sound("")
-    if not 0 <= code < len(PHONEMES) * PITCH_CLASSES:
-        raise ValueError(f"speech code {code} is not in the nano's alphabet")
-    return Sound(PHONEMES[code // PITCH_CLASSES], code % PITCH_CLASSES)
+def code_of(phoneme: str, pitch: int) -> int:
+    """Return the code of one of `PHONEMES` in a pitch class."""
+    return PHONEMES.index(phoneme) * PITCH_CLASSES + pitch
 
 
 def pitch_class(f0_hz: float) -> int:
-    """Return the pitch class of an F0; 0 Hz is unvoiced."""
+    """Return the pitch class of an F0, rising from 1; 0 Hz is unvoiced."""
     return UNVOICED if f0_hz <= 0 else 1 + bisect_right(PITCH_EDGES_HZ, f0_hz)

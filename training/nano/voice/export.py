@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,17 +11,18 @@ import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
+from MiniCPMO45.configuration_minicpmo import TIMING
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
+from MiniCPMO45.tiny.checkpoint import VOICE_FILE, write_voice_sample
 from MiniCPMO45.tiny.tokenizer import write_json
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE, resample
-from training.nano.voice.alphabet import TIMING
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.hift_stage import FILE as HIFT_FILE
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, fixed_voice
 from training.nano.voice.sizes import vocoder_sizes
 from training.nano.voice.tts_stage import FILE as TTS_FILE
 
-SAMPLE_RATE_HZ = 16_000
 # Factor of the speech decoder's logits; the temperature of 0.8 in serving becomes 0.8 / factor.
 SHARPNESS = 1.8
 GAIN = "head_code.0.parametrizations.weight.original0"
@@ -41,7 +41,7 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
     text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
     (target / "flow.yaml").write_text(text, encoding="utf8")
     write_fixed_voice(fixed_voice(recordings), target)
-    _write_sample(recordings, folder / "assets" / "system_ref_audio.wav")
+    _write_sample(recordings, folder / VOICE_FILE)
 
 
 def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
@@ -73,8 +73,4 @@ def _write_sample(recordings: Recordings, path: Path) -> None:
     start, stop = (int(recordings.starts[index + i]) * TIMING.samples_per_code for i in (0, 1))
     samples = recordings.wave[start:stop].float().cpu().numpy()
     resampled = resample(samples, TIMING.sample_rate_hz, SAMPLE_RATE_HZ)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE_HZ)
-        file.writeframes(np.clip(resampled, -32_768, 32_767).astype("<i2").tobytes())
+    write_voice_sample(path, np.clip(resampled, -32_768, 32_767).astype(np.int16))

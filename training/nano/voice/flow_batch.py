@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
     HISTORY_FRAMES,
@@ -23,7 +24,6 @@ from MiniCPMO45.token2wav.config import (
 from MiniCPMO45.token2wav.flow import BLOCK_NORM_EPS, MODULATION_CHUNKS, DiT, DiTBlock, Flow
 from MiniCPMO45.token2wav.flow_encoder import ConformerLayer, RelativeAttention, relative_positions
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
-from training.nano.voice.alphabet import TIMING
 
 CHUNK_CODES = TIMING.codes_per_second
 HISTORY_CODES = HISTORY_FRAMES // UPSAMPLING

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
-from training.nano.voice.alphabet import SILENCE, TIMING
+from training.nano.bank import INT16_PEAK
+from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.discriminators import (
     Discriminators,
     SpectralLoss,
@@ -26,7 +28,7 @@ from training.nano.voice.discriminators import (
 )
 from training.nano.voice.flow_batch import integrate
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
-from training.nano.voice.recordings import INT16_PEAK, Recordings, fixed_voice
+from training.nano.voice.recordings import Recordings, fixed_voice
 from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.stage_clock import (
     Average,

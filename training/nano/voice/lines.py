@@ -13,14 +13,14 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import TTSConfig
+from MiniCPMO45.configuration_minicpmo import TIMING, TTSConfig
 from MiniCPMO45.processing.processor import Span
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import SpeechSampling
 from training.nano.layout import DuplexLayout, TurnsLayout
 from training.nano.model import SpokenUnits
 from training.nano.pace import split_reply
-from training.nano.voice.alphabet import SILENCE, TIMING
+from training.nano.voice.alphabet import SILENCE
 
 UNIT_CODES = TIMING.codes_per_second
 GROUP_TOKENS = 10  # Source: docs/specification/model.md#5.4

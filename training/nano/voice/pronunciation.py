@@ -17,7 +17,8 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from training.nano.voice.alphabet import PHONEMES, SILENCE, TIMING, Sound, pitch_class
+from MiniCPMO45.configuration_minicpmo import TIMING
+from training.nano.voice.alphabet import PHONEMES, SILENCE, code_of, pitch_class
 
 DURATIONS = "/Cast_32_output_0"  # the graph's tensor of phoneme durations, int64 [L]
 DURATION_STEP_S = 0.025
@@ -130,7 +131,7 @@ class Pronouncer:
         places = place(phones, begin_s, n_codes)
         pitch = [pitch_of(f0, begin_s + i * CODE_S, CODE_S) for i in range(n_codes)]
         codes = tuple(
-            Sound(phones[at].symbol, pitch_class(pitch[i])).code if at >= 0 else SILENCE
+            code_of(phones[at].symbol, pitch_class(pitch[i])) if at >= 0 else SILENCE
             for i, at in enumerate(places)
         )
         words = [first_code(phones, places, 1 + at) - LEAD_CODES for at in word_starts]

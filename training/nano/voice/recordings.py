@@ -19,10 +19,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from core.files import replacing
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, voice_log_mel
-from training.nano.voice.alphabet import SILENCE, TIMING
+from training.nano.bank import INT16_PEAK
+from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.pronunciation import (
     LEAD_CODES,
     Pronouncer,
@@ -32,7 +34,6 @@ from training.nano.voice.pronunciation import (
 from training.nano.voice.sizes import PROMPT_CODES
 
 SAMPLES_PER_CODE = TIMING.samples_per_code
-INT16_PEAK = 32_767.0
 TEXTS_PER_JOB = 200
 
 
@@ -58,10 +59,6 @@ class Recordings:
 
     def __len__(self) -> int:
         return len(self.texts)
-
-    @property
-    def duration_s(self) -> float:
-        return len(self.codes) / TIMING.codes_per_second
 
     def codes_of(self, index: int) -> Tensor:
         return self.codes[int(self.starts[index]) : int(self.starts[index + 1])]

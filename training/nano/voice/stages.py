@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ from training.nano.domain.catalogue import reply_texts
 from training.nano.inputs import Package, fetch_package
 from training.nano.listening import load_model, to_device
 from training.nano.model import SpokenUnits, spoken_units
+from training.nano.optimizing import allow_tf32
 from training.nano.voice.lines import LineWriter
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, record
 from training.nano.voice.stage_clock import StageClock
@@ -34,6 +35,7 @@ RECORDINGS_FILE = "voice.npz"
 HELD_OUT_FILE = "voice_held_out.npz"
 UNITS_PER_BATCH = 512
 CONVERSATIONS_SEED = 1_000
+CONVERSATION_BATCHES, CONVERSATION_PROCESSES = 60, 4
 EVERYDAY_SENTENCES = 15_000
 WORD_LISTS = 6_000
 OWN_WORDS_TIMES = 4  # repetitions of the words of replies, relative to everyday words
@@ -104,11 +106,13 @@ def learn_tts(
     clock: StageClock,
     device: torch.device,
     batch_rows: int,
-    replies: ConversationReplies | None = None,
+    banks: Sequence[Path] = (),
+    encoder: Path | None = None,
 ) -> None:
     """Train the speech decoder on the states of the language model in `out`.
 
-    Without a trained one, a random one is used, for rehearsals.
+    Without a trained one, a random one is used, for rehearsals. With `banks` and the encoder, the
+    replies of conversations about recorded questions are trained, too.
     """
     config = shapes.config()
     writer = LineWriter(shapes.tokenizer(), config.tts_config)
@@ -116,35 +120,30 @@ def learn_tts(
     torch.manual_seed(0)
     llm = load_model(out, None).llm.requires_grad_(False).to(device)
     lines = write_lines(writer, spoken)
-    if replies is not None:
-        lines += write_conversations(writer, spoken, replies.compose(out, device))
+    if encoder is not None:
+        replies = _conversation_replies(banks, encoder, out, device)
+        lines += write_conversations(writer, spoken, replies)
     evaluated = collect(write_lines(writer, held_out), llm, config)
     train_tts(collect(lines, llm, config), evaluated, config, out, clock, batch_rows=batch_rows)
 
 
-@dataclass(frozen=True)
-class ConversationReplies:
-    """Source of replies with the language model's states, from composed conversations."""
-
-    banks: tuple[Path, ...]
-    encoder: Path
-    batches: int = 60
-    processes: int = 4
-
-    def compose(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
-        model = load_model(folder, self.encoder).to(device)
-        side = folder / "conversations"
-        side.mkdir(exist_ok=True)
-        shapes.write_side_files(side)
-        composed = Conversations(self.banks, side, UNITS_PER_BATCH, CONVERSATIONS_SEED)
-        for batch in islice(loader(composed, self.processes), self.batches):
-            for units in spoken_units(model, to_device(batch, device)):
-                yield replace(units, hidden=tuple(rows.half().cpu() for rows in units.hidden))
+def _conversation_replies(
+    banks: Sequence[Path], encoder: Path, folder: Path, device: torch.device
+) -> Iterator[SpokenUnits]:
+    """Yield replies with the language model's states, from composed conversations."""
+    model = load_model(folder, encoder).to(device)
+    side = folder / "conversations"
+    side.mkdir(exist_ok=True)
+    shapes.write_side_files(side)
+    composed = Conversations(banks, side, UNITS_PER_BATCH, CONVERSATIONS_SEED)
+    for batch in islice(loader(composed, CONVERSATION_PROCESSES), CONVERSATION_BATCHES):
+        for units in spoken_units(model, to_device(batch, device)):
+            yield replace(units, hidden=tuple(rows.half().cpu() for rows in units.hidden))
 
 
 def recordings_on(device: torch.device, data: Path) -> Recordings:
     """Load the recordings for training, and enable TF32 and cuDNN autotuning on a GPU."""
     if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True
+        allow_tf32()
         torch.backends.cudnn.benchmark = True
     return Recordings.load(data / RECORDINGS_FILE, device)

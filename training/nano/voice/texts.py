@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+from training.nano.domain.kinds import capitalised
+
 PLAIN = re.compile(r"[A-Za-z][a-z']*(?:,? [A-Za-z][a-z']*)*[.!?]?")
 WORD = re.compile(r"[a-z']+")
 ANY_WORD = re.compile(r"[A-Za-z']+")
@@ -50,7 +52,7 @@ def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
 
     def counted_up() -> str:
         first, *others = some(WORDS_COUNTED_UP)
-        return ", ".join([first[0].upper() + first[1:], *others]) + "."
+        return ", ".join([capitalised(first), *others]) + "."
 
     return [
         counted_up() if number % 2 else " ".join(some(WORDS_PER_LIST)) for number in range(n_lists)
@@ -73,7 +75,7 @@ def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]
         places = range(1, len(parts), 2)  # of the words, between separators
         for at in chooser.sample(places, k=min(len(places), chooser.randint(1, MOST_CHANGED))):
             word = chooser.choice(words)
-            parts[at] = word[0].upper() + word[1:] if at == 1 else word
+            parts[at] = capitalised(word) if at == 1 else word
         text = "".join(parts)
         if text not in known:
             made[text] = None
@@ -91,7 +93,7 @@ def _plain(texts: Iterable[str]) -> Iterator[str]:
         for sentence in re.split(r"(?<=[.!?])\s+", text.strip()):
             n_words = len(sentence.split())
             if FEWEST_WORDS <= n_words <= MOST_WORDS and PLAIN.fullmatch(sentence):
-                yield sentence[0].upper() + sentence[1:]
+                yield capitalised(sentence)
 
 
 def _chitchat(wheel: Path) -> Iterator[str]:

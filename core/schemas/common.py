@@ -354,6 +354,11 @@ def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMes
         raise explain(error) from error
 
 
+def reason_of(problem: ErrorDetails) -> str:
+    """Return why a value is invalid, without a full stop."""
+    return problem["msg"].removeprefix("Value error, ")[:REASON_MAX_CHARS].removesuffix(".")
+
+
 def explain(error: ValidationError) -> OmniError:
     """Convert a validation error: its first problem in one sentence, never the input."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
@@ -363,8 +368,7 @@ def explain(error: ValidationError) -> OmniError:
     kind, path = problem["type"], [str(part) for part in problem["loc"]]
     if kind in _SYNTAX_PROBLEMS:
         return errors.BadPayloadError("The message is not valid JSON.")
-    reason = problem["msg"][:REASON_MAX_CHARS]
-    sentence = f"{'.'.join(path) or 'message'}: {reason}"
+    sentence = f"{'.'.join(path) or 'message'}: {reason_of(problem)}."
     names, last = set(path), path[-1] if path else ""
     is_audio = last in _AUDIO_FIELDS or (last == "data" and "audio" in names)
     if names & _CONFIG_FIELDS and (not is_audio or last == "sample_rate"):

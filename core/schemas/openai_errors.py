@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
-from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape, json_text
+from core.schemas.common import WireModel, check_json_shape, json_text, reason_of
 from core.schemas.queue import ErrorMessage, WarningMessage
 
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = {
@@ -141,8 +141,7 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     if problem["type"] in MISSING:
         message = f"Missing required parameter: '{param}'."
         return FieldError("missing_required_parameter", message, param, known_id)
-    reason = problem["msg"][:REASON_MAX_CHARS].removesuffix(".")
-    message = f"Invalid value of '{param}': {reason}."
+    message = f"Invalid value of '{param}': {reason_of(problem)}."
     return FieldError("invalid_value", message, param, known_id)
 
 

@@ -15,7 +15,6 @@ PARTS_MAX: Final = 64  # ours: content parts of one item
 DATA_URL_HEADS: Final = tuple(
     f"data:image/{kind};base64," for kind in ("png", "jpeg", "jpg", "webp")
 )
-TEXT_TYPES: Final = ("input_text", "text", "output_text")
 
 
 ItemId = Annotated[str, Field(min_length=1, max_length=ITEM_ID_MAX_CHARS)]
@@ -120,10 +119,12 @@ _NewItem = (
     | Annotated[FunctionCallItem, Tag("function_call")]
     | Annotated[FunctionOutputItem, Tag("function_call_output")]
 )
-ClientItem = Annotated[_NewItem, Discriminator(_kind)]
+NO_ITEM: Final = "The type should be 'message', 'function_call' or 'function_call_output'"
+ClientItem = Annotated[_NewItem, Discriminator(_kind, "item_type", NO_ITEM)]
 """Items a client may create."""
 
 InputItem = Annotated[
-    _NewItem | Annotated[ItemReference, Tag("item_reference")], Discriminator(_kind)
+    _NewItem | Annotated[ItemReference, Tag("item_reference")],
+    Discriminator(_kind, "item_type", f"{NO_ITEM}, or 'item_reference'"),
 ]
 """Input of a response instead of the conversation."""

@@ -316,6 +316,13 @@ def test_an_error_names_the_field_in_one_sentence() -> None:
     (told,) = scene.say("conversation.item.create", item=item)
     assert told["error"]["code"] == "missing_required_parameter"
     assert told["error"]["param"] == "item.content[0].type"
+    (told,) = scene.say("conversation.item.create", item={"type": "song"})
+    kinds = "'message', 'function_call' or 'function_call_output'"
+    assert told["error"]["message"] == f"Invalid value of 'item': The type should be {kinds}."
+    rate = {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 7}}}}
+    (told,) = scene.say("session.update", session=rate)
+    reason = "rate must be one of 16000, 24000, 48000."
+    assert told["error"]["message"] == f"Invalid value of 'session.audio.input.format': {reason}"
 
 
 def test_the_texts_and_pictures_of_a_conversation_are_bounded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -22,13 +23,16 @@ LARGEST_FILE_BYTES = 16_000_000
 
 
 def test_exported_checkpoint_loads_and_committed_files_are_small(
-    nano: Nano, tmp_path: Path
+    nano: Nano, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nano_model, weights, out = nano.fresh_model(), tmp_path / "weights", tmp_path / "out"
     weights.mkdir()
     torch.save(nano_model.trained_state(), weights / FILE)
 
     export(out, weights=weights, voice=None, recordings=None)
+    assert (
+        capsys.readouterr().out == f"{weights / VISION_FILE} is missing: what it holds is random\n"
+    )
     files = [path for path in out.rglob("*") if path.is_file()]
     assert max(path.stat().st_size for path in files) < LARGEST_FILE_BYTES
     assert SHARD_FILE not in {path.name for path in files}

@@ -216,7 +216,7 @@ def read_inputs(
         clip = read_video(video, max_frames=max_frames, max_duration_s=max_duration_s)
         pictures, sound = clip.frames, clip.audio
     if frames is not None:
-        pictures = _read_folder(frames)
+        pictures = _read_folder(frames, most=int(max_duration_s))
     if audio is not None:
         sound = read_audio(audio, max_duration_s=max_duration_s)
     if sound is None:
@@ -226,13 +226,13 @@ def read_inputs(
     return TalkInput(sound, pictures, spoken)
 
 
-def _read_folder(folder: Path) -> tuple[Image.Image, ...]:
+def _read_folder(folder: Path, *, most: int) -> tuple[Image.Image, ...]:
     if not folder.is_dir():
         raise PictureMissingError(f"There is no folder {folder}.")
     names = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)
     if not names:
         raise PictureMissingError(f"The folder {folder} holds no pictures.")
-    return tuple(read_picture(path) for path in names)
+    return tuple(read_picture(path) for path in names[:most])
 
 
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT

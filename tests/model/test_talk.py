@@ -12,6 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from core.talk.__main__ import app
+from core.talk.conversation import read_inputs
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
 RATE_HZ = 16_000
@@ -72,6 +73,14 @@ def test_pictures_and_a_voice_are_used(checkpoint: Path, tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     rows = json.loads(notes.read_text(encoding="utf8"))["rows"]
     assert rows[0]["kv_tokens"] > 64, "a picture takes 64 places in the cache"
+
+
+def test_pictures_beyond_the_longest_input_are_not_read(tmp_path: Path) -> None:
+    audio = _noise(tmp_path / "in.wav", 0.9)
+    Image.new("RGB", (32, 32)).save(tmp_path / "0.png")
+    (tmp_path / "1.png").write_bytes(b"never opened")
+    given = read_inputs(audio, None, tmp_path, None, max_duration_s=1)
+    assert [picture.size for picture in given.frames] == [(32, 32)]
 
 
 def test_the_same_seed_gives_the_same_reply(checkpoint: Path, tmp_path: Path) -> None:

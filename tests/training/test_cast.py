@@ -8,7 +8,15 @@ from random import Random
 import pytest
 
 from training.nano.inputs import InputError
-from training.nano.user_voices.make import HELD_OUT, SHARES, Inputs, Order, draw_voice, record
+from training.nano.user_voices.make import (
+    HELD_OUT,
+    SHARES,
+    Inputs,
+    Order,
+    draw_voice,
+    folders,
+    record,
+)
 
 DRAWS = 2000
 
@@ -56,3 +64,9 @@ def test_engine_that_cannot_speak_is_refused_before_recording(
     with pytest.raises(InputError, match=named):
         record(Inputs(), tmp_path / "bank", order)
     assert not (tmp_path / "bank").exists()
+
+
+def test_bank_without_recordings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00").mkdir()
+    with pytest.raises(InputError, match="holds no recordings"):
+        folders([tmp_path])

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, write_shard
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import LoadOptions
+from MiniCPMO45.token2wav.config import Token2WavConfig
 from tests.source_tree import ROOT
 from tests.training.conftest import Nano
 from training.nano.export import export, mix, restore
 from training.nano.listening import FILE
 from training.nano.vision.stages import FILE as VISION_FILE
-from training.nano.voice.export import speech_decoder_tensors
+from training.nano.voice.export import VOICE_FOLDER, speech_decoder_tensors
+from training.nano.voice.sizes import vocoder_config
 
 SHIPPED = ROOT / "assets" / "nano"
 LARGEST_FILE_BYTES = 16_000_000
 
 
 def test_exported_checkpoint_loads_and_committed_files_are_small(
-    nano: Nano, tmp_path: Path
+    nano: Nano, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nano_model, weights, out = nano.fresh_model(), tmp_path / "weights", tmp_path / "out"
     weights.mkdir()
     torch.save(nano_model.trained_state(), weights / FILE)
 
     export(out, weights=weights, voice=None, recordings=None)
+    assert (
+        capsys.readouterr().out == f"{weights / VISION_FILE} is missing: what it holds is random\n"
+    )
     files = [path for path in out.rglob("*") if path.is_file()]
     assert max(path.stat().st_size for path in files) < LARGEST_FILE_BYTES
     assert SHARD_FILE not in {path.name for path in files}
@@ -55,8 +61,13 @@ def test_shipped_weights_survive_restore_and_export(tmp_path: Path) -> None:
     half_step = 2**-11
     for name, tensor in apart.items():
         torch.testing.assert_close(tensor, shipped[name], rtol=2 * half_step, atol=0)
-    flow = SHIPPED / "assets" / "token2wav" / "flow.pt"
+    flow = SHIPPED / VOICE_FOLDER / "flow.pt"
     assert (tmp_path / "flow.pt").read_bytes() == flow.read_bytes()
+
+
+def test_shipped_vocoder_has_the_sizes_of_the_recipe() -> None:
+    stored = (SHIPPED / VOICE_FOLDER / "config.json").read_text(encoding="utf8")
+    assert Token2WavConfig.model_validate_json(stored) == vocoder_config()
 
 
 def test_mix_interpolates_weights(tmp_path: Path) -> None:

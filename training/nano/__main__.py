@@ -89,7 +89,9 @@ def listen(
     units: int = 1024,
     processes: int = 0,
     rate: float = listening.PEAK_RATE,
-    longest: Annotated[int, typer.Option(help="Longest conversation in seconds.")] = max(UNITS),
+    longest: Annotated[
+        int, typer.Option(min=min(UNITS), help="Longest conversation in seconds.")
+    ] = max(UNITS),
     practice: Annotated[float, typer.Option(help="Share of typed batches.")] = (PRACTICE_SHARE),
     device: Device = "cpu",
     seed: Seed = 0,
@@ -103,7 +105,7 @@ def listen(
     clock = StageClock(steps, minutes, minutes_now)
     plan = listening.Plan(clock, units, processes, seed, rate, longest, practice)
     ranks = Ranks.join()
-    listening.train(_all_folders(bank), encoder, out, plan, ranks.device(device), ranks)
+    listening.train(folders(bank), encoder, out, plan, ranks.device(device), ranks)
     ranks.leave()
 
 
@@ -125,7 +127,7 @@ def examine_(
     side = out / listening.SIDE_FOLDER
     place = torch.device(device)
     found = examine(
-        model.to(place).eval(), _all_folders(bank), side, batches=batches, seed=seed, device=place
+        model.to(place).eval(), folders(bank), side, batches=batches, seed=seed, device=place
     )
     for name, share in found.items():
         typer.echo(f"{name}: {share:.1%}")
@@ -185,10 +187,6 @@ def everything_(
     if left := everything.run(planned, work):
         typer.echo(f"not done: {', '.join(left)}", err=True)
         raise typer.Exit(1)
-
-
-def _all_folders(banks: list[Path]) -> list[Path]:
-    return [folder for bank in banks for folder in folders(bank)]
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ def export(
     }
     for path in (weights / LISTENING_FILE, weights / VISION_FILE):
         if not path.is_file():
+            print(f"{path} is missing: what it holds is random", flush=True)
             continue
         trained = torch.load(path, map_location="cpu", weights_only=True)
         tensors.update({name: t.half() for name, t in trained.items() if name in tensors})

@@ -130,7 +130,8 @@ def load_model(folder: Path, encoder: Path | None) -> NanoModel:
     model = NanoModel(shapes.config())
     if encoder is not None:
         model.load_encoder(encoder)
-    resume_trained(model, folder / FILE)
+    if not resume_trained(model, folder / FILE):
+        print(f"{folder / FILE} is missing: the language model is random", flush=True)
     return model.eval()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from subprocess import SubprocessError
 import numpy as np
 from tqdm import tqdm
 
-from training.nano.bank import OWN_VOICE, BankWriter
+from training.nano.bank import LIST_FILE, OWN_VOICE, BankWriter
 from training.nano.domain.catalogue import (
     by_slots,
     intents,
@@ -156,8 +156,15 @@ def require_engines(inputs: Inputs, order: Order) -> None:
             raise InputError(f"The engine {name} is not installed: apt-get install {program}.")
 
 
-def folders(out: Path) -> list[Path]:
-    return sorted(path for path in out.iterdir() if path.is_dir())
+def folders(banks: Iterable[Path]) -> list[Path]:
+    """Return the folders that `record` wrote; raises `InputError` if a bank has none."""
+    found: list[Path] = []
+    for bank in banks:
+        recorded = sorted(path.parent for path in bank.glob(f"*/{LIST_FILE}"))
+        if not recorded:
+            raise InputError(f"{bank} holds no recordings; `training.nano record` makes them.")
+        found += recorded
+    return found
 
 
 def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterator[Question]:

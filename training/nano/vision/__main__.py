@@ -81,8 +81,7 @@ def asked(
 ) -> None:
     """Train on questions about pictures, through the frozen language model."""
     setting = _setting(stencils, out, device, steps, minutes, batch, 2e-4)
-    recorded = [folder for each in bank for folder in folders(each)]
-    stages.learn_questions(setting, llm, recorded, encoder, processes)
+    stages.learn_questions(setting, llm, folders(bank), encoder, processes)
 
 
 @app.command()

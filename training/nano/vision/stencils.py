@@ -80,22 +80,20 @@ def write_stencils(path: Path, fonts: Path) -> tuple[int, int]:
         raise InputError(
             f"{fonts} lacks fonts for training or for evaluation: apt-get install fonts-liberation"
         )
-    masks, kinds, held_out = [], [], []
-    for kind, shape in enumerate(SCENE_SHAPES):
-        for mask in _shape_masks(shape):
-            masks.append(mask)
-            kinds.append(kind)
-            held_out.append(False)
-    for file in files:
-        for digit in range(10):
-            masks.append(_digit_mask(file, str(digit)))
-            kinds.append(len(SCENE_SHAPES) + digit)
-            held_out.append(file.stem in HELD_OUT_FONTS)
+    first_digit = len(SCENE_SHAPES)
+    rows = [
+        (mask, kind, False)
+        for kind, shape in enumerate(SCENE_SHAPES)
+        for mask in _shape_masks(shape)
+    ] + [
+        (_digit_mask(file, str(digit)), first_digit + digit, file.stem in HELD_OUT_FONTS)
+        for file in files
+        for digit in range(10)
+    ]
+    masks, kinds, is_held_out = (np.array(column) for column in zip(*rows, strict=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(
-        path, masks=np.stack(masks), kinds=np.array(kinds), is_held_out=np.array(held_out)
-    )
-    return len(masks), sum(held_out)
+    np.savez_compressed(path, masks=masks, kinds=kinds, is_held_out=is_held_out)
+    return len(masks), int(is_held_out.sum())
 
 
 def _shape_masks(shape: str) -> Iterator[np.ndarray]:

@@ -90,9 +90,8 @@ def tts(
     """Train the speech decoder: text and states of the language model to speech codes."""
     if bool(bank) != (encoder is not None):
         raise typer.BadParameter("conversations need --bank and --encoder, or neither")
-    found = [folder for each in bank or [] for folder in folders(each)]
-    clock = StageClock(steps, minutes)
-    stages.learn_tts(data, out, clock, torch.device(device), batch, found, encoder)
+    clock, banks = StageClock(steps, minutes), folders(bank or [])
+    stages.learn_tts(data, out, clock, torch.device(device), batch, banks, encoder)
 
 
 if __name__ == "__main__":

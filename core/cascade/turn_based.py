@@ -24,15 +24,8 @@ from core.audio import (
 )
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.prompts import (
-    PICTURE_MARK,
-    UNRECOGNIZED,
-    count_tokens,
-    fit_context,
-    predefined_answer,
-    prompt_of,
-    tokens_of,
-)
+from core.cascade.predefined import PICTURE_MARK, UNRECOGNIZED, predefined_answer
+from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of, tokens_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
 from core.errors import OneVoiceError
@@ -86,8 +79,12 @@ class CascadeView(LinesMode[Line]):
         """Have the language model cache the prompt while the user still speaks."""
         if self._prefetch is not None:
             self._prefetch.cancel()
-        lines = prompt_of([*self._lines, *more], self._began)
+        lines = self._prompt(*more)
         self._prefetch = asyncio.ensure_future(self._parts.language_model.prefetch(lines))
+
+    def _prompt(self, *more: Line) -> list[Line]:
+        examples = EXAMPLES if self._parts.language_model.is_small else ()
+        return prompt_of([*self._lines, *more], self._began, examples)
 
     # --- input ---
 
@@ -158,9 +155,9 @@ class CascadeView(LinesMode[Line]):
 
         A spoken reply that reaches its limit ends with its last complete sentence.
         """
-        lines = prompt_of(self._lines, self._began)
+        lines = self._prompt()
         if self._parts.language_model.is_small and lines[-1].role == "user":
-            known = predefined_answer(lines, self._parts.names)
+            known = predefined_answer(self._lines, self._parts.names, self._parts.now())
             if known is not None:
                 yield known
                 return

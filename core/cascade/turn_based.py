@@ -55,6 +55,9 @@ from core.video import VideoClip
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
 # Clients choose temperatures for a model of 8 B parameters; a small one needs lower ones.
 TEMPERATURE_SCALE: Final = 0.25
+# Ours: Whisper mishears speech that begins with the first sample, "Hello to you" for "Hello, who
+# are you?".
+SILENCE_BEFORE_S: Final = 0.3
 NOT_HEARD: Final = "Sorry, I didn't catch that."
 ENGLISH: Final = TranscriptionOptions(language="en")
 
@@ -103,7 +106,8 @@ class CascadeView(LinesMode[Line]):
 
     async def _transcribe(self, samples: FloatArray) -> str:
         """Transcribe [T] float32 at 16 kHz."""
-        found = await self._parts.transcriber.transcribe(samples, ENGLISH)
+        padded = np.pad(samples, (int(SILENCE_BEFORE_S * INPUT_SAMPLE_RATE_HZ), 0))
+        found = await self._parts.transcriber.transcribe(padded, ENGLISH)
         return clean_transcript(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
 
     async def _feed(self, *lines: Line) -> str:

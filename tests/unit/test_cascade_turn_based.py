@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from core.audio import encode_wire_audio
+from core.audio import FloatArray, encode_wire_audio
 from core.cascade.language import Line
 from core.cascade.parts import Parts
 from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fit_context, prompt_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
     NOT_HEARD,
+    SILENCE_BEFORE_S,
     SPOKEN_TOKENS_MAX,
     CascadeChatView,
     CascadeStreamingView,
@@ -33,10 +35,17 @@ from core.schemas.common import (
     TTSConfig,
 )
 from core.schemas.half_duplex import HalfDuplexConfig
-from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
 from core.serving.transcribers import LoopThreads
-from tests.fakes.cascade_parts import BEGAN, WORD_S, ScriptedLanguageModel, scripted
+from core.transcription import Transcript
+from tests.fakes.cascade_parts import (
+    BEGAN,
+    WORD_S,
+    ScriptedLanguageModel,
+    ScriptedTranscriber,
+    scripted,
+)
 from tests.service.workers import jpeg
 
 SECOND = np.zeros(16_000, np.float32)
@@ -82,6 +91,24 @@ def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
             "And?",
         ]
         assert asked[0].role == "system" and asked[0].content.endswith("Be kind.")
+
+    run(scenario())
+
+
+def test_speech_is_transcribed_behind_some_silence() -> None:
+    heard: list[FloatArray] = []
+
+    class Keeping(ScriptedTranscriber):
+        async def transcribe(self, samples: FloatArray, *options: Any) -> Transcript:
+            heard.append(samples)
+            return await super().transcribe(samples, *options)
+
+    async def scenario() -> None:
+        view = await voice_chat(replace(scripted(), transcriber=Keeping("Hello, who are you?")))
+        await view.feed_segment(np.ones_like(SECOND))
+        [padded] = heard
+        assert not padded[: -len(SECOND)].any() and padded[-len(SECOND) :].all()
+        assert len(padded) / INPUT_SAMPLE_RATE_HZ == pytest.approx(1 + SILENCE_BEFORE_S)
 
     run(scenario())
 

@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.embedded_calls import measure_interruption, measure_turns
+from benchmarks.embedded_people import recorded
 from benchmarks.embedded_questions import (
     CLOSED,
     FACTS,
@@ -48,6 +49,7 @@ from core.whisper_process import WhisperProcess
 
 VOICES: Final = Path("data/nano_gates")  # shared with `benchmarks.nano`
 DOWNLOADS: Final = "downloads"  # of that folder
+PEOPLE: Final = 100  # recordings
 
 
 async def answer(parts: Parts, history: list[Message], question: str) -> str:
@@ -98,6 +100,14 @@ async def measure_recognition(parts: Parts, report: Report, folder: Path) -> Non
         report.add(name, rate, limit, len(texts), is_most=True)
 
 
+async def measure_people(parts: Parts, report: Report, folder: Path) -> None:
+    """Word errors of the transcriber in a person's recordings."""
+    asked = recorded(PEOPLE, 0, folder)
+    texts, sounds = [text for text, _ in asked], [in_room(sound) for _, sound in asked]
+    rate = await _error_rate(parts, texts, sounds)
+    report.add("word error of recognition, a person", rate, 0.06, PEOPLE, is_most=True)
+
+
 async def measure_synthesis(parts: Parts, report: Report, folder: Path) -> None:
     if not report.answers:
         await measure_answers(parts, report, folder)
@@ -130,6 +140,7 @@ Stage = Callable[[Parts, Report, Path], Awaitable[None]]
 STAGES: Final[dict[str, Stage]] = {
     "answers": measure_answers,
     "recognition": measure_recognition,
+    "people": measure_people,
     "synthesis": measure_synthesis,
     "turns": measure_turns,
     "interruption": measure_interruption,

@@ -69,6 +69,16 @@ class CascadeSettings(Section):
     """Model name sent to llm_url."""
     llm_key: SecretStr | None = Field(None, min_length=1)
     """API key sent to llm_url."""
+    speech_url: str | None = Field(None, pattern=r"^https?://")
+    """OpenAI-compatible speech endpoint, such as http://localhost:8880/v1, used instead of the
+    bundled voice; it must return "pcm".
+    """
+    speech_model: str = Field("default", min_length=1)
+    """Model name sent to speech_url."""
+    speech_voice: str = Field("default", min_length=1)
+    """Voice name sent to speech_url."""
+    speech_key: SecretStr | None = Field(None, min_length=1)
+    """API key sent to speech_url."""
 
 
 class TranscriptionSettings(Section):

@@ -163,18 +163,8 @@ class Prompts:
 
     @classmethod
     def fetch(cls, folder: Path) -> Prompts:
-        unpacked = folder / PROMPTS_PACKAGE
-        if not unpacked.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                _run(["apt-get", "download", PROMPTS_PACKAGE], folder)
-                [package] = folder.glob(f"{PROMPTS_PACKAGE}_*.deb")
-                _run(["dpkg-deb", "-x", package.name, PROMPTS_PACKAGE], folder)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                raise InputError(
-                    f"Debian's {PROMPTS_PACKAGE} cannot be fetched: {error}"
-                ) from error
-        [hello] = unpacked.rglob("hello.g722")
+        """Find the package's recordings in `folder`; raises as `debian_package`."""
+        [hello] = debian_package(PROMPTS_PACKAGE, folder).rglob("hello.g722")
         return cls(hello.parent)
 
     def read(self, name: str) -> Samples:
@@ -183,6 +173,24 @@ class Prompts:
             frames = [frame.to_ndarray() for frame in opened.decode(audio=0)]
         samples = np.concatenate(frames, axis=1)[0].astype(np.float32) / 32_768
         return _levelled(trimmed(samples))
+
+
+def debian_package(name: str, folder: Path) -> Path:
+    """Return the unpacked package in `folder`, downloaded if missing and never installed.
+
+    Raises:
+        InputError: it cannot be downloaded.
+    """
+    unpacked = folder / name
+    if not unpacked.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            _run(["apt-get", "download", name], folder)
+            [package] = folder.glob(f"{name}_*.deb")
+            _run(["dpkg-deb", "-x", package.name, name], folder)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise InputError(f"Debian's {name} cannot be fetched: {error}") from error
+    return unpacked
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.files import CascadeFiles
 from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguageModel
-from core.cascade.parts import Parts
+from core.cascade.parts import Parts, Synthesizer
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
-from core.cascade.synthesis import HibariSynthesizer
+from core.cascade.synthesis import HibariSynthesizer, SpeechEndpoint
 from core.cascade.turn_based import CascadeChatView, CascadeStreamingView
 from core.cascade.vision import describe
 from core.engine.engine import Engine
@@ -183,11 +183,18 @@ def parts_of(
     Args:
         base: loaded; nano also describes pictures.
         files: the default models.
-        settings: may name another language model.
+        settings: may name another language model and another voice.
         whisper_path: another transcriber, in CTranslate2's format.
         conversations: at the same time.
     """
-    synthesizer = HibariSynthesizer(files.voice)
+    synthesizer: Synthesizer
+    if settings.speech_url is not None:
+        speech_key = settings.speech_key.get_secret_value() if settings.speech_key else None
+        synthesizer = SpeechEndpoint(
+            settings.speech_url, settings.speech_model, settings.speech_voice, speech_key
+        )
+    else:
+        synthesizer = HibariSynthesizer(files.voice)
     transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
     language_model: ChatEndpoint
     if settings.llm_url is not None:

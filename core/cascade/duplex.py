@@ -17,9 +17,10 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, to_pcm
+from core.cascade.added_text import split_suffix, with_added
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.prompts import asks_about_picture
+from core.cascade.predefined import asks_about_picture
 from core.cascade.reply import Sentence, SpokenReply
 from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
 from core.cascade.turns import (
@@ -105,6 +106,7 @@ class CascadeDuplexView(CascadeView):
         config: DuplexConfig,
         early_audio: bool = False,
     ) -> str:
+        """Begin a call, or continue the same one with text that was added to it."""
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
         if self._reply is not None:
             await self._end_reply()
@@ -112,12 +114,14 @@ class CascadeDuplexView(CascadeView):
         self._withdrawable = None
         self._config, self._has_early_sound = config, early_audio
         self.slice_limit = config.max_slice_nums
-        self._state = _CallState(
-            UserTurn(self._parts.detector), listens_for=config.force_listen_count
-        )
+        instructions, said = split_suffix(suffix_text or "")
+        heard = [line for line in self._lines if said and line.role != "system"]
+        if not heard:
+            self._state = _CallState(UserTurn(self._parts.detector))
+        self._state.listens_for = config.force_listen_count
         self._lines = []
-        system = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
-        prompt = await self._feed(Line("system", system))
+        system = f"{system_prompt or DEFAULT_PROMPT} {instructions}".strip()
+        prompt = await self._feed(Line("system", system), *with_added(heard, said))
         self._prefetch_prompt()
         return prompt
 
@@ -242,11 +246,14 @@ class CascadeDuplexView(CascadeView):
             self._prefetch_prompt(Line("user", words))
 
     async def _drafted(self, words: str) -> _Draft:
-        turn, lines = self._state.turn, self._lines
-        line = Line("user", words or "(Say something.)")
+        """Begin a reply to these words, or without words to what was typed."""
+        turn, lines, asked = self._state.turn, self._lines, words
+        if not words and lines[-1].role == "user":
+            self._lines, asked = lines[:-1], lines[-1].content
+        line = Line("user", asked or "(Say something.)")
         picture = self._state.picture
-        if picture is not None and asks_about_picture(words):
-            line = Line("user", f"{words} {await self._seen(picture, words)}")
+        if picture is not None and asks_about_picture(asked):
+            line = Line("user", f"{asked} {await self._seen(picture, asked)}")
         await self._feed(line)
         return _Draft(SpokenReply(self._sentences()), words, lines, turn.snapshot)
 
@@ -349,11 +356,11 @@ class CascadeDuplexView(CascadeView):
 
 
 class _CallState:
-    def __init__(self, turn: UserTurn, listens_for: int = 0) -> None:
+    def __init__(self, turn: UserTurn) -> None:
         self.turn = turn
+        self.listens_for = 0  # units
         self.picture: Image.Image | None = None
         self.has_break = False
-        self._listens_for = listens_for
         self._received = np.zeros(0, np.float32)
         self.spoken_words: deque[str] = deque(maxlen=SPOKEN_WORDS_MAX)
         self._speaks_until_s = 0.0  # end of the model's speech, on the clock of received audio
@@ -369,8 +376,8 @@ class _CallState:
 
     def must_listen(self, force_listen: bool, force_speak: bool) -> bool:
         """Return whether this unit has to listen; a break holds for one unit."""
-        is_bound = self._listens_for > 0 and not force_speak
-        self._listens_for = max(0, self._listens_for - 1)
+        is_bound = self.listens_for > 0 and not force_speak
+        self.listens_for = max(0, self.listens_for - 1)
         must, self.has_break = force_listen or self.has_break or is_bound, False
         return must
 

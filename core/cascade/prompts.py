@@ -1,8 +1,7 @@
-"""The language model's prompt, and predefined answers to questions that it gets wrong."""
+"""The language model's prompt: style, date, examples, and as much of the conversation as fits."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -17,17 +16,10 @@ STYLE: Final = (
     "Answer in one or two short sentences that sound natural when spoken aloud. No lists."
 )
 EXAMPLES: Final = (
-    Line("user", "Hello, who are you?"),
-    Line(
-        "assistant",
-        "Hi! I'm a small voice assistant that runs on this computer: three little models that "
-        "listen, think and speak. I'm only a stand-in for MiniCPM-o.",
-    ),
-    Line("user", "What's the weather today? And what's in the news?"),
-    Line(
-        "assistant",
-        "I'm sorry, I can't look things up, so I don't know the weather or the news.",
-    ),
+    Line("user", "Hello, how are you?"),
+    Line("assistant", "Hi! I'm fine, thank you. How about you?"),
+    Line("user", "My name is Tom."),
+    Line("assistant", "Nice to meet you, Tom! What would you like to talk about?"),
     Line("user", "I didn't sleep well."),
     Line("assistant", "Oh, I'm sorry to hear that. Is something on your mind?"),
 )
@@ -68,15 +60,18 @@ def fit_context(lines: list[Line]) -> list[Line]:
     return [*system, *said]
 
 
-def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
+def prompt_of(
+    lines: Sequence[Line], began: datetime, examples: Sequence[Line] = EXAMPLES
+) -> list[Line]:
     """Return the prompt: style and the client's instructions, examples, then the conversation.
 
     Args:
         lines: of the conversation; system lines are the client's instructions.
         began: start of the conversation; constant, so that its prompts share a cached prefix.
+        examples: messages before the conversation; a large model needs none.
     """
     system = " ".join(line.content for line in lines if line.role == "system")
-    date = f"It is {began:%A}, {began.day} {began:%B %Y}, {began.hour}:{began:%M}."
+    date = f"It is {day_of(began)} {began.year}, {time_of(began)}."
     said: list[Line] = []
     for line in lines:
         if line.role == "system":
@@ -86,66 +81,12 @@ def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
         if said and said[-1].role == line.role:
             line = Line(line.role, f"{said.pop().content} {line.content}")
         said.append(line)
-    return [Line("system", f"{STYLE} {date} {system}".strip()), *EXAMPLES, *said]
+    return [Line("system", f"{STYLE} {date} {system}".strip()), *examples, *said]
 
 
-ABOUT_PICTURE: Final = re.compile(
-    r"\b(do|can|could|did) you see\b|\bwhat(?: i|')s (this|that|it)\b|\blook at\b|\bdescribe\b"
-    r"|\b(what|which) (colou?r|shape|number|digit)\b|\bam i (holding|showing|wearing)\b"
-    r"|\bhow many (are there|fingers|things|of them)\b|\b(picture|image|photo|camera)\b"
-)
-# Without a picture: questions that knowledge cannot answer.
-ABOUT_MISSING_PICTURE: Final = re.compile(
-    r"\b(do|can|could|did) you see (me|my|this|that|it|anything|what|now|here|the \w+)\b"
-    r"|\bwhat do you see\b|\bam i (holding|showing|wearing)\b"
-    r"|\b(what|which) (colou?r|shape|number|digit) (is (this|that|it|my \w+)|am i|do you see)\b"
-    r"|\b(the|this|that|my) (picture|image|photo|camera)\b"
-)
-PICTURE_MARK: Final = "(Of the picture: "
-UNRECOGNIZED: Final = "you cannot make out what is on it. Say so."
-LOOKING_UP: Final = re.compile(
-    r"\b(weather|forecast|news|headlines|traffic|stock price)\b.*"
-    r"\b(today|tonight|now|tomorrow|this week|in|for|like|latest|here)\b"
-    r"|\b(what|how|tell)\b.{0,24}\b(weather|news|headlines|forecast|traffic)\b"
-    r"|\bis it (raining|snowing|cold|hot|warm)\b"
-    r"|\bwho won\b.*\b(today|yesterday|last night)\b"
-)
-IDENTITY: Final = re.compile(
-    r"\b(who|what) are you\b|\b(what|which) (\w+ )?(model|ai) are you\b"
-    r"|\bare you (an? |the )?(\w+ )?"
-    r"(chatgpt|gpt|ai|human|person|robot|bot|real|minicpm|qwen|siri|alexa|model)\b"
-    r"|\byour name\b|\bwho (made|built|created) you\b"
-)
-MY_NAME: Final = re.compile(
-    r"\bwho am i\b|\b(what's|what is|what was|know|remember|say|forgotten|forget) my name\b"
-)
-NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
-CANNOT_LOOK_UP: Final = "I'm sorry, I can't look things up, so I don't know that."
-NO_PICTURE: Final = "I can't see anything: there is no picture, so perhaps the camera is off."
+def day_of(now: datetime) -> str:
+    return f"{now:%A}, {now.day} {now:%B}"
 
 
-def asks_about_picture(question: str) -> bool:
-    return ABOUT_PICTURE.search(question.lower()) is not None
-
-
-def predefined_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
-    """Return the answer to a question that a small model would answer with inventions, or None.
-
-    Args:
-        lines: of the conversation; the last is the question.
-        names: display names of transcriber, language model and synthesizer.
-    """
-    question, asked = lines[-1].content, lines[-1].content.lower().replace("’", "'")
-    if LOOKING_UP.search(asked):
-        return CANNOT_LOOK_UP
-    if IDENTITY.search(asked):
-        return (
-            "I'm a stand-in of three small models, not MiniCPM-o: "
-            f"{names[0]} hears you, {names[1]} thinks, and {names[2]} speaks."
-        )
-    if ABOUT_MISSING_PICTURE.search(asked) and PICTURE_MARK not in question:
-        return NO_PICTURE
-    said = " ".join(line.content for line in lines if line.role == "user")
-    if MY_NAME.search(asked) and (known := NAMED.findall(said)):
-        return f"Your name is {known[-1]}."  # the model says "My name is Anna"
-    return None
+def time_of(now: datetime) -> str:
+    return f"{now.hour % 12 or 12}:{now:%M %p}"

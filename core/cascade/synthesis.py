@@ -1,4 +1,4 @@
-"""Speech synthesis with hibari, and segmentation of a reply for it."""
+"""Speech synthesis with hibari or an endpoint, and segmentation of a reply for it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import re
 from pathlib import Path
 from typing import Final
 
+import httpx
 import numpy as np
 import onnxruntime
 from hibari import Hibari
 
 from core.audio import FloatArray
-from core.errors import ModelError
+from core.errors import GenerationFailedError, ModelError
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 
+CONNECT_LIMIT_S: Final = 5.0
+SPEECH_LIMIT_S: Final = 30.0  # ours: for a sentence
+REASON_CHARS_MAX: Final = 200
+PCM_SCALE: Final = 32_768.0  # an endpoint's "pcm" is 16-bit little-endian, mono, 24 kHz
 GRAPH_FILE: Final = "hibari.onnx"
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 SILENCE_LEVEL: Final = 0.004  # ours, of full scale; trimmed from both ends
@@ -59,17 +64,73 @@ class HibariSynthesizer:
         self.speak("Hello.")  # loads the dictionaries
 
     def speak(self, text: str) -> FloatArray:
-        words = MARKUP.sub(" ", text).strip()
+        words = _speakable(text)
         if not words:
             return np.zeros(0, np.float32)
-        wave = np.asarray(self._voice(words), np.float32)
-        loud = np.flatnonzero(np.abs(wave) > SILENCE_LEVEL)
-        if not len(loud):
+        return _trimmed(np.asarray(self._voice(words), np.float32), words)
+
+
+class SpeechEndpoint:
+    """An OpenAI-compatible speech endpoint."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        voice: str,
+        key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            url: of the API, such as http://localhost:8880/v1.
+            name: of the model.
+            voice: of the model.
+            key: bearer token.
+            transport: for tests.
+        """
+        self.name = name
+        self._url = f"{url.rstrip('/')}/audio/speech"
+        self._fields = {"model": name, "voice": voice, "response_format": "pcm"}
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Timeout(SPEECH_LIMIT_S, connect=CONNECT_LIMIT_S)
+        self._client = httpx.Client(headers=headers, timeout=limits, transport=transport)
+
+    def speak(self, text: str) -> FloatArray:
+        """Raises GenerationFailedError if there is no answer; the text says why."""
+        words = _speakable(text)
+        if not words:
             return np.zeros(0, np.float32)
-        first = max(0, int(loud[0]) - int(LEAD_S * OUTPUT_SAMPLE_RATE_HZ))
-        pause_s = PAUSE_S if words.endswith(PUNCTUATION) else NO_PAUSE_S
-        stop = int(loud[-1]) + int(pause_s * OUTPUT_SAMPLE_RATE_HZ)
-        return np.pad(wave[first:stop], (0, max(0, stop - len(wave))))
+        try:
+            answer = self._client.post(self._url, json=self._fields | {"input": words})
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise GenerationFailedError(
+                f"The speech synthesizer does not answer: {reason}."
+            ) from error
+        if answer.is_error:
+            raise GenerationFailedError(
+                "The speech synthesizer refused the request: "
+                f"{answer.status_code} {answer.text[:REASON_CHARS_MAX]}"
+            )
+        content = answer.content[: len(answer.content) // 2 * 2]
+        return _trimmed(np.frombuffer(content, "<i2").astype(np.float32) / PCM_SCALE, words)
+
+
+def _speakable(text: str) -> str:
+    return MARKUP.sub(" ", text).strip()
+
+
+def _trimmed(wave: FloatArray, words: str) -> FloatArray:
+    """Trim silence at both ends down to a lead and to a pause that suits the text."""
+    loud = np.flatnonzero(np.abs(wave) > SILENCE_LEVEL)
+    if not len(loud):
+        return np.zeros(0, np.float32)
+    first = max(0, int(loud[0]) - int(LEAD_S * OUTPUT_SAMPLE_RATE_HZ))
+    pause_s = PAUSE_S if words.endswith(PUNCTUATION) else NO_PAUSE_S
+    stop = int(loud[-1]) + int(pause_s * OUTPUT_SAMPLE_RATE_HZ)
+    return np.pad(wave[first:stop], (0, max(0, stop - len(wave))))
 
 
 class Sentences:

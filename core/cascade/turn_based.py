@@ -24,15 +24,8 @@ from core.audio import (
 )
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.prompts import (
-    PICTURE_MARK,
-    UNRECOGNIZED,
-    count_tokens,
-    fit_context,
-    predefined_answer,
-    prompt_of,
-    tokens_of,
-)
+from core.cascade.predefined import PICTURE_MARK, UNRECOGNIZED, predefined_answer
+from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of, tokens_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
 from core.errors import OneVoiceError
@@ -62,6 +55,9 @@ from core.video import VideoClip
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
 # Clients choose temperatures for a model of 8 B parameters; a small one needs lower ones.
 TEMPERATURE_SCALE: Final = 0.25
+# Ours: Whisper mishears speech that begins with the first sample, "Hello to you" for "Hello, who
+# are you?".
+SILENCE_BEFORE_S: Final = 0.3
 NOT_HEARD: Final = "Sorry, I didn't catch that."
 ENGLISH: Final = TranscriptionOptions(language="en")
 
@@ -86,8 +82,12 @@ class CascadeView(LinesMode[Line]):
         """Have the language model cache the prompt while the user still speaks."""
         if self._prefetch is not None:
             self._prefetch.cancel()
-        lines = prompt_of([*self._lines, *more], self._began)
+        lines = self._prompt(*more)
         self._prefetch = asyncio.ensure_future(self._parts.language_model.prefetch(lines))
+
+    def _prompt(self, *more: Line) -> list[Line]:
+        examples = EXAMPLES if self._parts.language_model.is_small else ()
+        return prompt_of([*self._lines, *more], self._began, examples)
 
     # --- input ---
 
@@ -106,7 +106,8 @@ class CascadeView(LinesMode[Line]):
 
     async def _transcribe(self, samples: FloatArray) -> str:
         """Transcribe [T] float32 at 16 kHz."""
-        found = await self._parts.transcriber.transcribe(samples, ENGLISH)
+        padded = np.pad(samples, (int(SILENCE_BEFORE_S * INPUT_SAMPLE_RATE_HZ), 0))
+        found = await self._parts.transcriber.transcribe(padded, ENGLISH)
         return clean_transcript(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
 
     async def _feed(self, *lines: Line) -> str:
@@ -158,9 +159,9 @@ class CascadeView(LinesMode[Line]):
 
         A spoken reply that reaches its limit ends with its last complete sentence.
         """
-        lines = prompt_of(self._lines, self._began)
+        lines = self._prompt()
         if self._parts.language_model.is_small and lines[-1].role == "user":
-            known = predefined_answer(lines, self._parts.names)
+            known = predefined_answer(self._lines, self._parts.names, self._parts.now())
             if known is not None:
                 yield known
                 return

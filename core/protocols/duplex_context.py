@@ -20,6 +20,8 @@ APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts appended later
 ITEMS_MAX: Final = 256
 ITEM_MAX_CHARS: Final = 1_000  # ours: of one speaker's consecutive text, whose end is kept
 USER_SPOKE: Final = "[the user spoke]"
+PREVIOUS: Final = "\n\nprevious: "  # before the conversation so far
+SPEAK_NOW: Final = "\n\nSpeak about this now: "
 
 CountTokens = Callable[[str], int]
 
@@ -186,7 +188,7 @@ class Rebase:
         now = [each.text for each in self._going_in if each.purpose is Append.COMMENTARY]
         parts = [
             *(f"\n\nKnown: {text}" for text in known),
-            *(("\n\nprevious: " + "\n".join(said),) if said else ()),
-            *(f"\n\nSpeak about this now: {text}" for text in now),
+            *((PREVIOUS + "\n".join(said),) if said else ()),
+            *(f"{SPEAK_NOW}{text}" for text in now),
         ]
         return "".join([self.first.suffix_system_prompt or "", *parts]) or None

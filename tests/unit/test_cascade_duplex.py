@@ -13,6 +13,7 @@ import pytest
 from core.audio import FloatArray
 from core.cascade.duplex import CascadeDuplexView, PictureAhead
 from core.cascade.language import Line, Sampling
+from core.cascade.turn_based import SILENCE_BEFORE_S
 from core.cascade.user_turn import TURN_MAX_S, UserTurn
 from core.errors import GenerationFailedError
 from core.images import decode_wire_picture
@@ -157,7 +158,7 @@ def test_an_echo_that_goes_on_is_transcribed_as_a_whole_up_to_a_bound() -> None:
 
     class Measuring(ScriptedTranscriber):
         async def transcribe(self, samples: FloatArray, *options: Any) -> Transcript:
-            lengths_s.append(len(samples) / INPUT_SAMPLE_RATE_HZ)
+            lengths_s.append(len(samples) / INPUT_SAMPLE_RATE_HZ - SILENCE_BEFORE_S)
             return await super().transcribe(samples, *options)
 
     async def scenario() -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from core.audio import encode_wire_audio
+from core.audio import FloatArray, encode_wire_audio
 from core.cascade.language import Line
 from core.cascade.parts import Parts
-from core.cascade.prompts import (
-    CONTEXT_TOKENS,
-    EXAMPLES,
-    PICTURE_MARK,
-    fit_context,
-    predefined_answer,
-    prompt_of,
-)
+from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fit_context, prompt_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
     NOT_HEARD,
+    SILENCE_BEFORE_S,
     SPOKEN_TOKENS_MAX,
     CascadeChatView,
     CascadeStreamingView,
@@ -40,10 +35,17 @@ from core.schemas.common import (
     TTSConfig,
 )
 from core.schemas.half_duplex import HalfDuplexConfig
-from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
 from core.serving.transcribers import LoopThreads
-from tests.fakes.cascade_parts import BEGAN, WORD_S, ScriptedLanguageModel, scripted
+from core.transcription import Transcript
+from tests.fakes.cascade_parts import (
+    BEGAN,
+    WORD_S,
+    ScriptedLanguageModel,
+    ScriptedTranscriber,
+    scripted,
+)
 from tests.service.workers import jpeg
 
 SECOND = np.zeros(16_000, np.float32)
@@ -89,6 +91,24 @@ def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
             "And?",
         ]
         assert asked[0].role == "system" and asked[0].content.endswith("Be kind.")
+
+    run(scenario())
+
+
+def test_speech_is_transcribed_behind_some_silence() -> None:
+    heard: list[FloatArray] = []
+
+    class Keeping(ScriptedTranscriber):
+        async def transcribe(self, samples: FloatArray, *options: Any) -> Transcript:
+            heard.append(samples)
+            return await super().transcribe(samples, *options)
+
+    async def scenario() -> None:
+        view = await voice_chat(replace(scripted(), transcriber=Keeping("Hello, who are you?")))
+        await view.feed_segment(np.ones_like(SECOND))
+        [padded] = heard
+        assert not padded[: -len(SECOND)].any() and padded[-len(SECOND) :].all()
+        assert len(padded) / INPUT_SAMPLE_RATE_HZ == pytest.approx(1 + SILENCE_BEFORE_S)
 
     run(scenario())
 
@@ -263,7 +283,7 @@ def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:
 def test_the_prompt_holds_the_date_and_keeps_its_beginning() -> None:
     lines = [Line("system", "Be brief."), Line("user", "Hi."), Line("user", "There.")]
     prompt = prompt_of(lines, BEGAN)
-    assert "Monday, 4 May 2026, 9:07." in prompt[0].content and "Be brief." in prompt[0].content
+    assert "Monday, 4 May 2026, 9:07 AM." in prompt[0].content and "Be brief." in prompt[0].content
     assert tuple(prompt[1 : len(EXAMPLES) + 1]) == EXAMPLES
     assert prompt[len(EXAMPLES) + 1 :] == [Line("user", "Hi. There.")]
 
@@ -277,38 +297,17 @@ def test_a_long_conversation_forgets_its_beginning_and_never_its_instructions() 
         fit_context([system, Line("user", "x" * 20_000)])
 
 
-@pytest.mark.parametrize(
-    ("question", "told"),
-    [
-        ("What's the weather in Paris right now?", "can't look things up"),
-        ("Tell me the news.", "can't look things up"),
-        ("Is it raining?", "can't look things up"),
-        ("Which model are you?", "ears hears you, brain thinks, and mouth speaks"),
-        ("Hello, who are you?", "not MiniCPM-o"),
-        ("What do you see?", "no picture"),
-        ("What color is this?", "no picture"),
-        ("What color do you get from blue and yellow?", None),
-        ("Which number comes after nine?", None),
-        ("Can you see why that is funny?", None),
-        (f"What do you see? {PICTURE_MARK}a circle)", None),
-        ("What is my name?", "Your name is Anna."),
-        ("Do you know my name?", "Your name is Anna."),
-        ("And what was my name again?", "Your name is Anna."),
-        ("My name is Julia. How are you?", None),
-        ("What's the capital of France?", None),
-        ("How many days does a leap year have?", None),
-        ("Why does the weather change?", None),
-        ("My name is Bob.", None),
-    ],
-)
-def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: str | None) -> None:
-    lines = [
-        Line("user", "Hello, my name is Anna."),
-        Line("assistant", "Hi."),
-        Line("user", question),
-    ]
-    answer = predefined_answer(lines, ("ears", "brain", "mouth"))
-    assert answer is None if told is None else answer is not None and told in answer
+def test_only_the_bundled_model_gets_its_examples() -> None:
+    async def scenario() -> None:
+        for is_small in (True, False):
+            parts = scripted("Fine.")
+            language_of(parts).is_small = is_small
+            request = ChatRequest(messages=[Message(role=Role.USER, content="How are you?")])
+            await CascadeChatView(parts, LoopThreads()).respond(request)
+            [asked] = language_of(parts).asked
+            assert (len(asked) > 2) is is_small
+
+    run(scenario())
 
 
 def test_a_chosen_model_answers_everything_itself() -> None:

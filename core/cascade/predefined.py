@@ -1,0 +1,157 @@
+"""Predefined answers to questions that a small language model answers with inventions. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from core.cascade.language import Line
+from core.cascade.prompts import day_of, time_of
+
+ABOUT_PICTURE: Final = re.compile(
+    r"\b(do|can|could|did) you see\b|\bwhat(?: i|')s (this|that|it)\b|\blook at\b|\bdescribe\b"
+    r"|\b(what|which) (colou?r|shape|number|digit)\b|\bam i (holding|showing|wearing)\b"
+    r"|\bhow many (are there|fingers|things|of them)\b|\b(picture|image|photo|camera)\b"
+)
+# Without a picture: questions that knowledge cannot answer.
+ABOUT_MISSING_PICTURE: Final = re.compile(
+    r"\b(do|can|could|did) you see (me|my|this|that|it|anything|what|now|here|the \w+)\b"
+    r"|\bwhat do you see\b|\bam i (holding|showing|wearing)\b"
+    r"|\b(what|which) (colou?r|shape|number|digit) (is (this|that|it|my \w+)|am i|do you see)\b"
+    r"|\b(?:describe|look at|see|what|where|who)\b[^.!?]*"
+    r"\b(the|this|that|my) (picture|image|photo|camera)\b"
+)
+PICTURE_MARK: Final = "(Of the picture: "
+UNRECOGNIZED: Final = "you cannot make out what is on it. Say so."
+NEWS: Final = r"(?:weather|forecast|news|headlines|traffic|stock price)\b"
+# Questions about the present. "I have good news" and "nice weather today" ask nothing, and why the
+# weather changes is known.
+LOOKING_UP: Final = re.compile(
+    rf"\b(?:what|how)(?:'s|'re| is| are| was| will| about) (?!an? )(?:[\w']+ ){{0,3}}{NEWS}"
+    rf"|\b(?:tell me|give me|read me|check) (?:(?:about|some|the|latest|today's|what|how) )*{NEWS}"
+    rf"|(?:^|[.!?,] )(?:any|are|can|could|do|does|is|what(?! a)|will)\b[^.!?]*\b{NEWS}"
+    r"[^.!?]*\b(?:today|tonight|now|tomorrow|this week|this weekend|here|outside|in \w+)\b"
+    r"|\b(?:is it (?:raining|snowing)|will it (?:rain|snow))\b"
+    r"|\bis it (?:\w+ )?(?:cold|hot|warm) (?:\w+ )?"
+    r"(?:here|now|out|outside|today|tonight|tomorrow)\b"
+    r"|\bwho won\b.*\b(?:today|yesterday|last night)\b"
+)
+IDENTITY: Final = re.compile(
+    r"\b(who|what) are you\b|\b(what|which) (\w+ )?(model|ai) are you\b"
+    r"|\bare you (an? |the )?(\w+ )?"
+    r"(chatgpt|gpt|ai|human|person|robot|bot|real|minicpm|qwen|siri|alexa|model)\b"
+    r"|\byour name\b|\bwho (made|built|created) you\b"
+)
+MY_NAME: Final = re.compile(
+    r"\bwho am i\b|\b(what's|what is|what was|know|remember|say|forgotten|forget) my name\b"
+)
+NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
+GREETING: Final = re.compile(r"(?:hello|hey|hi|excuse me|good (?:morning|afternoon|evening))\b")
+HEARING: Final = re.compile(
+    r"\b(?:can|do|could) (?:you|anybody|anyone) hear (?:me|this)\b|\bare you (?:still )?there\b"
+    r"|\bis (?:anybody|anyone|somebody|someone) there\b|^testing\b"
+)
+MEETING: Final = re.compile(r"\b(?:glad|good|great|nice|pleased) to meet you\b")
+ABILITIES: Final = re.compile(
+    r"\bwhat (?:can|could) (?:you (?:do|help (?:me |us )?with)|i (?:ask|say|talk about))"
+    r"(?: here| you)?\W*$"
+)
+LANGUAGE: Final = re.compile(
+    r"\b(?:do|can|could) (?:you|we) (?:speak|understand|talk)(?: in| any)? "
+    r"(?:arabic|chinese|dutch|french|german|hindi|italian|japanese|korean|mandarin|other languages?"
+    r"|polish|portuguese|russian|spanish|turkish)\b"
+)
+ORIGIN: Final = re.compile(
+    r"\bhow old are you\b|\bwhere (?:are you from|do you (?:come from|live))\b"
+)
+TIME: Final = re.compile(
+    r"\b(?:what time is it|what(?:'s| is) the time)(?: now| right now| please)?\W*$"
+)
+DATE: Final = re.compile(
+    r"\bwhat(?:'s| is) (?:the|today's) date\b|\b(?:what|which) (?:day|date) is (?:it|today)\b"
+)
+SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
+VERSION: Final = re.compile(r"[\W\d].*")  # unpronounceable behind a model's name
+ABLE_TO: Final = (
+    "I can chat with you, answer questions and do sums. I'm small, so I'm often wrong, and I can't "
+    "look anything up."
+)
+HEARS: Final = "Yes, I can hear you well."
+NO_PICTURE: Final = "I can't see anything: there is no picture, so perhaps the camera is off."
+
+
+def asks_about_picture(question: str) -> bool:
+    return ABOUT_PICTURE.search(question.lower()) is not None
+
+
+def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime) -> str | None:
+    """Return the answer to a question that a small model would answer with inventions, or None.
+
+    Every sentence of the question that has such an answer gets it, if the last one has.
+
+    Args:
+        lines: of the conversation; the last is the question. Messages before it without an answer
+            are no part of it.
+        names: display names of transcriber, language model and synthesizer.
+        now: local time.
+    """
+    asked, picture, _ = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
+    said = " ".join(line.content for line in lines if line.role == "user")
+    sentences = SENTENCE_END.split(asked.strip().lower())
+    answers = [
+        NO_PICTURE
+        if not picture and ABOUT_MISSING_PICTURE.search(each)
+        else _about_world(each, now) or _about_persons(each, said, names)
+        for each in sentences
+    ]
+    if answers[-1] is None:
+        return None
+    if answers[-1] == HEARS:
+        answers.append("What would you like to talk about?")
+    greeting = "Hello!" if GREETING.match(sentences[0]) else None
+    return " ".join(dict.fromkeys(filter(None, (greeting, *answers))))
+
+
+def _about_world(asked: str, now: datetime) -> str | None:
+    """Answer a sentence about the present, in lower case, or return None."""
+    if LOOKING_UP.search(asked):
+        topic = re.search(NEWS, asked)
+        what = f"the {topic[0]}" if topic else "that"
+        return f"I'm sorry, I can't look things up, so I don't know {what}."
+    if TIME.search(asked):
+        return f"It's {time_of(now)}."
+    if DATE.search(asked):
+        return f"It's {day_of(now)}."
+    return None
+
+
+def _about_persons(asked: str, said: str, names: Sequence[str]) -> str | None:
+    """Answer a sentence about the assistant or the user, in lower case, or return None.
+
+    Args:
+        asked: the sentence.
+        said: all that the user has said, in which names have capitals.
+        names: of transcriber, language model and synthesizer.
+    """
+    if IDENTITY.search(asked):
+        ears, brain, voice = (VERSION.sub("", name) for name in names)
+        return (
+            "I'm a stand-in of three small models, not MiniCPM-o: "
+            f"{ears} hears you, {brain} thinks, and {voice} speaks."
+        )
+    if HEARING.search(asked):
+        return HEARS
+    if LANGUAGE.search(asked):
+        return "I'm sorry, I only speak English."
+    if ORIGIN.search(asked):
+        return "I'm only a program, so I have no age and no home."
+    if ABILITIES.search(asked):
+        return ABLE_TO
+    known = NAMED.findall(said)
+    if MEETING.search(asked):
+        return f"Nice to meet you, too, {known[-1]}!" if known else "Nice to meet you, too!"
+    if MY_NAME.search(asked) and known:
+        return f"Your name is {known[-1]}."  # the model says "My name is Anna"
+    return None

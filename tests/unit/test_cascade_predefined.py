@@ -1,0 +1,78 @@
+"""Predefined answers of the cascade, and questions that its language model answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.cascade.language import Line
+from core.cascade.predefined import PICTURE_MARK, predefined_answer
+from tests.fakes.cascade_parts import BEGAN
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("What's the weather in Paris right now?", "can't look things up"),
+        ("Tell me the news.", "can't look things up"),
+        ("Is it raining?", "can't look things up"),
+        ("What does the weather look like today?", "can't look things up"),
+        ("Could you check the traffic?", "can't look things up"),
+        ("I have good news for you!", None),
+        ("Nice weather today, isn't it?", None),
+        ("What a lovely weather today!", None),
+        ("Is it cold on Mars?", None),
+        ("I like the news in the morning.", None),
+        ("Which model are you?", "ears hears you, brain thinks, and mouth speaks"),
+        ("Hello, who are you?", "Hello! I'm a stand-in of three small models, not MiniCPM-o"),
+        ("Can you hear me?", "Yes, I can hear you well. What would you like to talk about?"),
+        (
+            "Hello? Can you hear me? Please tell me what the weather will be like tomorrow.",
+            "Hello! Yes, I can hear you well. I'm sorry, I can't look things up, so I don't know "
+            "the weather.",
+        ),
+        ("Can you hear me? Who are you?", "Yes, I can hear you well. I'm a stand-in"),
+        ("What's the weather? Never mind, tell me a joke.", None),
+        ("Hello. How are you?", None),
+        ("Nice to meet you.", "Nice to meet you, too, Anna!"),
+        ("What can you do?", "I can chat"),
+        ("What can you do against hiccups?", None),
+        ("Do you speak German?", "I only speak English"),
+        ("Do you speak English?", None),
+        ("Where are you from?", "only a program"),
+        ("What time is it?", "It's 9:07 AM."),
+        ("What time is it in Tokyo?", None),
+        ("And what day is it today?", "It's Monday, 4 May."),
+        ("Hello.", None),
+        ("My new camera is great.", None),
+        ("Who is in the picture?", "no picture"),
+        ("What do you see?", "no picture"),
+        ("What color is this?", "no picture"),
+        ("What color do you get from blue and yellow?", None),
+        ("Which number comes after nine?", None),
+        ("Can you see why that is funny?", None),
+        (f"What do you see? {PICTURE_MARK}a circle)", None),
+        ("What is my name?", "Your name is Anna."),
+        ("Do you know my name?", "Your name is Anna."),
+        ("And what was my name again?", "Your name is Anna."),
+        ("My name is Julia. How are you?", None),
+        ("What's the capital of France?", None),
+        ("How many days does a leap year have?", None),
+        ("Why does the weather change?", None),
+        ("My name is Bob.", None),
+    ],
+)
+def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: str | None) -> None:
+    lines = [
+        Line("user", "Hello, my name is Anna."),
+        Line("assistant", "Hi."),
+        Line("user", question),
+    ]
+    answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
+    assert answer is None if told is None else answer is not None and told in answer
+
+
+def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> None:
+    lines = [Line("user", "What's the weather today?"), Line("user", "Hello, who are you?")]
+    answer = predefined_answer(lines, ("Whisper tiny", "Qwen2.5-Coder 0.5B", "hibari"), BEGAN)
+    assert answer is not None
+    assert answer.endswith("Whisper hears you, Qwen thinks, and hibari speaks.")

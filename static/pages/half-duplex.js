@@ -24,7 +24,7 @@ const METER_TICK_MS = 50;
 const page = await startPage({ titleKey: "app.half_duplex_audio.title" });
 const el = (/** @type {string} */ id) => byId(id, HTMLElement);
 const limits = voiceLimits(page.defaults);
-const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
+const settings = makeHalfSettings(page.defaults?.half_duplex ?? {});
 
 const call = halfDuplexCall({
   parts: HALF_PARTS,

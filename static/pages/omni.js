@@ -21,7 +21,7 @@ const SOURCES = Object.freeze({ live: "camera", file: "film" });
 const part = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const page = await startPage({ titleKey: "app.omni.title" });
-const store = new SettingsStore("omni_settings", OMNI_FIELDS, localStorage);
+const store = new SettingsStore("omni_settings", OMNI_FIELDS);
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
 const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store, say });

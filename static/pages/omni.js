@@ -120,7 +120,7 @@ async function start() {
     systemPrompt,
     prepare: { ...prepare, transcribe: store.get("captions"), config, max_slice_nums: sliceCountOf(store) },
   });
-  if (!isOpen) release();
+  if (!isOpen && !call.isActive) release(); // not what a call started by an earlier press uses
   void devices.refresh();
 }
 

@@ -5,7 +5,6 @@ import { formatNumber, t } from "./texts.js";
 import { createMeterMotion, LEAST_SHOWN_DB, shareOfDb, toDb } from "./pcm.js";
 
 const ANNOUNCED_EVERY_MS = 1_000; // how often the value changes for screen readers
-const PERCENT = 100;
 
 /** @typedef {ReturnType<typeof mountLevelMeter>} LevelMeter */
 
@@ -18,7 +17,13 @@ export function mountLevelMeter(el, { labelKey, sign, kind = "listen" }) {
     el,
     () =>
       html`<span class="meter-sign">${icon(sign)}</span><span class="meter-label small">${t(labelKey)}</span
-        ><span class="meter-track" role="meter" aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-label=${t(labelKey)}
+        ><span
+          class="meter-track"
+          role="meter"
+          aria-valuemin=${LEAST_SHOWN_DB}
+          aria-valuemax="0"
+          aria-valuenow=${LEAST_SHOWN_DB}
+          aria-label=${t(labelKey)}
           ><span class="meter-bar"></span><span class="meter-peak"></span></span
         ><span class="meter-value small number soft" aria-hidden="true"></span>`,
   );
@@ -26,7 +31,7 @@ export function mountLevelMeter(el, { labelKey, sign, kind = "listen" }) {
   let motion = createMeterMotion();
   let announcedAtMs = -Infinity;
   const announce = (/** @type {number} */ barDb) => {
-    track.setAttribute("aria-valuenow", String(Math.round(shareOfDb(barDb) * PERCENT)));
+    track.setAttribute("aria-valuenow", String(Math.round(barDb)));
     setText(value, barDb > LEAST_SHOWN_DB ? `${formatNumber(barDb)} dB` : "—");
   };
   const place = (/** @type {number} */ barDb, /** @type {number} */ peakDb) => {
@@ -37,7 +42,7 @@ export function mountLevelMeter(el, { labelKey, sign, kind = "listen" }) {
     track,
     /** Called in each frame. @param {number} rms @param {number} nowMs @returns {boolean} whether the bar is still moving */
     update(rms, nowMs) {
-      const { barDb, peakDb } = motion(toDb(rms), nowMs);
+      const { barDb, peakDb } = motion(Math.min(0, toDb(rms)), nowMs);
       place(barDb, peakDb);
       const isMoving = barDb > LEAST_SHOWN_DB || peakDb > LEAST_SHOWN_DB;
       if (isMoving && nowMs - announcedAtMs < ANNOUNCED_EVERY_MS) return true;

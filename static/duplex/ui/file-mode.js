@@ -73,8 +73,7 @@ function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile 
   el.append(place);
   const panel = mountFilePanel(place, {
     accept: "video/*",
-    prefix: "omni",
-    limits: () => ({ seconds: formatNumber(VIDEO_MAX_S) }),
+    text: (name) => t(`omni.${name}`, { seconds: formatNumber(VIDEO_MAX_S) }),
     isShown: () => store.get("source") !== "live",
     read: (file) => readVideoFile(file, video),
     describe: ({ name, durationS, widthPx, heightPx }) => `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`,

@@ -1,7 +1,7 @@
 /** Choice of the user's audio source (microphone, file, or both), and the panel in which a file is chosen. */
 
 import { fileButton, find, html, mountView, on } from "../../shared/lit.js";
-import { codeOf, formatClock, formatNumber, hasText, t } from "../../shared/texts.js";
+import { codeOf, formatClock, formatNumber, t } from "../../shared/texts.js";
 import { rms } from "../../shared/pcm.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
 import { iconPills } from "../../shared/settings-form.js";
@@ -36,8 +36,7 @@ export function mountSourceChoice(el, store) {
   );
   const panel = mountFilePanel(place, {
     accept: "audio/*,video/mp4,video/webm",
-    prefix: "adx",
-    limits: () => ({ minutes: formatNumber(AUDIO_MAX_S / 60) }),
+    text: (name) => t(`adx.${name}`, { minutes: formatNumber(AUDIO_MAX_S / 60) }),
     isShown: () => store.get("source") !== "mic",
     async read(file) {
       const { decodeSound } = await import("../lib/file-source.js");
@@ -72,22 +71,21 @@ const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /
  * @param {HTMLElement} el
  * @param {Object} options
  * @param {string} options.accept
- * @param {"adx" | "omni"} options.prefix of its texts
- * @param {() => Record<string, string>} options.limits for its texts
+ * @param {(name: string) => string} options.text `choose_file`, `file_hint`, `file_missing`, and one for each problem
  * @param {() => boolean} options.isShown
- * @param {(file: File) => Promise<Chosen>} options.read rejects with the code of a text `PREFIX.file_CODE`
+ * @param {(file: File) => Promise<Chosen>} options.read rejects with the code of a text `file_CODE`
  * @param {(chosen: Chosen) => string} options.describe
  * @param {(chosen: Chosen | null, before: Chosen | null) => void} [options.onChange] null: a file is being read, or failed
  * @param {(chosen: Chosen | null) => unknown} [options.above] a view above the padding
  * @param {() => unknown} [options.below] and below it
  */
-export function mountFilePanel(el, { accept, prefix, limits, isShown, read, describe, onChange, above, below }) {
+export function mountFilePanel(el, { accept, text, isShown, read, describe, onChange, above, below }) {
   /** @type {Chosen | null} */ let chosen = null;
   let problem = "";
   let isReading = false;
   const about = () => {
     if (isReading) return t("common.loading");
-    return chosen ? describe(chosen) : t(`${prefix}.file_hint`, limits());
+    return chosen ? describe(chosen) : text("file_hint");
   };
   const become = (/** @type {Chosen | null} */ next) => {
     const before = chosen;
@@ -100,8 +98,7 @@ export function mountFilePanel(el, { accept, prefix, limits, isShown, read, desc
     [problem, isReading] = ["", true];
     become(null);
     const next = await read(file).catch((error) => {
-      const code = codeOf(error);
-      problem = hasText(`${prefix}.file_${code}`) ? code : "undecodable";
+      problem = codeOf(error, "undecodable");
       return null;
     });
     isReading = false;
@@ -111,10 +108,10 @@ export function mountFilePanel(el, { accept, prefix, limits, isShown, read, desc
   const draw = mountView(el, () => {
     el.hidden = !isShown();
     return html`<div class="row">
-        ${fileButton(t(chosen ? "adx.other_file" : `${prefix}.choose_file`), take, { accept, sign: "upload", action: "choose-file" })}
+        ${fileButton(chosen ? t("adx.other_file") : text("choose_file"), take, { accept, sign: "upload", action: "choose-file" })}
         <p class="small" role="status">${about()}</p>
       </div>
-      <p class="field-error" role="alert" .textContent=${problem && t(`${prefix}.file_${problem}`, limits())}></p>
+      <p class="field-error" role="alert" .textContent=${problem && text(`file_${problem}`)}></p>
       ${above?.(chosen)}
       <div class="file-padding">
         ${paddingField("pad-before", "pad_before_s", "adx.pad_before")}${paddingField("pad-after", "pad_after_s", "adx.pad_after")}

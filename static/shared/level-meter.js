@@ -46,7 +46,7 @@ export function mountLevelMeter(el, { labelKey, sign, kind = "listen" }) {
       place(barDb, peakDb);
       const isMoving = barDb > LEAST_SHOWN_DB || peakDb > LEAST_SHOWN_DB;
       if (isMoving && nowMs - announcedAtMs < ANNOUNCED_EVERY_MS) return true;
-      announcedAtMs = nowMs;
+      announcedAtMs = isMoving ? nowMs : -Infinity; // a bar that begins to move says its value at once
       announce(barDb);
       return isMoving;
     },

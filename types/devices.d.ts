@@ -80,10 +80,10 @@ export type FileSourceOptions = {
   sound: AudioBuffer;
   context: AudioContext; // its own, so that a pause may suspend it; closed by `close`
   microphone?: MediaStream; // mixed in as the mixer's mode says
-  mixer?: MixerController; // its own when left out
+  mixer: MixerController;
   video?: HTMLVideoElement; // played along, muted
-  paddingBeforeS?: number; // 0 to 30; 0
-  paddingAfterS?: number; // 0 to 30; 2
+  paddingBeforeS: number; // 0 to 30
+  paddingAfterS: number; // 0 to 30, or Infinity: it never ends by itself
   chunkSamples?: number; // 16 000
 };
 

@@ -181,19 +181,19 @@ export function severityOf(/** @type {Http.LogLine} */ { level, text }) {
 }
 
 export class LogBuffer {
+  /** @type {KeptLine[]} */ lines = [];
+  #maxLines;
+  #nextId = 0;
+
   constructor(/** @type {number} */ maxLines) {
-    /** @type {KeptLine[]} */
-    this.lines = [];
-    this._maxLines = maxLines;
-    this._nextId = 0;
+    this.#maxLines = maxLines;
   }
 
-  add(/** @type {readonly Http.LogLine[]} */ lines) {
-    const fresh = lines.map((line) => ({ ...line, id: this._nextId++, severity: severityOf(line) }));
-    const all = [...this.lines, ...fresh];
-    this.lines = all.slice(-this._maxLines);
-    const droppedCount = Math.min(all.length - this.lines.length, all.length - fresh.length);
-    return { added: fresh.slice(-this._maxLines), droppedCount };
+  /** @param {readonly Http.LogLine[]} lines @returns {KeptLine[]} those that were kept */
+  add(lines) {
+    const fresh = lines.map((line) => ({ ...line, id: this.#nextId++, severity: severityOf(line) }));
+    this.lines = [...this.lines, ...fresh].slice(-this.#maxLines);
+    return fresh.slice(-this.#maxLines);
   }
 
   clear() {

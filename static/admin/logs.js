@@ -48,7 +48,7 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
   };
   const take = (/** @type {Http.LogPart} */ { cursor, lines, source, sources }) => {
     Object.assign(at, { cursor, source, sources });
-    const { added } = buffer.add(lines);
+    const added = buffer.add(lines);
     if (!look.isAtEnd) look.unseen += added.filter((line) => isMatch(line, filter)).length;
   };
   const refresh = async () => {

@@ -4,6 +4,7 @@ import { cameraCode, openCamera } from "../duplex/lib/camera.js";
 import { encodeWav } from "../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { mountLevelMeter } from "../shared/level-meter.js";
 import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
 import { CodedError, codeOf, onLangChange, reasonOf, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/async.js";
@@ -18,45 +19,32 @@ import { runEchoTest } from "../duplex/lib/measure.js";
 /** @import { LevelView, LevelWord, Result, Results } from "./results.js" */
 /** @import { StatusReport } from "../shared/page.js" */
 
-// Level meter of the microphone with peak hold and rating.
-
-const READER_INTERVAL_MS = 1_000; // how often the value changes for screen readers
-const PERCENT = 100;
+// Level of the microphone and its rating.
 
 /** @param {HTMLElement} el @param {HTMLElement} words @returns {{update: (view: LevelView) => void, clear: () => void}} */
-function mountLevelMeter(el, words) {
-  const bar = find(el, ".meter-bar", HTMLElement);
-  const hold = find(el, ".meter-hold", HTMLElement);
+function mountRatedMeter(el, words) {
+  const meter = mountLevelMeter(el, { labelKey: "check.meter", sign: "mic" });
   /** @type {LevelWord | "off"} */ let word = "off";
-  let announcedAtMs = 0;
   const draw = () => {
     el.dataset.word = word;
     setText(words, t(`check.level_${word}`));
-    el.setAttribute("aria-valuetext", t(`check.level_${word}`));
+    meter.track.setAttribute("aria-valuetext", t(`check.level_${word}`));
   };
-  const place = (/** @type {{bar: number, hold: number}} */ view) => {
-    bar.style.setProperty("scale", `${view.bar} 1`);
-    hold.style.setProperty("left", `${view.hold * PERCENT}%`);
+  const become = (/** @type {typeof word} */ next) => {
+    if (next === word) return;
+    word = next;
+    draw();
   };
   onLangChange(draw);
   draw();
   return {
     update(view) {
-      place(view);
-      const nowMs = performance.now();
-      if (nowMs - announcedAtMs >= READER_INTERVAL_MS) {
-        announcedAtMs = nowMs;
-        el.setAttribute("aria-valuenow", String(Math.round(view.bar * PERCENT)));
-      }
-      if (view.word === word) return;
-      word = view.word;
-      draw();
+      meter.update(view.rms, performance.now());
+      become(view.word);
     },
     clear() {
-      word = "off";
-      place({ bar: 0, hold: 0 });
-      el.setAttribute("aria-valuenow", "0");
-      draw();
+      meter.clear();
+      become("off");
     },
   };
 }
@@ -64,7 +52,7 @@ function mountLevelMeter(el, words) {
 export function mountMicrophoneCheck(/** @type {Results} */ results) {
   const start = byId("mic-start", HTMLButtonElement);
   const stop = byId("mic-stop", HTMLButtonElement);
-  const meter = mountLevelMeter(byId("meter", HTMLElement), byId("meter-word", HTMLElement));
+  const meter = mountRatedMeter(byId("meter", HTMLElement), byId("meter-word", HTMLElement));
   const session = createMicrophoneSession(results, { onLevel: meter.update, onChange: () => show() });
   const recorder = mountClipRecorder(session);
   const devices = mountAudioDeviceSelector(byId("mic-devices", HTMLElement), {

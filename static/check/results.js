@@ -215,23 +215,18 @@ export function reportText(title, head, sections) {
   return `${lines.join("\n")}\n`;
 }
 
-// Level meter: bar, peak hold and rating.
+// Rating of the microphone's level.
 
 /** @typedef {"waiting" | "silent" | "quiet" | "good" | "loud"} LevelWord */
 
 /**
  * @typedef {Object} LevelView
- * @property {number} bar 0 to 1
- * @property {number} hold 0 to 1, recent peak
+ * @property {number} rms amplitude
  * @property {number} peakDb dB of full scale
  * @property {LevelWord} word
  * @property {number} goodMs total duration of good speech
  */
 
-export const FLOOR_DB = -60;
-const HOLD_MS = 1_200;
-const HOLD_FALL_DB_PER_S = 30;
-const BAR_FALL_DB_PER_S = 60;
 const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the rating
 const SILENT_AFTER_MS = 2_000;
 const HEARD_DB = -50; // of speech, RMS over 50 ms; ours, by ear with a laptop's microphone
@@ -239,14 +234,9 @@ const GOOD_DB = -36;
 const CLIPPED_PEAK = 0.985; // a sample this close to full scale is cut off
 const CLIPPED_PIECES = 6; // number of clipped levels in the window that count as too loud; a single click does not
 
-const toShare = (/** @type {number} */ db) => Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
-
 /** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {
   /** @type {{atMs: number, rmsDb: number, peak: number}[]} */ let recent = [];
-  let barDb = FLOOR_DB;
-  let holdDb = FLOOR_DB;
-  let heldAtMs = 0;
   let lastMs = /** @type {number | null} */ (null);
   let silentSinceMs = /** @type {number | null} */ (null);
   let goodMs = 0;
@@ -264,19 +254,11 @@ export function createLevelJudge() {
       const passedMs = lastMs === null ? 0 : nowMs - lastMs;
       lastMs = nowMs;
       const rmsDb = toDb(rms);
-      const peakDb = toDb(peak);
-      barDb = Math.max(rmsDb, barDb - (BAR_FALL_DB_PER_S * passedMs) / 1_000, FLOOR_DB);
-      if (peakDb >= holdDb) {
-        holdDb = peakDb;
-        heldAtMs = nowMs;
-      } else if (nowMs - heldAtMs > HOLD_MS) {
-        holdDb = Math.max(FLOOR_DB, peakDb, holdDb - (HOLD_FALL_DB_PER_S * passedMs) / 1_000);
-      }
       silentSinceMs = isSilent ? (silentSinceMs ?? nowMs) : null;
       recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
       const word = wordNow(nowMs);
       if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;
-      return { bar: toShare(barDb), hold: toShare(holdDb), peakDb, word, goodMs };
+      return { rms, peakDb: toDb(peak), word, goodMs };
     },
   };
 }

@@ -12,7 +12,7 @@ import { byId, html, mountNotice, on, render, setText, toast } from "../shared/l
 import { onLangChange, t, tn } from "../shared/texts.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
-import { failureText } from "../admin/admin-texts.js";
+import { clock, failureText } from "../admin/admin-texts.js";
 
 /** @import { AdminApi, Refresher } from "../admin/admin-api.js" */
 /** @import { SectionEntry } from "../admin/words.js" */
@@ -160,8 +160,7 @@ async function refresh() {
 function report() {
   if (desk.failure === null) {
     notice.clear();
-    const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium" }).format(new Date());
-    setText(freshness, t("admin.fresh", { time }));
+    setText(freshness, t("admin.fresh", { time: clock(new Date().toISOString()) }));
   } else if (!isRefusal(desk.failure)) {
     console.info(desk.failure);
     setText(freshness, failureText(desk.failure, desk.current));

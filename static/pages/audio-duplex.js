@@ -21,16 +21,12 @@ const LENGTH_PENALTY = 1.05;
 
 const page = await startPage({ titleKey: "app.audio_duplex.title" });
 
-const store = new SettingsStore(
-  "audio_duplex_settings",
-  {
-    ...LIVE_FIELDS,
-    ...SOURCE_FIELDS,
-    ...DUPLEX_FIELDS,
-    length_penalty: { ...DUPLEX_FIELDS.length_penalty, initial: LENGTH_PENALTY },
-  },
-  localStorage,
-);
+const store = new SettingsStore("audio_duplex_settings", {
+  ...LIVE_FIELDS,
+  ...SOURCE_FIELDS,
+  ...DUPLEX_FIELDS,
+  length_penalty: { ...DUPLEX_FIELDS.length_penalty, initial: LENGTH_PENALTY },
+});
 const source = mountSourceChoice(byId("source", HTMLElement), store);
 const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store, say });
 

@@ -5,7 +5,7 @@ import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js"
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../duplex/lib/call-settings.js";
 import { mountAfterCall, mountCallView } from "../duplex/ui/call-view.js";
-import { halfButtons, mountHalfFigures, mountHalfTurns, mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
+import { halfButtons, mountCallMeters, mountHalfFigures, mountHalfTurns, mountHalfWave } from "../duplex/ui/meters.js";
 import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { mountPresetSelector, mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
@@ -24,7 +24,7 @@ const METER_TICK_MS = 50;
 const page = await startPage({ titleKey: "app.half_duplex_audio.title" });
 const el = (/** @type {string} */ id) => byId(id, HTMLElement);
 const limits = voiceLimits(page.defaults);
-const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
+const settings = makeHalfSettings(page.defaults?.half_duplex ?? {});
 
 const call = halfDuplexCall({
   parts: HALF_PARTS,
@@ -56,12 +56,10 @@ const presets = mountPresetSelector(el("presets"), {
 });
 
 // The call.
-const levels = () => call.levels();
 const drawTurns = mountHalfTurns(el("turns"), call);
-const wave = mountHalfWave(el("wave"), { levels, state: () => call.state });
+const wave = mountHalfWave(el("wave"), call);
 const drawFigures = mountHalfFigures(el("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
-const meterIn = mountLevelMeter(el("meter-in"), { labelKey: "common.you", iconName: "mic", kind: "listen" });
-const meterOut = mountLevelMeter(el("meter-out"), { labelKey: "common.model", iconName: "speaker", kind: "speak" });
+const drawMeters = mountCallMeters(call);
 const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
 
 async function start() {
@@ -89,12 +87,7 @@ const view = mountCallView(call, {
 const suggestions = mountSuggestions(call, { start: view.start, type: () => undefined });
 call.on("opened", () => void devices.refresh());
 call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
-setInterval(() => {
-  const { inputRms, outputRms } = levels();
-  const nowMs = performance.now();
-  meterIn.update(inputRms, nowMs);
-  meterOut.update(outputRms, nowMs);
-}, METER_TICK_MS);
+setInterval(() => drawMeters(performance.now()), METER_TICK_MS);
 
 // Settings and help.
 const drawer = mountSettingsDrawer(

@@ -6,7 +6,7 @@ import { late, loadInSpareTime } from "../shared/async.js";
 import { t } from "../shared/texts.js";
 import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
 import { startPage } from "../shared/page.js";
-import { radioPills } from "../shared/settings-form.js";
+import { iconPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall, mountSuggestions } from "../duplex/lib/call-parts.js";
@@ -21,7 +21,7 @@ const SOURCES = Object.freeze({ live: "camera", file: "film" });
 const part = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const page = await startPage({ titleKey: "app.omni.title" });
-const store = new SettingsStore("omni_settings", OMNI_FIELDS, localStorage);
+const store = new SettingsStore("omni_settings", OMNI_FIELDS);
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
 const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store, say });
@@ -69,10 +69,9 @@ const fileMode = late(
     )),
 );
 const drawSource = mountView(part("source"), () =>
-  radioPills({
+  iconPills(SOURCES, {
     label: t("omni.source"),
-    style: "source-choice",
-    pills: Object.entries(SOURCES).map(([value, icon]) => ({ value, text: t(`omni.source_${value}`), icon })),
+    text: (source) => t(`omni.source_${source}`),
     current: store.get("source"),
     choose: (source) => store.set("source", source),
   }),
@@ -120,7 +119,7 @@ async function start() {
     systemPrompt,
     prepare: { ...prepare, transcribe: store.get("captions"), config, max_slice_nums: sliceCountOf(store) },
   });
-  if (!isOpen) release();
+  if (!isOpen && !call.isActive) release(); // not what a call started by an earlier press uses
   void devices.refresh();
 }
 

@@ -135,7 +135,7 @@ const allow = (/** @type {boolean} */ isAllowed) => {
   head.allow(isAllowed);
   comment.allow(isAllowed);
 };
-if (isOwnRecording(localStorage, recordingId)) allow(true);
+if (isOwnRecording(recordingId)) allow(true);
 else {
   /** @type {Promise<{is_admin: boolean}>} */ const state = getJson("/api/admin/state");
   state.then(

@@ -39,7 +39,7 @@ const [page, store] = await Promise.all([
   openStore(),
 ]);
 const limits = mediaLimits(page.defaults?.limits);
-const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
+const settings = new SettingsStore(SETTINGS_KEY, FIELDS);
 
 /** @type {WebSocket | null} */ let socket = null;
 const chat = new StreamingChat({ ...networkOf("streaming", APP), socketFactory: (url) => (socket = new WebSocket(url)) });
@@ -72,7 +72,7 @@ const instructions = mountInstructions({
   limits: voiceLimits(page.defaults),
   onPreset: (values) => settings.applyPreset(fromPreset(values)),
 });
-const draft = openDraft(localStorage, store);
+const draft = openDraft(store);
 const composer = mountComposer(byId("composer", HTMLElement), {
   limits,
   sentChars: () => wireChars(session.media),
@@ -180,7 +180,7 @@ session.on("heads", drawTitle);
 session.on("opened", () => notice.clear());
 session.on("answered", ({ message, isPlayed }) => {
   const { recordingSessionId } = figuresOf(message);
-  if (recordingSessionId) addRecent(localStorage, recordingSessionId, APP);
+  if (recordingSessionId) addRecent(recordingSessionId, APP);
   if (!isPlayed && message.status === "done" && voiceOf(message)) list.play(message.id).catch(toastProblem);
 });
 session.on("warning", ({ code }) => notice.show(code, { kind: "caution" }));

@@ -1,4 +1,4 @@
-/** Typed events, lazy loading, throttling, rates and medians. Pure. */
+/** Typed events, lazy loading, throttling, rates, quantiles and medians. Pure. */
 
 import { CodedError } from "./texts.js";
 
@@ -73,6 +73,12 @@ export function throttled(run, everyMs) {
     if (waitMs <= 0) now();
     else timer = setTimeout(now, waitMs);
   };
+}
+
+/** @param {readonly number[]} values @param {number} share 0 to 1 @returns {number | null} null without values */
+export function quantileOf(values, share) {
+  const sorted = [...values].sort((one, other) => one - other);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? null;
 }
 
 /** @param {readonly number[]} values @returns {number} NaN without values */

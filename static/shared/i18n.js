@@ -50,17 +50,14 @@ async function guess(lang) {
   return { lang: shown, texts, names: { [shown]: texts["language.name"] } };
 }
 
-/** Switches the language and remembers the choice. @param {string} lang */
+/** Switches the language and remembers the choice. @param {string} lang @throws {ApiError} its texts cannot be loaded */
 export async function setLang(lang) {
-  remember(STORAGE_KEY, lang);
   show(lang, await loadTexts(lang));
+  remember(STORAGE_KEY, lang);
 }
 
-async function loadTexts(/** @type {string} */ lang) {
-  const answer = await fetch(`/static/i18n/${lang}.json`);
-  if (!answer.ok) throw new Error(`The texts for "${lang}" could not be loaded (${answer.status}).`);
-  return answer.json();
-}
+/** @param {string} lang @returns {Promise<Record<string, string>>} */
+const loadTexts = (lang) => getJson(`/static/i18n/${lang}.json`);
 
 function show(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
   setTexts(lang, texts);

@@ -262,7 +262,8 @@ export function modelNote(status, { chip, more = "" }) {
   const suggestions = suggestionsOf(status.model);
   return html`${icon("info")}
     <div class="stack-tight">
-      <p>${t(`model_note.${kind}`, { name })} ${more}</p>
+      <p>${t(`model_note.${kind}`, { name })}</p>
+      ${more ? html`<p class="small soft">${more}</p>` : nothing}
       ${
         suggestions.length > 0
           ? html`<div class="suggestions" role="group" aria-label=${t("model_note.try_saying")}>

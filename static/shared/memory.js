@@ -48,8 +48,8 @@ export function listRecent(storage) {
   return Array.isArray(kept) ? kept.filter(isRecent).slice(0, MOST) : [];
 }
 
-/** @param {SmallStorage} storage @param {string} id of the recording @param {string} appType @param {Date} [now] */
-export function addRecent(storage, id, appType, now = new Date()) {
+/** @param {string} id of the recording @param {string} appType @param {SmallStorage} [storage] as above @param {Date} [now] */
+export function addRecent(id, appType, storage, now = new Date()) {
   const others = listRecent(storage).filter((entry) => entry.id !== id);
   const entries = [{ id, appType, savedAt: now.toISOString() }, ...others].slice(0, MOST);
   remember(STORAGE_KEY, JSON.stringify(entries), storage);
@@ -72,7 +72,7 @@ function listOwn(storage) {
   return Array.isArray(kept) ? kept.filter((entry) => typeof entry?.id === "string" && typeof entry.secret === "string") : [];
 }
 
-/** @param {SmallStorage | undefined} storage @returns {(message: object) => void} */
+/** @param {SmallStorage} [storage] as above @returns {(message: object) => void} */
 export function ownerNotes(storage) {
   let secret = "";
   let known = "";
@@ -86,11 +86,11 @@ export function ownerNotes(storage) {
   };
 }
 
-/** @param {Pick<Storage, "getItem"> | undefined} storage @param {string} recordingId */
-export const isOwnRecording = (storage, recordingId) => listOwn(storage).some(({ id }) => id === recordingId);
+/** @param {string} recordingId @param {Pick<Storage, "getItem">} [storage] as above */
+export const isOwnRecording = (recordingId, storage) => listOwn(storage).some(({ id }) => id === recordingId);
 
-/** @param {Pick<Storage, "getItem"> | undefined} storage @param {string} recordingId @returns {Record<string, string>} */
-export function ownerHeaders(storage, recordingId) {
+/** @param {string} recordingId @param {Pick<Storage, "getItem">} [storage] as above @returns {Record<string, string>} */
+export function ownerHeaders(recordingId, storage) {
   const own = listOwn(storage).find(({ id }) => id === recordingId);
   return own ? { [SECRET_HEADER]: own.secret } : {};
 }

@@ -22,7 +22,7 @@ export const networkOf = (kind, appId, origin = globalThis.location?.origin) => 
   },
   socketFactory: (url) => new WebSocket(url),
   probe: () => probeServer(appId, origin),
-  noteOwner: ownerNotes(globalThis.localStorage),
+  noteOwner: ownerNotes(),
   postChat: (body, signal) => sendJson("POST", new URL("/api/chat", origin).href, body, { signal }),
 });
 

@@ -2,7 +2,7 @@
 
 import { getJson } from "./api.js";
 import { appTitle, inOrder } from "./apps.js";
-import { byId, find, html, icon, iconButton, mountView, nothing } from "./lit.js";
+import { byId, find, html, icon, iconButton, mountView, nothing, toastProblem } from "./lit.js";
 import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
 import { describeHealth, getLang, onLangChange, t } from "./texts.js";
 import { remember } from "./memory.js";
@@ -228,7 +228,7 @@ function languageButton() {
     lang=${next}
     aria-label=${names[next]}
     title=${names[next]}
-    @click=${() => void setLang(next)}
+    @click=${() => setLang(next).catch(toastProblem)}
   >
     ${sign}
   </button>`;

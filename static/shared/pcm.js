@@ -154,14 +154,32 @@ export function encodeWav(sound, rateHz) {
   return file;
 }
 
-const LEAST_SHOWN_DB = -60; // quietest level shown; speech close to a microphone lies between -35 and -15 dB
+export const LEAST_SHOWN_DB = -60; // quietest level shown; speech close to a microphone lies between -35 and -15 dB
 const MOST_SHOWN_DB = -8;
+const BAR_FALL_DB_PER_S = 60;
+const PEAK_FALL_DB_PER_S = 30;
+const PEAK_HOLD_MS = 1_200;
+const MS_PER_S = 1_000;
 
-/** A level as a share of the bar. @param {number} rms @returns {number} 0 to 1 */
-export function levelShare(rms) {
-  if (rms <= 0) return 0;
-  return Math.min(1, Math.max(0, (toDb(rms) - LEAST_SHOWN_DB) / (MOST_SHOWN_DB - LEAST_SHOWN_DB)));
+/** A level as a share of the bar. @param {number} levelDb @returns {number} 0 to 1 */
+export const shareOfDb = (levelDb) => Math.min(1, Math.max(0, (levelDb - LEAST_SHOWN_DB) / (MOST_SHOWN_DB - LEAST_SHOWN_DB)));
+
+/** The same of an amplitude. @param {number} rms @returns {number} 0 to 1 */
+export const levelShare = (rms) => shareOfDb(toDb(rms));
+
+/**
+ * Motion of a level meter: both rise at once; the bar falls steadily, the peak after a moment. The same at any frame rate.
+ * @returns {(levelDb: number, nowMs: number) => {barDb: number, peakDb: number}}
+ */
+export function createMeterMotion() {
+  let [barDb, peakDb, reachedAtMs, lastMs] = [LEAST_SHOWN_DB, LEAST_SHOWN_DB, 0, 0];
+  return (levelDb, nowMs) => {
+    const passedS = (nowMs - lastMs) / MS_PER_S;
+    lastMs = nowMs;
+    barDb = Math.max(levelDb, barDb - BAR_FALL_DB_PER_S * passedS, LEAST_SHOWN_DB);
+    if (levelDb >= peakDb) [peakDb, reachedAtMs] = [levelDb, nowMs];
+    else if (nowMs - reachedAtMs > PEAK_HOLD_MS)
+      peakDb = Math.max(levelDb, peakDb - PEAK_FALL_DB_PER_S * passedS, LEAST_SHOWN_DB);
+    return { barDb, peakDb };
+  };
 }
-
-/** The level in dB of a share of the bar. @param {number} share */
-export const shareToDb = (share) => LEAST_SHOWN_DB + share * (MOST_SHOWN_DB - LEAST_SHOWN_DB);

@@ -80,7 +80,7 @@ async function share(state, change, linkId) {
   /** @type {Partial<State>} */ let outcome = { phase: "open", sending: null };
   try {
     const file = state.isRecordingWanted && recording && recording.blob !== sent ? recording : null;
-    const headers = ownerHeaders(localStorage, recordingId);
+    const headers = ownerHeaders(recordingId);
     if (file) {
       const typed = new Blob([file.blob], { type: uploadType(file.blob.type) ?? file.blob.type });
       change({ progress: { sentBytes: 0, totalBytes: typed.size } });
@@ -96,7 +96,7 @@ async function share(state, change, linkId) {
   if (state.subject !== subject) return; // another recording is shown meanwhile
   change(outcome);
   if (!outcome.url) return;
-  addRecent(localStorage, recordingId, appType);
+  addRecent(recordingId, appType);
   await copyLink(outcome.url, linkId);
 }
 

@@ -138,6 +138,18 @@ export function radioPills({ label, style, pills, current, choose }) {
   </div>`;
 }
 
+/**
+ * Pills with an icon each.
+ * @param {Readonly<Record<string, string>>} icons by value
+ * @param {{label: string, text: (value: string) => string, current: string, choose: (value: string) => void}} look
+ */
+export const iconPills = (icons, { text, ...look }) =>
+  radioPills({
+    ...look,
+    style: "source-choice",
+    pills: Object.entries(icons).map(([value, icon]) => ({ value, text: text(value), icon })),
+  });
+
 /** Focuses the checked pill, the only one in the tab order. @param {HTMLElement} el */
 export function focusCurrent(el) {
   const current = el.querySelector('[role=radio][tabindex="0"]');

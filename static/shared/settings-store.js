@@ -47,7 +47,7 @@ export class SettingsStore extends EventTarget {
   /** @type {Record<string, Value>} */ #chosen = {};
   /** @type {Record<string, Value>} */ #preset = {};
 
-  /** @param {string} storageKey @param {F} fields @param {SmallStorage | null} storage null stores nothing */
+  /** @param {string} storageKey @param {F} fields @param {SmallStorage | null} [storage] the browser's own if left out; null: none */
   constructor(storageKey, fields, storage) {
     super();
     this.fields = fields;

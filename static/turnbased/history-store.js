@@ -164,8 +164,8 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
 const TEXT_KEY = "turnbased_draft";
 const MEDIA_KEY = "media";
 
-/** @param {SmallStorage | null} storage @param {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} store */
-export function openDraft(storage, store) {
+/** @param {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} store @param {SmallStorage} [storage] the browser's own if left out */
+export function openDraft(store, storage) {
   /** @type {readonly MediaPart[]} */ let keptMedia = [];
   return {
     async read() {

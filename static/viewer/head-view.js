@@ -113,7 +113,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   on(dialog, "close", () => {
     if (dialog.returnValue !== "yes") return;
     dialog.returnValue = "";
-    const headers = ownerHeaders(localStorage, recordingId);
+    const headers = ownerHeaders(recordingId);
     sendJson("DELETE", pathOf(recordingId), undefined, { headers }).then(onDeleted, onProblem);
   });
   onLangChange(draw);
@@ -157,7 +157,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
     state.isSaving = true;
     draw();
     try {
-      const headers = ownerHeaders(localStorage, recordingId);
+      const headers = ownerHeaders(recordingId);
       const comment = state.draft.trim();
       await sendJson("POST", pathOf(recordingId, "comment"), { comment }, { headers });
       state.comment = comment;

@@ -119,9 +119,9 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
     isLate && t("viewer.late"),
     gapMs > 0 && t("viewer.gap", { n: formatNumber(gapMs) }),
   ];
-  const file = (/** @type {string | undefined} */ path, /** @type {string} */ key) =>
+  const file = (/** @type {string | undefined} */ path, /** @type {string} */ key, /** @type {string} */ who) =>
     path
-      ? textButton(t(`common.${key}`), () => playFile(path), {
+      ? textButton(who, () => playFile(path), {
           ...{ sign: "play", style: "button-quiet", label: t(`viewer.hear_${key}`, { n }) },
         })
       : nothing;
@@ -132,7 +132,9 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
     t(`viewer.mode_${mode}`),
     text.trim(),
     took.filter(Boolean).join(" · "),
-    html`<span class="row">${file(chunk.user_audio, "you")}${file(chunk.result?.ai_audio, "model")}</span>`,
+    html`<span class="row"
+      >${file(chunk.user_audio, "you", t("common.you"))}${file(chunk.result?.ai_audio, "model", t("common.model"))}</span
+    >`,
   ];
   return html`<tr>
     ${cells.map((cell, index) => html`<td data-label=${columns[index]}>${cell}</td>`)}
@@ -249,11 +251,11 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
     </select>`;
   const time = () => `${preciseClock(clock.atS)} / ${formatClock(clock.durationS)}`;
   const draw = mountView(el, () => {
-    const sign = clock.isPlaying ? "pause" : "play";
+    const [sign, words] = clock.isPlaying ? ["pause", t("common.pause")] : ["play", t("common.play")];
     const play = { action: "play", style: "button-primary transport-play" };
     const keys = { action: "keys", style: "", isExpanded: showsKeys, controls: "key-help" };
     return html`<div class="transport-line">
-        ${button("unit-back", "back", () => stepUnit(-1))} ${iconButton(sign, t(`common.${sign}`), () => clock.toggle(), play)}
+        ${button("unit-back", "back", () => stepUnit(-1))} ${iconButton(sign, words, () => clock.toggle(), play)}
         ${button("unit-forward", "forward", () => stepUnit(1))}
         <span class="transport-time number" .textContent=${live(time())}></span>
         ${speed()}

@@ -1,5 +1,6 @@
 /** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
 
+import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
 
 /** @import { Plan, Unit } from "./recording.js" */
@@ -143,13 +144,12 @@ export function latencySeries({ units }) {
 
 /** Summary of all units. @param {Plan} plan */
 export function latencyFigures({ units }) {
-  const walls = units.flatMap(({ wallMs }) => (wallMs === null ? [] : [wallMs])).sort((a, b) => a - b);
-  const at = (/** @type {number} */ share) => walls[Math.min(walls.length - 1, Math.floor(share * walls.length))] ?? null;
+  const walls = units.flatMap(({ wallMs }) => (wallMs === null ? [] : [wallMs]));
   return {
     count: units.length,
     spokeCount: units.filter(({ mode }) => mode === "speak").length,
-    p50Ms: at(0.5),
-    p99Ms: at(0.99),
+    p50Ms: quantileOf(walls, 0.5),
+    p99Ms: quantileOf(walls, 0.99),
     lateCount: units.filter(({ isLate }) => isLate).length,
     gapCount: units.filter(({ gapMs }) => gapMs > 0).length,
     gapMs: units.reduce((sum, { gapMs }) => sum + gapMs, 0),

@@ -89,6 +89,7 @@ const HEADROOM = 1.15;
 const BAR_SHARE = 0.85; // of a unit's width
 const BAR_MOST_PX = 200;
 const DASH = [5, 4];
+const LABEL_PX = 11;
 const MS_PER_S = 1_000;
 
 export async function mountLatency(/** @type {HTMLElement} */ el, /** @type {Plan} */ plan) {
@@ -121,7 +122,7 @@ export async function mountLatency(/** @type {HTMLElement} */ el, /** @type {Pla
         y: { range: (_chart, _least, most) => [0, Math.max(budgetMs, most ?? 0) * HEADROOM] },
       },
       series: [{}, bar("listen"), bar("speak"), bar("interrupt"), mark("bad", 7)],
-      hooks: { drawAxes: [(chart) => drawBudget(chart, budgetMs, colours)] },
+      hooks: { draw: [(chart) => drawBudget(chart, budgetMs, colours)] },
     },
     series,
     el,
@@ -154,11 +155,16 @@ function drawBudget({ ctx, bbox, valToPos }, budgetMs, colours) {
   ctx.moveTo(bbox.left, y);
   ctx.lineTo(bbox.left + bbox.width, y);
   ctx.stroke();
-  ctx.fillStyle = colours.css("ink-soft");
-  ctx.font = `${11 * scale}px ${getComputedStyle(ctx.canvas).fontFamily}`;
+  ctx.font = `${LABEL_PX * scale}px ${getComputedStyle(ctx.canvas).fontFamily}`;
   ctx.textAlign = "right";
   ctx.textBaseline = "top";
-  ctx.fillText(t("viewer.ms", { n: formatNumber(budgetMs) }), bbox.left + bbox.width - 4 * scale, y + 3 * scale);
+  const words = t("viewer.ms", { n: formatNumber(budgetMs) });
+  const [right, top] = [bbox.left + bbox.width - 4 * scale, y + 3 * scale];
+  const width = ctx.measureText(words).width;
+  ctx.fillStyle = colours.css("surface", 0.85); // the columns may be behind it
+  ctx.fillRect(right - width - 2 * scale, top - scale, width + 4 * scale, (LABEL_PX + 3) * scale);
+  ctx.fillStyle = colours.css("ink-soft");
+  ctx.fillText(words, right, top);
   ctx.restore();
 }
 

@@ -80,9 +80,10 @@ def test_the_peak_stays_for_a_moment(visit: Visits) -> None:
     press(page, "Test the microphone")
     page.wait_for_function(
         """() => {
-            const share = Number(document.querySelector(".meter-bar").style.scale.split(" ")[0]);
-            const hold = parseFloat(document.querySelector(".meter-hold").style.left) / 100;
-            return hold > 0.5 && hold > share;
+            const valueOf = (part, name) =>
+                Number(document.querySelector(part).style.getPropertyValue(name));
+            const peak = valueOf(".meter-peak", "--at");
+            return peak > 0.5 && peak > valueOf(".meter-bar", "--level");
         }"""
     )
 

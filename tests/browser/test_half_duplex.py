@@ -204,7 +204,8 @@ def test_waiting_in_line(visit: Visits, shared_site: SiteMaker) -> None:
     second.get_by_role("button", name="Leave the queue").click()
     expect_activity(second, "ended")
     expect(second.locator("#queue")).to_be_hidden()
-    expect(second.locator("#notice")).to_be_hidden()
+    # On a busy machine the silence of the scripted microphone is told meanwhile.
+    expect(second.locator("#notice:not([data-code=silent_microphone])")).to_be_hidden()
     talk.click_start(second)
     expect_activity(second, "waiting")
     end(first)

@@ -252,6 +252,19 @@ def test_the_language_changes_at_once_and_stays(visit: Visits) -> None:
     expect(page.locator("#start")).to_have_text("开始说话")
 
 
+def test_a_language_that_cannot_be_loaded_is_not_chosen(visit: Visits, problems: Problems) -> None:
+    page = visit("/")
+    settled(page)
+    problems.allow_cut()
+    page.route("**/i18n/zh*.json", lambda route: route.abort())
+    page.locator("#language").click()
+    expect(page.locator(".toast")).to_contain_text("The server could not be reached.")
+    expect(page.locator("#start")).to_have_text("Start talking")
+    page.reload()
+    wait_until_ready(page)
+    expect(page.locator("#start")).to_have_text("Start talking")
+
+
 def test_the_theme_is_remembered(visit: Visits) -> None:
     page = visit("/")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -31,6 +31,8 @@ MAX_FIRST_FILES = 8
 SENT_AGAIN = """performance.getEntriesByType("resource")
     .filter(({ name, transferSize }) => name.includes("/static/") && transferSize > 0)
     .map(({ name }) => name)"""
+WITHOUT_STORAGE = """Object.defineProperty(window, "localStorage", {
+    get() { throw new DOMException("Access is denied.", "SecurityError"); } });"""
 # What a page draws anew when its size changes, it draws before the second frame after that.
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -70,6 +72,15 @@ def test_a_page_is_light_fits_reads_well_and_breaks_no_rule(
     elsewhere = [one for one in addresses if one.netloc != home and one.scheme not in OWN_SCHEMES]
     assert elsewhere == []
     assert loaded.weigh(page) <= MAX_SCRIPT_BYTES, loaded.script_bytes
+
+
+def test_a_page_opens_where_the_browser_blocks_storage(visit: Visits, recording: str) -> None:
+    page = visit("")
+    page.add_init_script(WITHOUT_STORAGE)
+    for kind in present_pages():
+        page.goto(kind.path.format(recording=recording))
+        wait_until_ready(page)
+        expect(page.locator("h1").first).to_be_visible()
 
 
 def test_a_page_opens_with_few_files_and_keeps_them(visit: Visits) -> None:

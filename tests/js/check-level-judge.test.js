@@ -48,16 +48,6 @@ test("a breath between two words does not change the word", () => {
   assert.equal(hear(judge, -59, 2_000, { fromMs: 2_000 }).word, "waiting");
 });
 
-test("the peak lingers, then falls; the bar falls sooner", () => {
-  const judge = createLevelJudge();
-  const loud = hear(judge, -12, 100);
-  const soon = hear(judge, -59, 800, { fromMs: 100 });
-  assert.equal(soon.hold, loud.hold);
-  assert.ok(soon.bar < loud.bar / 2);
-  const later = hear(judge, -59, 3_000, { fromMs: 900 });
-  assert.ok(later.hold < loud.hold / 2);
-});
-
 test("good speech is counted, pauses are not", () => {
   const judge = createLevelJudge();
   hear(judge, -25, 1_000);

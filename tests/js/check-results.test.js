@@ -169,7 +169,7 @@ test("an echo that only appears with cancellation is told as well", () => {
   assert.equal(echoResult(NO_ECHO, LOUD_ECHO).text?.key, "check.echo_loud");
 });
 
-const SPEAKING = { bar: 0.5, hold: 0.6, peakDb: -8, word: /** @type {const} */ ("good"), goodMs: 900 };
+const SPEAKING = { rms: 0.1, peakDb: -8, word: /** @type {const} */ ("good"), goodMs: 900 };
 const RUNNING = { state: /** @type {const} */ ("running") };
 
 test("enough good speech is a good microphone, told once", () => {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { deviceCode, openMicrophone } from "../../static/duplex/lib/capture.js";
-import { fitSize } from "../../static/duplex/lib/camera.js";
+import { Camera, fitSize } from "../../static/duplex/lib/camera.js";
 import { locateChirp, makeChirp } from "../../static/duplex/lib/measure.js";
 import { checkDuration, planRun } from "../../static/duplex/lib/file-source.js";
 import { automaticGains } from "../../static/duplex/lib/mixer-controller.js";
@@ -39,6 +39,25 @@ test("without media devices, or on an insecure page, opening a microphone says s
   } finally {
     delete scope.isSecureContext;
   }
+});
+
+test("a camera whose picture cannot be shown is let go", async () => {
+  let stopped = 0;
+  const track = { addEventListener: () => {}, stop: () => (stopped += 1) };
+  const stream = { getTracks: () => [track], getVideoTracks: () => [track] };
+  const video = { srcObject: null, play: () => Promise.reject(named("AbortError")) };
+  const found = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  Object.defineProperty(globalThis, "navigator", {
+    configurable: true,
+    value: { mediaDevices: { getUserMedia: async () => stream } },
+  });
+  try {
+    const camera = new Camera({ video: /** @type {HTMLVideoElement} */ (/** @type {unknown} */ (video)) });
+    await assert.rejects(camera.switchTo({}), { name: "AbortError" });
+  } finally {
+    if (found) Object.defineProperty(globalThis, "navigator", found);
+  }
+  assert.deepEqual([stopped, video.srcObject], [1, null]);
 });
 
 test("a frame keeps its proportions and its longest side is bounded", () => {

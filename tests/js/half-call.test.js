@@ -279,7 +279,7 @@ test("every callState has a colour, and buttons follow the state", () => {
 });
 
 test("settings: server, then the preset of the start, then the visitor, then a chosen preset", () => {
-  const settings = makeHalfSettings(new FakeStorage(), { timeout_s: 240, vad_threshold: 0.6 });
+  const settings = makeHalfSettings({ timeout_s: 240, vad_threshold: 0.6 }, new FakeStorage());
   settings.applyPreset({ length_penalty: 1.3, vad_threshold: 0.7 }, false);
   assert.equal(settings.store.get("vad_threshold"), 0.7);
   settings.store.set("vad_threshold", "0.5");

@@ -65,3 +65,28 @@ test("a WAV file has the right header and clipped interleaved samples", () => {
   assert.equal(view.getUint32(40, true), 8);
   assert.deepEqual([...new Int16Array(file.buffer, 44)], [32_767, -32_767, 32_767, 0]);
 });
+
+/**
+ * @param {number} stepMs between two frames
+ * @param {number} quietMs how long it is quiet after half a second at -12 dB
+ */
+function meterAfter(stepMs, quietMs) {
+  const motion = pcm.createMeterMotion();
+  let shown = motion(-12, 0);
+  for (let nowMs = stepMs; nowMs <= 500 + quietMs; nowMs += stepMs) shown = motion(nowMs <= 500 ? -12 : -59, nowMs);
+  return shown;
+}
+
+test("the peak of a meter lingers, then falls; the bar falls sooner", () => {
+  assert.deepEqual(meterAfter(50, 0), { barDb: -12, peakDb: -12 });
+  assert.equal(meterAfter(50, 800).peakDb, -12);
+  assert.ok(meterAfter(50, 500).barDb < -40);
+  assert.ok(meterAfter(50, 3_000).peakDb < -50);
+});
+
+test("a meter falls equally fast at any frame rate", () => {
+  for (const quietMs of [500, 2_000]) {
+    const [slow, fast] = [meterAfter(50, quietMs), meterAfter(10, quietMs)];
+    assert.ok(Math.abs(slow.barDb - fast.barDb) < 0.01 && Math.abs(slow.peakDb - fast.peakDb) < 2, JSON.stringify([slow, fast]));
+  }
+});

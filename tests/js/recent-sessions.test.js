@@ -9,8 +9,8 @@ const NOON = new Date("2026-11-20T12:00:00Z");
 
 test("the newest comes first, each recording once, at most twenty", () => {
   const storage = new FakeStorage();
-  for (let i = 0; i < 25; i += 1) addRecent(storage, `id_${i}`, "omni", NOON);
-  addRecent(storage, "id_20", "omni", NOON);
+  for (let i = 0; i < 25; i += 1) addRecent(`id_${i}`, "omni", storage, NOON);
+  addRecent("id_20", "omni", storage, NOON);
   const ids = listRecent(storage).map((entry) => entry.id);
   assert.equal(ids.length, 20);
   assert.deepEqual(ids.slice(0, 3), ["id_20", "id_24", "id_23"]);
@@ -18,7 +18,7 @@ test("the newest comes first, each recording once, at most twenty", () => {
 
 test("an entry is kept in the published shape", () => {
   const storage = new FakeStorage();
-  addRecent(storage, "abc", "audio_duplex", NOON);
+  addRecent("abc", "audio_duplex", storage, NOON);
   const kept = JSON.parse(storage.getItem(KEY) ?? "");
   assert.deepEqual(kept, [{ id: "abc", appType: "audio_duplex", savedAt: "2026-11-20T12:00:00.000Z" }]);
 });
@@ -33,10 +33,10 @@ test("broken entries are left out", () => {
 
 test("clearing leaves nothing, and a full storage breaks nothing", () => {
   const storage = new FakeStorage();
-  addRecent(storage, "abc", "omni", NOON);
+  addRecent("abc", "omni", storage, NOON);
   clearRecent(storage);
   assert.deepEqual(listRecent(storage), []);
   storage.isFull = true;
-  addRecent(storage, "abc", "omni", NOON);
+  addRecent("abc", "omni", storage, NOON);
   assert.deepEqual(listRecent(storage), []);
 });

@@ -90,6 +90,7 @@ class FullDuplex {
   async onPlayer(/** @type {AudioPlayer} */ player) {
     this.#delayMs = this.#options.settings().playbackDelayMs;
     const bargeIn = await this.#options.parts.openBargeIn(player);
+    if (this.#call.player !== player) return; // the call ended or began again meanwhile
     this.#bargeIn = bargeIn;
     bargeIn.setDetector(this.#detector);
     bargeIn.addEventListener("interrupt", () => this.#call.interrupt());

@@ -124,8 +124,8 @@ const HALF_FIELDS = Object.freeze({
   captions: flagField(false),
 });
 
-/** @param {SmallStorage | null} storage @param {Record<string, unknown>} serverValues */
-export function makeHalfSettings(storage, serverValues) {
+/** @param {Record<string, unknown>} serverValues @param {SmallStorage | null} [storage] the browser's own if left out */
+export function makeHalfSettings(serverValues, storage) {
   const store = new SettingsStore(HALF_STORAGE_KEY, HALF_FIELDS, storage);
   store.applyServer(serverValues);
   return {

@@ -86,7 +86,7 @@ export class Camera extends EventTarget {
     return { widthPx: this.video.videoWidth, heightPx: this.video.videoHeight };
   }
 
-  /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {CodedError} then no camera is open */
+  /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {Error} then no camera is open */
   async switchTo(wish) {
     this.#stopTracks(); // phones refuse a second camera while the first is open
     const stream = await openStream(wish);
@@ -97,7 +97,12 @@ export class Camera extends EventTarget {
       if (this.#stream !== stream) return;
       this.dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
     });
-    await this.video.play();
+    try {
+      await this.video.play();
+    } catch (error) {
+      if (this.#stream === stream) this.close();
+      throw error;
+    }
     await untilPicture(this.video);
   }
 

@@ -1,5 +1,6 @@
 /** A full-duplex session: sends units of audio and pictures while receiving the answer. Pure. */
 
+import { quantileOf } from "../../shared/async.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { endReason } from "../../shared/server-messages.js";
 import { breaksOff, isTurnStart, reduce } from "./full-duplex.js";
@@ -291,7 +292,7 @@ function gapOnWire(/** @type {PlayerGap} */ gap) {
 
 /** Summary of the session. @param {SessionState} state @param {number} nowMs @returns {Record<string, unknown>} */
 function sessionSummary(state, nowMs) {
-  const walls = state.units.map((unit) => unit.wallClockMs).sort((a, b) => a - b);
+  const walls = state.units.map((unit) => unit.wallClockMs);
   return {
     event: "summary",
     running_ms: Math.round(nowMs - (state.preparedAtMs ?? nowMs)),
@@ -306,14 +307,9 @@ function sessionSummary(state, nowMs) {
     drift_ms: rounded(state.driftMs),
     gaps: state.gapCount,
     total_shift_ms: Math.round(state.totalShiftMs),
-    wall_clock_p50_ms: rounded(quantile(walls, 0.5)),
-    wall_clock_p99_ms: rounded(quantile(walls, 0.99)),
+    wall_clock_p50_ms: rounded(quantileOf(walls, 0.5)),
+    wall_clock_p99_ms: rounded(quantileOf(walls, 0.99)),
   };
 }
 
 const rounded = (/** @type {number | null} */ value) => (value === null ? null : Math.round(value));
-
-function quantile(/** @type {number[]} */ sorted, /** @type {number} */ share) {
-  if (sorted.length === 0) return null;
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? null;
-}

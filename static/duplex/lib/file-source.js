@@ -14,6 +14,7 @@ import { measureLufs } from "./measure.js";
 
 /** @import { CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./capture.js" */
+/** @import { MixMode } from "./mixer-controller.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
@@ -76,9 +77,9 @@ export class FileSource extends CapturedSource {
 
   constructor(/** @type {FileSourceOptions} */ options) {
     super();
-    const { sound, context, paddingBeforeS = 0, paddingAfterS = 2, chunkSamples = CAPTURE_RATE_HZ } = options;
-    this.#options = { ...options, paddingBeforeS, paddingAfterS, chunkSamples };
-    this.mixer = options.mixer ?? new MixerController(context);
+    const { sound, paddingBeforeS, paddingAfterS, chunkSamples = CAPTURE_RATE_HZ } = options;
+    this.#options = { ...options, chunkSamples };
+    this.mixer = options.mixer;
     const durationS = sound.duration;
     const chunkS = chunkSamples / CAPTURE_RATE_HZ;
     this.#plan = planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS });
@@ -95,7 +96,7 @@ export class FileSource extends CapturedSource {
     return this.#options.sound.duration * MS_PER_S;
   }
 
-  /** Called by `openFileSource` only. */
+  /** Called by `openFile` only. */
   async connect() {
     const { context, chunkSamples, microphone } = this.#options;
     await this.listenTo(this.mixer.mix, chunkSamples);
@@ -189,27 +190,34 @@ export class FileSource extends CapturedSource {
   }
 }
 
-/** Prepares a file for playback. @param {FileSourceOptions} options @returns {Promise<FileSource>} */
-export async function openFileSource(options) {
-  const source = new FileSource(options);
-  await source.connect();
-  return source;
+/**
+ * Opens a file in a context of its own, with the microphone where it is wanted; all of it is closed if a part fails.
+ * @param {Omit<FileSourceOptions, "context" | "mixer" | "microphone">} options
+ * @param {MixMode} mode
+ * @param {(context: AudioContext) => MicrophoneOptions} wish
+ */
+async function openFile(options, mode, wish) {
+  const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
+  /** @type {Microphone | null} */ let microphone = null;
+  try {
+    if (mode !== "file") microphone = await openMicrophone(wish(context));
+    const mixer = new MixerController(context, { mode });
+    const source = new FileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
+    await source.connect();
+    return withMicrophone(source, microphone);
+  } catch (error) {
+    await microphone?.close();
+    await context.close();
+    throw error;
+  }
 }
 
 // An audio file as the user's voice, alone or mixed with the microphone.
 
-export async function openSoundFile(/** @type {SoundFileOptions} */ { hasMicrophone, microphone: wish, onProgress, ...options }) {
-  const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
-  try {
-    const microphone = hasMicrophone ? await openMicrophone({ ...wish, context }) : null;
-    const mixer = new MixerController(context, { mode: microphone ? "both" : "file" });
-    const source = await openFileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
-    if (onProgress) source.on("progress", onProgress);
-    return withMicrophone(source, microphone);
-  } catch (error) {
-    await context.close();
-    throw error;
-  }
+export async function openSoundFile(/** @type {SoundFileOptions} */ { hasMicrophone, microphone, onProgress, ...options }) {
+  const source = await openFile(options, hasMicrophone ? "both" : "file", (context) => ({ ...microphone, context }));
+  if (onProgress) source.on("progress", onProgress);
+  return source;
 }
 
 // A sentence spoken on the user's behalf by the server's text-to-speech.
@@ -247,7 +255,7 @@ export async function openSentence(sentence, microphone) {
 }
 
 /** Combines file and microphone into one source, which forwards the microphone's events. @param {FileSource} source @param {Microphone | null} microphone */
-export function withMicrophone(source, microphone) {
+function withMicrophone(source, microphone) {
   for (const type of ["silent", "audible", "ended"]) {
     microphone?.on(type, (detail) => source.emit(type, detail));
   }
@@ -305,12 +313,9 @@ export async function readVideoFile(file, video) {
 
 // Opens a video file as source: its picture, and the audio of file, microphone or both.
 
-export async function openVideoSource(/** @type {VideoSourceOptions} */ { mix, microphone: wish, ...options }) {
-  // In its own context, which stays active while a pause suspends the file's.
-  const microphone = mix.mode !== "file" ? await openMicrophone(wish) : null;
-  const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
-  const mixer = new MixerController(context, { mode: mix.mode });
-  mixer.set(mix);
-  const source = await openFileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
-  return withMicrophone(source, microphone);
+export async function openVideoSource(/** @type {VideoSourceOptions} */ { mix, microphone, ...options }) {
+  // The microphone has its own context, which stays active while a pause suspends the file's.
+  const source = await openFile(options, mix.mode, () => microphone);
+  source.mixer.set(mix);
+  return source;
 }

@@ -1,6 +1,6 @@
 /** Mixes a file and the microphone at target loudness, with a preview before the call. Device. */
 
-import { fromDb, rms, toDb } from "../../shared/pcm.js";
+import { fromDb, rms } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ, MAX_TRIM_DB } from "./capture-format.js";
 import { createCapture, openMicrophone } from "./capture.js";
 import { gainToTargetDb, measureLufs } from "./measure.js";
@@ -15,12 +15,11 @@ const MEASURE_MS = 3_000;
 const PREVIEW_MAX_S = 30;
 const START_MONITOR_VOLUME = 0.5;
 const METER_SAMPLES = 2_048;
-const METER_LEAST_DB = -60;
 const RAMP_S = 0.02;
 const MS_PER_S = 1_000;
 
 /** @typedef {"file" | "microphone" | "both"} MixMode */
-/** @typedef {{fileDb: number, microphoneDb: number, mixDb: number}} MixLevels each -60 to 0 */
+/** @typedef {Record<"file" | "microphone" | "mix", number>} MixLevels amplitudes */
 
 /** @param {MixMode} mode @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity if unknown: no gain */
 export function automaticGains(mode, { fileLufs, microphoneLufs }) {
@@ -73,11 +72,12 @@ export class MixerController {
 
   /** Levels now. @returns {MixLevels} */
   get levels() {
-    return {
-      fileDb: this.#levelOf(this.#meters.file),
-      microphoneDb: this.#levelOf(this.#meters.microphone),
-      mixDb: this.#levelOf(this.#meters.mix),
+    const levelOf = (/** @type {AnalyserNode} */ meter) => {
+      meter.getFloatTimeDomainData(this.#meterSamples);
+      return rms(this.#meterSamples);
     };
+    const { file, microphone, mix } = this.#meters;
+    return { file: levelOf(file), microphone: levelOf(microphone), mix: levelOf(mix) };
   }
 
   /** @param {{fileDb?: number, microphoneDb?: number}} trim bounded to ±12 dB */
@@ -186,11 +186,6 @@ export class MixerController {
 
   #ramp(/** @type {GainNode} */ node, /** @type {number} */ gain) {
     node.gain.setTargetAtTime(gain, this.#context.currentTime, RAMP_S);
-  }
-
-  #levelOf(/** @type {AnalyserNode} */ meter) {
-    meter.getFloatTimeDomainData(this.#meterSamples);
-    return Math.min(0, Math.max(METER_LEAST_DB, toDb(rms(this.#meterSamples))));
   }
 }
 

@@ -189,7 +189,7 @@ export function mountAfterCall(el, { appType }) {
       finished = call;
       soundUrl = call?.sound ? URL.createObjectURL(call.sound.blob) : null;
       el.hidden = call === null;
-      if (call?.recordingId) addRecent(localStorage, call.recordingId, appType);
+      if (call?.recordingId) addRecent(call.recordingId, appType);
       const { recordingId = null, getBrowserRecording } = call ?? {};
       // Loading fails if the server is gone; the browser's recording is available all the same.
       offer.update(call && { recordingId, appType, getBrowserRecording }).catch(() => (shareBox.hidden = true));

@@ -58,7 +58,9 @@ export function mountCameraStage(/** @type {HTMLElement} */ el, /** @type {Camer
     hasLost = false;
     draw();
     try {
-      camera = await open(await loadCamera());
+      const opened = await open(await loadCamera());
+      if (isFile()) return opened.close(); // the source was changed while the browser asked
+      camera = opened;
     } catch (error) {
       close();
       const { cameraCode } = await loadCamera();

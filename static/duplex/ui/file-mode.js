@@ -1,12 +1,13 @@
 /** A video file as the source of a call: selection, mixer, playback. Loaded on demand. */
 
-import { find, html, icon, mountView, on, setText, textButton } from "../../shared/lit.js";
+import { mountLevelMeter } from "../../shared/level-meter.js";
+import { html, icon, mountView, on, textButton } from "../../shared/lit.js";
 import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
-import { bindSettings, radioPills } from "../../shared/settings-form.js";
+import { bindSettings, iconPills } from "../../shared/settings-form.js";
 import { openVideoSource, readVideoFile, showVideo, VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
-import { mountFileBox } from "./source-choice.js";
+import { mountFilePanel } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
@@ -21,15 +22,10 @@ import { mountFileBox } from "./source-choice.js";
  * @param {{store: OmniStore, onFile: (url: string | null) => void, microphone: () => MicrophoneOptions}} options `onFile`: the
  *   file changed, or there is none any more
  */
-export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
+export function mountFileMode(parts, { store, onFile, microphone }) {
+  const { panel, mixer: mixerPanel, video } = parts;
   /** @type {FileSource | null} */ let playing = null;
-  const files = mountFilePanel(panel, {
-    store,
-    video,
-    mixer: mixerPanel,
-    progress,
-    onFile: (file) => (onFile(file?.url ?? null), mixer.update()),
-  });
+  const files = mountVideoPanel(parts, { store, onFile: (file) => (onFile(file?.url ?? null), mixer.update()) });
   const mixer = mountMixerPanel(mixerPanel, {
     store,
     file: () => files.file(),
@@ -70,81 +66,46 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
 // Selection of the file, its audio and padding.
 
 const SOUNDS = Object.freeze({ file: "film", microphone: "mic", both: "plus" });
-const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
 
-/**
- * Its inputs carry `data-setting` and have to be bound afterwards.
- * @param {HTMLElement} el
- * @param {{store: OmniStore, video: HTMLVideoElement, onFile: (file: VideoFile | null) => void, mixer: HTMLElement, progress: HTMLProgressElement}} options
- *   `mixer` is shown only with a file; `progress` shows the playback position
- * @returns {{file: () => VideoFile | null, show: () => Promise<void>, askForFile: () => void, follow: (source: EventTarget | null) => void}}
- */
-function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
-  /** @type {VideoFile | null} */ let chosen = null;
-  let problem = "";
-  let isReading = false;
-  const seconds = () => ({ seconds: formatNumber(VIDEO_MAX_S) });
-  const aboutText = () => {
-    if (isReading) return t("common.loading");
-    if (!chosen) return t("omni.file_hint", seconds());
-    const { name, durationS, widthPx, heightPx } = chosen;
-    return `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`;
-  };
+/** @param {FileModeParts} parts @param {{store: OmniStore, onFile: (file: VideoFile | null) => void}} options */
+function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile }) {
   const place = document.createElement("div");
   el.append(place);
-  const box = mountFileBox(place, {
+  const panel = mountFilePanel(place, {
     accept: "video/*",
-    take: (file) => void take(file),
-    look: () => ({
-      isShown: store.get("source") !== "live",
-      choose: t(chosen ? "adx.other_file" : "omni.choose_file"),
-      about: aboutText(),
-      problem: problem && t(`omni.file_${problem}`, seconds()),
-      sounds: radioPills({
+    text: (name) => t(`omni.${name}`, { seconds: formatNumber(VIDEO_MAX_S) }),
+    isShown: () => store.get("source") !== "live",
+    read: (file) => readVideoFile(file, video),
+    describe: ({ name, durationS, widthPx, heightPx }) => `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`,
+    onChange(file, before) {
+      if (before) URL.revokeObjectURL(before.url);
+      onFile(file);
+      draw();
+    },
+    above: () =>
+      iconPills(SOUNDS, {
         label: t("omni.sound"),
-        style: "source-choice",
-        pills: Object.entries(SOUNDS).map(([value, sign]) => ({ value, text: t(`omni.sound_${value}`), icon: sign })),
+        text: (sound) => t(`omni.sound_${sound}`),
         current: store.get("file_sound"),
         choose: (sound) => store.set("file_sound", sound),
       }),
-      more: slider("file_volume", store.get("file_sound") !== "microphone"),
-    }),
+    below: () => slider("file_volume", store.get("file_sound") !== "microphone"),
   });
+  /** The mixer is shown only with a file. */
   const draw = () => {
-    mixer.hidden = chosen === null || store.get("source") === "live";
-    box.draw();
-  };
-  const take = async (/** @type {File} */ file) => {
-    if (isReading) return;
-    [problem, isReading] = ["", true];
-    draw();
-    const before = chosen;
-    chosen = null;
-    onFile(null);
-    if (before) URL.revokeObjectURL(before.url);
-    try {
-      chosen = await readVideoFile(file, video);
-    } catch (reason) {
-      const { code } = /** @type {{code?: string}} */ (reason);
-      problem = code && FILE_CODES.has(code) ? code : "undecodable";
-    }
-    isReading = false;
-    onFile(chosen);
-    draw();
+    mixer.hidden = panel.file() === null || store.get("source") === "live";
+    panel.draw();
   };
   on(store, "change", draw);
   draw();
   return {
-    file: () => chosen,
+    file: panel.file,
+    askForFile: panel.askForFile,
     async show() {
-      if (chosen) await showVideo(video, chosen.url);
+      const file = panel.file();
+      if (file) await showVideo(video, file.url);
     },
-    askForFile() {
-      problem = "missing";
-      draw();
-      box.focus();
-    },
-    /** Shows the playback position of a source; null: none. */
+    /** Shows the playback position of a source. @param {EventTarget | null} source null: none */
     follow(source) {
       progress.hidden = source === null;
       progress.value = 0;
@@ -159,32 +120,11 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
 
 // The mixer: loudness of file and voice, with measurement, trim and preview.
 
-const FLOOR_DB = -60;
-/** @typedef {"file" | "microphone" | "mix"} MeterName */
-
-const meterRow = (/** @type {MeterName} */ name, /** @type {boolean} */ isShown) =>
-  html`<div class="mixer-meter" data-meter=${name} ?hidden=${!isShown}>
-    <span class="small">${t(`omni.meter_${name}`)}</span
-    ><span
-      class="meter-track"
-      role="meter"
-      aria-valuemin=${FLOOR_DB}
-      aria-valuemax="0"
-      aria-valuenow=${FLOOR_DB}
-      aria-label=${t(`omni.meter_${name}`)}
-      ><span class="meter-bar"></span></span
-    ><span class="meter-value small number soft" aria-hidden="true"></span>
-  </div>`;
-
-/** Updated in place, since it changes with each frame. @param {HTMLElement} row @param {number} levelDb */
-function showLevel(row, levelDb) {
-  const track = find(row, ".meter-track", HTMLElement);
-  find(row, ".meter-bar", HTMLElement).style.setProperty("--level", String(1 - levelDb / FLOOR_DB));
-  const rounded = String(Math.round(levelDb));
-  if (track.getAttribute("aria-valuenow") === rounded) return;
-  track.setAttribute("aria-valuenow", rounded);
-  setText(find(row, ".meter-value", HTMLElement), `${formatNumber(Math.round(levelDb))} dB`);
-}
+/** @type {readonly ["file" | "microphone" | "mix", string, ("listen" | "speak")?][]} */ const METERS = [
+  ["file", "film"],
+  ["microphone", "mic"],
+  ["mix", "speaker", "speak"],
+];
 
 export const slider = (/** @type {string} */ setting, /** @type {boolean} */ isShown) =>
   html`<div class="field field-row" ?hidden=${!isShown}>
@@ -219,26 +159,34 @@ function mountMixerPanel(el, options) {
       button("preview-play", isPlaying ? "stop" : "play", playKey, doing !== "recorded" && !isPlaying, play),
     ];
   };
+  const meters = METERS.map(([name, sign, kind]) => {
+    const row = document.createElement("div");
+    return { name, row, ...mountLevelMeter(row, { labelKey: `omni.meter_${name}`, sign, kind }) };
+  });
   const draw = mountView(el, () => {
     const sound = store.get("file_sound");
     const [hasFile, hasVoice] = [sound !== "microphone", sound !== "file"];
     const isIdle = options.callLevels() === null; // not during a call
     el.dataset.doing = doing;
+    [hasFile, hasVoice].forEach((isShown, at) => (meters[at].row.hidden = !isShown));
     return html`<summary>${icon("settings")}<span>${t("omni.mixer")}</span></summary>
       <div class="stack-tight">
         <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
-        ${meterRow("file", hasFile)}${meterRow("microphone", hasVoice)}${meterRow("mix", true)}
+        <div class="mixer-meters">${meters.map(({ row }) => row)}</div>
         ${slider("trim_file_db", hasFile)}${slider("trim_microphone_db", hasVoice)}${slider("monitor_volume", isIdle)}
         <div class="row" ?hidden=${!isIdle}>${buttons(hasVoice)}</div>
         <p class="field-error" role="alert" .textContent=${problem}></p>
       </div>`;
   });
-  const meters = [...el.querySelectorAll(".mixer-meter")].filter((row) => row instanceof HTMLElement);
-  const follow = () => {
+  let frame = 0;
+  const drawMeters = (/** @type {number} */ nowMs) => {
+    frame = 0;
     const levels = bench?.mixer.levels ?? options.callLevels();
-    const now = [levels?.fileDb, levels?.microphoneDb, levels?.mixDb];
-    meters.forEach((meter, at) => showLevel(meter, now[at] ?? FLOOR_DB));
-    if ((bench || levels) && el.open) requestAnimationFrame(follow);
+    const areMoving = meters.map(({ name, update }) => update(levels?.[name] ?? 0, nowMs)).includes(true);
+    if (levels || areMoving) follow();
+  };
+  const follow = () => {
+    if (el.open && frame === 0) frame = requestAnimationFrame(drawMeters);
   };
   const closeBench = async () => {
     const open = bench;
@@ -285,7 +233,7 @@ function mountMixerPanel(el, options) {
   };
   const update = () => {
     if (bench) bench.mixer.set(mixSettingsOf(store, microphoneLufs, "monitor_volume"));
-    if (el.open) follow();
+    follow();
     draw();
   };
   el.addEventListener("toggle", follow);

@@ -21,7 +21,7 @@ import {
   stepAt,
   stepByKey,
 } from "../lib/call-texts.js";
-import { metricRows, mountLevelMeter } from "./meters.js";
+import { metricRows, mountCallMeters } from "./meters.js";
 
 /** @import { UnitColumn } from "../lib/call-texts.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
@@ -226,12 +226,7 @@ const METRICS_MS = 250;
 /** @param {DuplexCall} call @param {MetricsOptions} options @returns {{update: () => void}} */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
-  const meter = (
-    /** @type {"input" | "output"} */ name,
-    /** @type {string} */ iconName,
-    /** @type {"listen" | "speak"} */ kind,
-  ) => mountLevelMeter(byId(`${name}-meter`, HTMLElement), { labelKey: `live.meter.${name}`, iconName, kind });
-  const [input, output] = [meter("input", "mic", "listen"), meter("output", "speaker", "speak")];
+  const drawMeters = mountCallMeters(call);
   const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
   const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
     const extra = { maxKvTokens: maxKvTokens(), delayMs: call.kind.delayMs, modelName: modelName(), hasVision };
@@ -246,8 +241,7 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision = fal
   let frame = 0;
   const draw = (/** @type {number} */ nowMs) => {
     frame = 0;
-    const { inputRms, outputRms } = call.levels();
-    const areMoving = [input.update(inputRms, nowMs), output.update(outputRms, nowMs)].includes(true);
+    const areMoving = drawMeters(nowMs);
     if ((call.isActive || areMoving) && panel.open) frame = requestAnimationFrame(draw);
   };
   const drawMetricsSoon = throttled(drawMetrics, METRICS_MS);

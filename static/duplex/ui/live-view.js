@@ -5,7 +5,7 @@ import { byId, fileButton, find, guard, html, icon, mountView, nothing, on, repe
 import { mountTalkList } from "./call-frame.js";
 import { late, throttled } from "../../shared/async.js";
 import { controlsFor } from "../lib/call-state.js";
-import { withCaptions } from "../lib/session-state.js";
+import { appendKept, TURNS_KEPT, withCaptions } from "../lib/session-state.js";
 import { mountCallView } from "./call-view.js";
 
 /** @import { TranscriptTurn } from "../lib/full-duplex.js" */
@@ -170,10 +170,12 @@ const TRANSCRIPT_MS = 200;
 /** @param {DuplexCall} call @param {LiveViewOptions} options */
 export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...options }) {
   const transcript = mountTranscript(byId("transcript", HTMLElement));
-  /** Captions that the server does not send: pictures shown, suggestions spoken. @type {Caption[]} */ let ownCaptions = [];
+  /** Captions that the server does not send: pictures shown, suggestions spoken. @type {readonly Caption[]} */ let ownCaptions =
+    [];
   /** @param {string} text @param {number} lengthMs 0 if not spoken */
   const addCaption = (text, lengthMs) => {
-    ownCaptions = [...ownCaptions, { text, startedAtMs: performance.now(), lengthMs, isTyped: lengthMs === 0 }];
+    const caption = { text, startedAtMs: performance.now(), lengthMs, isTyped: lengthMs === 0 };
+    ownCaptions = appendKept(ownCaptions, caption, TURNS_KEPT);
     drawTranscript();
   };
   const textField = mountTextField(byId("transcript", HTMLElement), {

@@ -1,9 +1,10 @@
 /** Levels and metrics of a call (scrolling bars, meters, lists of values), and the view of half-duplex calls. */
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { find, guard, html, icon, mountView, nothing, repeat, setText } from "../../shared/lit.js";
+import { mountLevelMeter } from "../../shared/level-meter.js";
+import { byId, find, guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { formatNumber, getLang, t } from "../../shared/texts.js";
-import { levelShare, shareToDb } from "../../shared/pcm.js";
+import { levelShare } from "../../shared/pcm.js";
 import { controlsFor } from "../lib/call-state.js";
 import { halfFigures, halfMetrics } from "../lib/call-texts.js";
 import { mountTalkList } from "./call-frame.js";
@@ -66,8 +67,8 @@ export function mountLevelBars(el, { levels, isLive }) {
   return { clear: bars.clear };
 }
 
-/** @param {HTMLElement} el @param {{levels: Levels, state: () => HalfState}} source */
-export function mountHalfWave(el, { levels, state }) {
+/** @param {HTMLElement} el @param {HalfCall} call */
+export function mountHalfWave(el, call) {
   /** @type {LevelKind | "off"} */ let hears = "off";
   el.classList.add("wave");
   const draw = mountView(
@@ -80,10 +81,10 @@ export function mountHalfWave(el, { levels, state }) {
   );
   const bars = runningBars(find(el, "canvas", HTMLCanvasElement), 4);
   setInterval(() => {
-    const now = state();
+    const now = call.state;
     const kind = now.phase === "running" ? kindOf(now) : "off";
     if (kind !== "off") {
-      const { inputRms, outputRms } = levels();
+      const { inputRms, outputRms } = call.levels();
       bars.push(levelShare(kind === "answer" ? outputRms : inputRms), kind);
     }
     if (kind === hears) return;
@@ -99,57 +100,17 @@ function kindOf(/** @type {HalfState} */ { activity, isMicMuted }) {
   return activity === "hearing" ? "speech" : "quiet";
 }
 
-// A level meter with slow decay and peak hold.
-
-const FALL_PER_FRAME = 0.02;
-const PEAK_HOLD_MS = 1_200;
-const ANNOUNCED_EVERY_MS = 1_000; // how often the value changes for screen readers
-
 /**
- * @param {HTMLElement} el
- * @param {{labelKey: string, iconName: string, kind: "listen" | "speak"}} look
- * @returns {{update: (rms: number, nowMs: number) => boolean}} `update` is called in each frame and returns
- *   whether the bar is still moving
+ * Meters of user and model.
+ * @param {{levels: Levels}} call
+ * @returns {(nowMs: number) => boolean} draws them; whether they are still moving
  */
-export function mountLevelMeter(el, { labelKey, iconName, kind }) {
-  el.classList.add("meter");
-  el.dataset.kind = kind;
-  // Parts that change with each frame are updated in place.
-  mountView(
-    el,
-    () =>
-      html`<span class="meter-icon">${icon(iconName)}</span><span class="meter-label small">${t(labelKey)}</span
-        ><span class="meter-track" role="meter" aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-label=${t(labelKey)}
-          ><span class="meter-bar"></span><span class="meter-peak"></span></span
-        ><span class="meter-value small number soft" aria-hidden="true"></span>`,
-  );
-  const [bar, peak, track, value] = ["bar", "peak", "track", "value"].map((name) => find(el, `.meter-${name}`, HTMLElement));
-
-  let shown = -1;
-  let peakShare = 0;
-  let peakAtMs = 0;
-  let announcedAtMs = 0;
-  return {
-    update(rms, nowMs) {
-      const share = levelShare(rms);
-      const next = Math.max(share, shown - FALL_PER_FRAME, 0);
-      if (share >= peakShare || nowMs - peakAtMs > PEAK_HOLD_MS) {
-        peakShare = share;
-        peakAtMs = nowMs;
-        peak.style.setProperty("--at", String(peakShare));
-      }
-      if (Math.abs(next - shown) > 0.004) {
-        shown = next;
-        bar.style.setProperty("--level", String(next));
-      }
-      const isMoving = next > 0 || share > 0;
-      if (isMoving && nowMs - announcedAtMs < ANNOUNCED_EVERY_MS) return true;
-      announcedAtMs = nowMs;
-      track.setAttribute("aria-valuenow", String(Math.round(next * 100)));
-      const levelDb = shareToDb(next);
-      setText(value, next > 0 ? `${formatNumber(levelDb)} dB` : "—");
-      return isMoving;
-    },
+export function mountCallMeters(call) {
+  const input = mountLevelMeter(byId("input-meter", HTMLElement), { labelKey: "common.you", sign: "mic" });
+  const output = mountLevelMeter(byId("output-meter", HTMLElement), { labelKey: "common.model", sign: "speaker", kind: "speak" });
+  return (nowMs) => {
+    const { inputRms, outputRms } = call.levels();
+    return [input.update(inputRms, nowMs), output.update(outputRms, nowMs)].includes(true);
   };
 }
 

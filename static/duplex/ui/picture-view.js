@@ -150,7 +150,7 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
 
 /** @param {DuplexCall} call @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options */
 function mountRecordings(call, options) {
-  const store = new SettingsStore("omni_rec_settings", RECORD_FIELDS, localStorage);
+  const store = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
   const dialog = byId("record-settings", HTMLDialogElement);
   mountRecordSettings(dialog, store);
   const { latest } = mountRecordingPanel(byId("recorded", HTMLElement), call, {

@@ -1,10 +1,10 @@
-/** Choice of the user's audio source: microphone, file, or both. */
+/** Choice of the user's audio source (microphone, file, or both), and the panel in which a file is chosen. */
 
 import { fileButton, find, html, mountView, on } from "../../shared/lit.js";
-import { formatClock, formatNumber, t } from "../../shared/texts.js";
+import { codeOf, formatClock, formatNumber, t } from "../../shared/texts.js";
 import { rms } from "../../shared/pcm.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
-import { radioPills } from "../../shared/settings-form.js";
+import { iconPills } from "../../shared/settings-form.js";
 import { choiceField, numberField } from "../../shared/settings-store.js";
 import { barsOf } from "../lib/session-state.js";
 import { waveform } from "./live-view.js";
@@ -13,7 +13,6 @@ const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
 const BARS = 96;
 const PIECE_SAMPLES = 800; // 50 ms
 const DECODE_RATE_HZ = 16_000;
-const FILE_CODES = new Set(["undecodable", "too_long", "empty"]);
 
 export const SOURCE_FIELDS = Object.freeze({
   source: choiceField("mic", Object.keys(KIND_ICONS)),
@@ -25,62 +24,33 @@ export const SOURCE_FIELDS = Object.freeze({
 
 /** Its settings have to be bound afterwards. @param {HTMLElement} el @param {SourceStore} store */
 export function mountSourceChoice(el, store) {
-  /** @type {{name: string, sound: AudioBuffer} | null} */ let chosen = null;
-  let problem = "";
-  let isDecoding = false;
-  /** @type {readonly number[]} heights of the sound's picture */ let bars = [];
-  const minutes = () => ({ minutes: formatNumber(AUDIO_MAX_S / 60) });
-  const aboutChosen = () => (chosen ? `${chosen.name} · ${formatClock(chosen.sound.duration)}` : t("adx.file_hint", minutes()));
-  const take = async (/** @type {File} */ file) => {
-    [problem, isDecoding] = ["", true];
-    draw();
-    try {
-      const { decodeSound } = await import("../lib/file-source.js");
-      const sound = await decodeSound(file, new OfflineAudioContext(1, 1, DECODE_RATE_HZ));
-      chosen = { name: file.name, sound };
-      bars = barsOf(levelsOf(sound), BARS);
-    } catch (reason) {
-      const { code } = /** @type {{code?: string}} */ (reason);
-      problem = code && FILE_CODES.has(code) ? code : "undecodable";
-    }
-    isDecoding = false;
-    draw();
-  };
   const [group, place] = [document.createElement("div"), document.createElement("div")];
   el.append(group, place);
   const drawKinds = mountView(group, () =>
-    radioPills({
+    iconPills(KIND_ICONS, {
       label: t("adx.source"),
-      style: "source-choice",
-      pills: Object.entries(KIND_ICONS).map(([value, sign]) => ({ value, text: t(`adx.source_${value}`), icon: sign })),
+      text: (kind) => t(`adx.source_${kind}`),
       current: String(store.get("source")),
       choose: (kind) => store.set("source", kind),
     }),
   );
-  const box = mountFileBox(place, {
+  const panel = mountFilePanel(place, {
     accept: "audio/*,video/mp4,video/webm",
-    take: (file) => void take(file),
-    look: () => ({
-      isShown: store.get("source") !== "mic",
-      choose: t(chosen ? "adx.other_file" : "adx.choose_file"),
-      about: isDecoding ? t("common.loading") : aboutChosen(),
-      problem: problem && t(`adx.file_${problem}`, minutes()),
-      picture: waveform("file-wave", bars),
-    }),
-  });
-  const draw = () => {
-    drawKinds();
-    box.draw();
-  };
-  on(store, "change", draw);
-  return {
-    sound: () => chosen?.sound ?? null,
-    askForFile() {
-      problem = "missing";
-      draw();
-      box.focus();
+    text: (name) => t(`adx.${name}`, { minutes: formatNumber(AUDIO_MAX_S / 60) }),
+    isShown: () => store.get("source") !== "mic",
+    async read(file) {
+      const { decodeSound } = await import("../lib/file-source.js");
+      const sound = await decodeSound(file, new OfflineAudioContext(1, 1, DECODE_RATE_HZ));
+      return { name: file.name, sound, bars: barsOf(levelsOf(sound), BARS) };
     },
-  };
+    describe: ({ name, sound }) => `${name} · ${formatClock(sound.duration)}`,
+    above: (file) => waveform("file-wave", file?.bars ?? []),
+  });
+  on(store, "change", () => {
+    drawKinds();
+    panel.draw();
+  });
+  return { sound: () => panel.file()?.sound ?? null, askForFile: panel.askForFile };
 }
 
 function levelsOf(/** @type {AudioBuffer} */ sound) {
@@ -90,49 +60,77 @@ function levelsOf(/** @type {AudioBuffer} */ sound) {
   return levels;
 }
 
-// File box: choose or drop a file; shows its description, problems and padding.
-
-/**
- * @typedef {Object} FileBoxLook
- * @property {boolean} isShown
- * @property {string} choose label of the button
- * @property {string} about
- * @property {string} problem "" if there is none
- * @property {unknown} [picture] waveform of the file
- * @property {unknown} [sounds] choice of its audio
- * @property {unknown} [more]
- */
+// The file panel: choose or drop a file; shows its description, problems and padding.
 
 const paddingField = (/** @type {string} */ id, /** @type {string} */ setting, /** @type {string} */ labelKey) =>
   html`<div class="field"><label for=${id}>${t(labelKey)}</label><input type="number" id=${id} data-setting=${setting} /></div>`;
 
 /**
  * Its inputs carry `data-setting` and have to be bound afterwards.
+ * @template Chosen
  * @param {HTMLElement} el
- * @param {{accept: string, take: (file: File) => void, look: () => FileBoxLook}} options
+ * @param {Object} options
+ * @param {string} options.accept
+ * @param {(name: string) => string} options.text `choose_file`, `file_hint`, `file_missing`, and one for each problem
+ * @param {() => boolean} options.isShown
+ * @param {(file: File) => Promise<Chosen>} options.read rejects with the code of a text `file_CODE`
+ * @param {(chosen: Chosen) => string} options.describe
+ * @param {(chosen: Chosen | null, before: Chosen | null) => void} [options.onChange] null: a file is being read, or failed
+ * @param {(chosen: Chosen | null) => unknown} [options.above] a view above the padding
+ * @param {() => unknown} [options.below] and below it
  */
-export function mountFileBox(el, { accept, take, look }) {
+export function mountFilePanel(el, { accept, text, isShown, read, describe, onChange, above, below }) {
+  /** @type {Chosen | null} */ let chosen = null;
+  let problem = "";
+  let isReading = false;
+  const about = () => {
+    if (isReading) return t("common.loading");
+    return chosen ? describe(chosen) : text("file_hint");
+  };
+  const become = (/** @type {Chosen | null} */ next) => {
+    const before = chosen;
+    chosen = next;
+    onChange?.(chosen, before);
+    draw();
+  };
+  const take = async (/** @type {File} */ file) => {
+    if (isReading) return;
+    [problem, isReading] = ["", true];
+    become(null);
+    const next = await read(file).catch((error) => {
+      problem = codeOf(error, "undecodable");
+      return null;
+    });
+    isReading = false;
+    become(next);
+  };
   el.classList.add("file-box");
   const draw = mountView(el, () => {
-    const { isShown, choose, about, problem, picture, sounds, more } = look();
-    el.hidden = !isShown;
+    el.hidden = !isShown();
     return html`<div class="row">
-        ${fileButton(choose, take, { accept, sign: "upload", action: "choose-file" })}
-        <p class="small" role="status">${about}</p>
+        ${fileButton(chosen ? t("adx.other_file") : text("choose_file"), take, { accept, sign: "upload", action: "choose-file" })}
+        <p class="small" role="status">${about()}</p>
       </div>
-      ${picture}
-      <p class="field-error" role="alert" .textContent=${problem}></p>
-      ${sounds}
+      <p class="field-error" role="alert" .textContent=${problem && text(`file_${problem}`)}></p>
+      ${above?.(chosen)}
       <div class="file-padding">
         ${paddingField("pad-before", "pad_before_s", "adx.pad_before")}${paddingField("pad-after", "pad_after_s", "adx.pad_after")}
       </div>
-      ${more}`;
+      ${below?.()}`;
   });
   on(el, "dragover", (event) => event.preventDefault());
   on(el, "drop", (/** @type {DragEvent} */ event) => {
     event.preventDefault();
     const file = event.dataTransfer?.files[0];
-    if (file) take(file);
+    if (file) void take(file);
   });
-  return { draw, focus: () => find(el, "button", HTMLElement).focus() };
+  return {
+    draw,
+    file: () => chosen,
+    askForFile() {
+      problem = "missing";
+      draw();
+      find(el, "button", HTMLElement).focus();
+    },
+  };
 }

@@ -97,24 +97,19 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.mode = ProcessorMode.CHAT
-        limits = window or WindowSettings()
+        defaults = DuplexSettings(window=window or WindowSettings())
         options = replace(
             _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=override(DuplexSettings(window=limits), duplex_config),
+            duplex_defaults=override(defaults, duplex_config),
             show_progress=show_progress,
             slots=slots,
             text_cache=CacheKind(cache),
             tokens_each=tokens_each,
             on_progress=on_progress,
         )
-        options.report("reading the checkpoint")
-        with model_errors():
-            self.folder = find_checkpoint(model_path)
-        voice = _default_voice(self.folder, ref_audio_path)
-        with model_errors():
-            model = UnifiedModel.from_checkpoint(self.folder, options)
+        self.folder, model, voice = _load(model_path, options, ref_audio_path)
         context = ViewContext(model, _prepared(engine, model), voice, seed)
         self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
 
@@ -176,6 +171,17 @@ class UnifiedProcessor:
         if not isinstance(view, kind):
             raise ModelError("The model was released.")
         return view
+
+
+def _load(
+    source: str | Path, options: LoadOptions, voice_path: str | Path | None
+) -> tuple[Path, UnifiedModel, FloatArray | None]:
+    """Return the checkpoint's folder, the model and the default voice, which is read first."""
+    options.report("reading the checkpoint")
+    with model_errors():
+        folder = find_checkpoint(source)
+        voice = _default_voice(folder, voice_path)
+        return folder, UnifiedModel.from_checkpoint(folder, options), voice
 
 
 def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:

@@ -234,13 +234,19 @@ class SessionServer:
         return live.resumable
 
     async def _wait_until_empty(self, limit_s: float) -> None:
-        """Wait for running turns, and disconnect idle clients."""
+        """Wait for running turns, and disconnect idle clients.
+
+        A session without a socket is ended too: a worker that shuts down accepts no other one.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
         notified: set[_Live] = set()
         while self._live and loop.time() < deadline_s:
             for live in set(self._live.values()) - notified:
-                if live.connection is not None and not live.connection.machine.status.is_busy:
+                is_away = live.resumable is not None and live.resumable.is_away
+                if live.connection is None:
+                    continue
+                if is_away or not live.connection.machine.status.is_busy:
                     live.connection.post(ShuttingDown())
                     notified.add(live)
             await asyncio.sleep(DRAIN_POLL_S)

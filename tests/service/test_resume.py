@@ -253,6 +253,25 @@ def test_a_session_that_is_not_resumed_ends(tmp_path: Path) -> None:
         run(hasty, tmp_path / "gateway", test, limits=limits)
 
 
+def test_a_worker_that_shuts_down_does_not_wait_for_a_lost_client(tmp_path: Path) -> None:
+    settings = settings_for(
+        tmp_path / "worker", limits={"resume_grace_s": 60}, service={"drain_timeout_s": 60}
+    )
+
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_away")
+        await caller.open()
+        await prepare(caller)
+        caller.cut()
+        [live] = leaving.sessions._live.values()
+        await until(lambda: live.resumable is not None and live.resumable.is_away)
+        leaving.begin_drain()
+        await until(lambda: not leaving.sessions._live)
+
+    with running_worker(settings, FakeBackend) as leaving:
+        run(leaving, tmp_path / "gateway", test)
+
+
 @pytest.mark.parametrize("path", ["/v1/realtime", "/v1/live/sessions"])
 def test_openai_sessions_resume(worker: RunningWorker, tmp_path: Path, path: str) -> None:
     async def test(stage: Stage) -> None:

@@ -165,6 +165,7 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
+        self._speech_eos = config.tts_config.speech_eos_id
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -404,8 +405,8 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        config = self.config.tts_config
-        return (yield from speak_unit(session, draft, text, config, rule, watch))
+        config, eos = self.config.tts_config, self._speech_eos
+        return (yield from speak_unit(session, draft, text, config, rule, watch, eos=eos))
 
     def _result(
         self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any

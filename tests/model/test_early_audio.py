@@ -63,6 +63,7 @@ class Speaker:
             CONFIG,
             RULE,
             Stopwatch(lambda: 0.0),
+            eos=CONFIG.speech_eos_id,
         )
         spoken = _collect(steps, self.executor)
         self.executor.codes = []
@@ -173,6 +174,7 @@ def test_a_stop_after_the_first_part_ends_the_unit() -> None:
         CONFIG,
         RULE,
         Stopwatch(lambda: 0.0),
+        eos=CONFIG.speech_eos_id,
     )
     stream = stream_alone(steps, speaker.executor)
     speaker.executor.requests.clear()
@@ -194,7 +196,9 @@ def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
         hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
         draft = UnitDraft([300, 301], list(hidden))
         answers = _Listening(executor)
-        steps = speak_unit(session, draft, "", config, rule, Stopwatch(lambda: 0.0))
+        steps = speak_unit(
+            session, draft, "", config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
+        )
         parts, rest = _collect(steps, answers)
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25

@@ -154,6 +154,9 @@ class Gateway:
             self.pool.tickets.has_outstanding |= self.pool.queue_length > 0
             return
         self.relay_pool.close_intake()
+        for relay in self.live.relays():
+            if relay.is_away:  # no new socket is accepted; the next gateway may resume it
+                relay.post(ShuttingDown())
         await self.relay_pool.wait_until_idle(limit_s)
         for relay in self.live.relays():
             relay.post(ShuttingDown())

@@ -371,6 +371,11 @@ class Relay:
     def may_resume(self) -> bool:
         return self._client.socket.may_resume
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the client lost its socket and may return on another one."""
+        return self.may_resume and not self._client.socket.is_open
+
     async def run(self) -> None:
         self._telemetry.opened()
         try:

@@ -54,6 +54,25 @@ async def test_sessions_beyond_the_drain_limit_are_closed(stage: Stage) -> None:
     await until(lambda: not stage.worker.sockets)
 
 
+@on_stage(limits={"resume_grace_s": 600})
+async def test_a_drain_does_not_wait_for_a_client_that_lost_its_connection(stage: Stage) -> None:
+    """It could return to the next gateway only."""
+
+    async def is_kept(*_: object) -> bool:
+        return True
+
+    stage.drain_limit_s = 600.0
+    vars(stage.gateway.pool.client)["keeps"] = is_kept
+    async with stage.client("/ws/duplex/adx_1?resumable=1") as lost:
+        await lost.expect_after("queue_done", "session_resumable")
+        await lost.say("prepare")
+        await lost.expect_after("prepared", "session_resumable")
+        lost.connection.transport.abort()
+        await until(lambda: any(relay.is_away for relay in stage.gateway.live.relays()))
+        await stage.stop_gateway()
+        await until(lambda: not stage.gateway.live.relays())
+
+
 @on_stage()
 async def test_a_drain_does_not_wait_between_turns(stage: Stage) -> None:
     stage.drain_limit_s = 600.0

@@ -184,7 +184,7 @@ class Cluster:
         before = self.ports()
 
         def is_renewed() -> bool:
-            now = {name: one["port"] for name, one in self.workers().items() if one["free_slots"]}
+            now = self.ports()
             return now.keys() >= before.keys() and any(now[name] != before[name] for name in before)
 
         fail()

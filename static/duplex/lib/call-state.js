@@ -180,7 +180,7 @@ const SHARED_HINTS = new Set(/** @type {CallState[]} */ (["connecting", "waiting
 export function hintOf(callState, { isMuted, canMute, isHalf }) {
   const isHeard = callState === "listening" || callState === "hearing" || (callState === "speaking" && !isHalf);
   if (isMuted && isHeard) return t("live.hint.muted");
-  if (!canMute && callState === "listening") return t("live.hint.no_microphone");
+  if (!canMute && (isHeard || (callState === "thinking" && !isHalf))) return t("live.hint.no_microphone");
   return isHalf && !SHARED_HINTS.has(callState) ? t(`half.hint.${callState}`) : t(`live.hint.${callState}`);
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { STATE_COLOURS, callStateOf, controlsFor, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
+import { STATE_COLOURS, callStateOf, controlsFor, hintOf, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
@@ -74,4 +74,15 @@ test("a kind of warning is shown now and then only, and others not at all", () =
   nowMs = 20_000;
   warn({ code: "late_chunk" });
   assert.deepEqual(shown, ["late_chunk", "bad_frame", "late_chunk"]);
+});
+
+test("a call without a microphone says so whenever it could hear, however slow the model is", () => {
+  const without = { isMuted: false, canMute: false, isHalf: false };
+  const listening = hintOf("listening", without);
+  for (const callState of /** @type {const} */ (["hearing", "speaking", "thinking"])) {
+    assert.equal(hintOf(callState, without), listening);
+    assert.notEqual(hintOf(callState, { ...without, canMute: true }), listening);
+  }
+  assert.notEqual(hintOf("thinking", { ...without, isHalf: true }), hintOf("listening", { ...without, isHalf: true }));
+  assert.notEqual(hintOf("paused", without), listening);
 });

@@ -212,8 +212,9 @@ class WorkerRuntime:
         try:
             if view is not None:
                 await self.free(view)
+            await self._check()  # first, as what follows fails on a broken device
+            if view is not None:
                 await self._tidy_up()
-            await self._check()
         finally:
             if lease is not None:
                 lease.give_back()
@@ -222,7 +223,7 @@ class WorkerRuntime:
         """Free a conversation; if that fails, its slot is lost with its memory."""
         for _ in range(CLOSE_TRIES):
             try:
-                await self.engine.free(view.cleanup)
+                await self.engine.call(view.cleanup, is_bounded=False)
             except ShuttingDownError:
                 return  # the process ends, and its memory with it
             except Exception:
@@ -332,10 +333,15 @@ class WorkerRuntime:
             self.progress.share = max(self.progress.share, min(1.0, share))
 
     async def _tidy_up(self) -> None:
-        """Release unused memory, unless that would delay another session."""
-        if len(self.slots.owners) <= 1:
-            await self.engine.free(self.backend.tidy)
-            self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
+        """Release unused memory, unless it would delay another session or the worker has failed."""
+        if len(self.slots.owners) > 1 or self.error is not None:
+            return
+
+        def tidy() -> tuple[float, float] | None:
+            self.backend.tidy()
+            return self.backend.memory_mb()
+
+        self.progress.memory_mb = await self.engine.call(tidy, is_bounded=False)
 
     async def _check(self) -> None:
         """Check the device after an unexpected failure."""

@@ -208,6 +208,10 @@ class BrokenBackend(FakeBackend):
         view.fails_at = self.fails_at
         return view
 
+    def tidy(self) -> None:
+        if self.is_device_broken:
+            raise RuntimeError("an illegal memory access was encountered")
+
     def check(self) -> None:
         if self.is_device_broken:
             raise ModelError("The device does not work any more.")

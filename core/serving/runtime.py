@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -212,9 +213,10 @@ class WorkerRuntime:
         try:
             if view is not None:
                 await self.free(view)
-            await self._check()  # first, as what follows fails on a broken device
-            if view is not None:
-                await self._tidy_up()
+            with suppress(ShuttingDownError):  # without an engine there is nothing to release
+                await self._check()  # first, as the other fails on a broken device
+                if view is not None:
+                    await self._tidy_up()
         finally:
             if lease is not None:
                 lease.give_back()
@@ -349,7 +351,7 @@ class WorkerRuntime:
             return
         self.threads.failures = 0
         try:
-            await self.engine.call(self.backend.check)
-        except OmniError as error:
+            await self.engine.call(self.backend.check, is_bounded=False)
+        except ModelError as error:
             self._log.exception("device_broken")
             self.progress.error = error.message

@@ -169,6 +169,7 @@ def test_a_session_that_waits_for_a_slot_does_not_begin_once_the_worker_drains(
         client = Client(worker.port)
         async with client.talk("duplex") as first, client.talk("duplex") as second:
             await first.prepared()
+            await second.say("prepare")
             eventually("it waits", lambda: worker.runtime.slots._queue)
             worker.begin_drain()
             eventually("it drains", lambda: worker.runtime.is_draining)

@@ -251,17 +251,19 @@ class SessionBuilder:
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            of_unit = (events.Received, events.AudioReady, events.StepDone)
-            metrics = InnerObserver(
-                machine, metrics, lambda event: isinstance(event, of_unit), shows_outer=True
-            )
-        measuring = [metrics]
-        if self.tracing is not None:
-            trace = self.tracing.call(owner.session_id, owner.secret)
-            measuring.append(TraceObserver(trace, owner.kind.value, is_root=not owner.secret))
+            metrics = InnerObserver(machine, metrics, _is_of_unit, lambda event: True)
+        elif isinstance(machine, GptLiveMachine):  # only its own messages have a size
+            metrics = InnerObserver(machine, metrics, shows_outer=_is_message)
+        if self.tracing is None:
+            return [metrics]
+        trace: Observer = TraceObserver(
+            self.tracing.call(owner.session_id, owner.secret),
+            owner.kind.value,
+            is_root=not owner.secret,
+        )
         if isinstance(machine, GptLiveMachine):
-            return [InnerObserver(machine, each) for each in measuring]
-        return measuring
+            trace = InnerObserver(machine, trace)
+        return [metrics, trace]
 
     def _recording(self, machine: Machine, recording: OpenRecording) -> Observer:
         assert self.recordings is not None
@@ -277,3 +279,11 @@ class SessionBuilder:
             case StreamingMachine():
                 return StreamingRecording(turns, self.recordings, recording)
         return TurnRecording(turns)
+
+
+def _is_of_unit(event: events.Event) -> bool:
+    return isinstance(event, events.Received | events.AudioReady | events.StepDone)
+
+
+def _is_message(event: events.Event) -> bool:
+    return isinstance(event, events.Received)

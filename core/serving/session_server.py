@@ -229,7 +229,7 @@ class SessionServer:
             connection.post(StopRequested())
         if not found and session_id is not None:
             return ActionResult(success=False, message="There is no such session here.")
-        return ActionResult(success=True, message=f"{len(found)} asked to stop.")
+        return ActionResult(success=True, message=f"Sessions asked to stop: {len(found)}.")
 
     def keeps(self, session: KeptSession) -> bool:
         """Return whether a session can be resumed over another socket of its client."""

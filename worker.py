@@ -289,7 +289,10 @@ def fake_times(parts: Sequence[str]) -> FakeTimes:
         name, _, value = part.partition("=")
         if name not in known:
             raise ValueError(f"--fake-ms {part}: it is one of {', '.join(known)}")
-        times[f"{name}_ms"] = float(value)
+        try:
+            times[f"{name}_ms"] = float(value)
+        except ValueError:
+            raise ValueError(f"--fake-ms {part}: write the delay as {name}=100") from None
     return replace(FakeTimes(), **times)
 
 

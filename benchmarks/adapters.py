@@ -20,6 +20,7 @@ import typer
 from pybase64 import b64decode, b64encode_as_string
 
 from benchmarks.summary import format_table
+from config import Settings
 from core.audio import FloatArray, StreamResampler, encode_wire_audio, to_pcm
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
@@ -54,7 +55,7 @@ from core.schemas.realtime_session import AudioFormat
 from core.serving.detection import WindowDetector
 from core.serving.openai_clients import GptLiveCodec, ReplyWriter, decoded, encoded, live_names
 from core.serving.realtime_handler import realtime_start
-from core.serving.wire import DUPLEX, REALTIME
+from core.serving.session_kinds import SocketKind, endpoint_of
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
 PIECES: Final = 10  # of a unit, each 100 ms
@@ -151,7 +152,8 @@ def appends(kind: str) -> list[str]:
 
 def native(result: DuplexGenerateResult) -> Case:
     machine = DuplexMachine(SessionIds("adx_1"), DuplexLimits())
-    session = Session(machine, DUPLEX.read, DUPLEX.write, result)
+    endpoint = endpoint_of(SocketKind.DUPLEX, Settings())
+    session = Session(machine, endpoint.read, endpoint.write, result)
     session.receive(json.dumps({"type": "prepare"}))
     audio = encode_wire_audio(noise(INPUT_SAMPLE_RATE_HZ))
     text = json.dumps({"type": "audio_chunk", "audio_base64": audio})
@@ -185,7 +187,8 @@ def realtime(result: DuplexGenerateResult) -> Case:
     """Return the case of Realtime with the duplex engine."""
     start = realtime_start("nano", is_beta=False, can_transcribe=False)
     machine = RealtimeMachine(SessionIds("rt_1"), start)
-    session = Session(machine, REALTIME.read, REALTIME.write, result)
+    endpoint = endpoint_of(SocketKind.REALTIME, Settings())
+    session = Session(machine, endpoint.read, endpoint.write, result)
     rules = {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}
     session.receive(json.dumps({"type": "session.update", "session": rules}))
     texts = appends("input_audio_buffer.append")

@@ -43,19 +43,16 @@ class InlineEngine:
     def __init__(self, run_pass: RunPass) -> None:
         self.run_pass = run_pass
 
-    async def call(self, work: Callable[[], T]) -> T:
+    async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
         """Run `work` between two passes, even if the caller is cancelled.
 
         Raises:
-            GenerationFailedError: The engine is overloaded.
+            GenerationFailedError: The engine is overloaded, unless `is_bounded` is False, as for
+                work that releases resources.
             ShuttingDownError: The engine was closed.
             Exception: whatever `work` raises.
         """
         return work()
-
-    async def free(self, work: Callable[[], object]) -> None:
-        """Run `work` that releases resources, also if the engine is overloaded; else as `call`."""
-        work()
 
     def resume(self, task: Task[Any]) -> Future[None]:
         """Run a task in passes until it pauses; raises as `call`.
@@ -126,8 +123,8 @@ class Gauge:
 class Engine(InlineEngine):
     """Runs calls in order of arrival, and tasks concurrently, on its own thread.
 
-    Overflow: with `WAITING_MAX` calls and tasks waiting to begin, one more is refused. Calls of
-    `free` are never refused; there is at most one per conversation.
+    Overflow: with `WAITING_MAX` calls and tasks waiting to begin, one more is refused. Calls that
+    release resources are never refused; there is at most one per conversation.
 
     Attributes:
         heartbeat: busy time of the thread; each call and each pass is one piece of work.
@@ -165,16 +162,11 @@ class Engine(InlineEngine):
 
     # --- plain calls ---
 
-    async def call(self, work: Callable[[], T]) -> T:
+    async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
         if self.is_here:
             return work()
-        return await asyncio.shield(asyncio.wrap_future(self.submit(work)))
-
-    async def free(self, work: Callable[[], object]) -> None:
-        if self.is_here:
-            work()
-            return
-        await asyncio.shield(asyncio.wrap_future(self.submit(work, is_bounded=False)))
+        done = self.submit(work, is_bounded=is_bounded)
+        return await asyncio.shield(asyncio.wrap_future(done))
 
     # --- steps ---
 

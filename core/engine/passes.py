@@ -104,7 +104,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         """Close the steps before their next request is answered; harmless when they have ended."""
         if self._engine is not None and not self.has_ended:
             with suppress(ShuttingDownError):  # nothing runs them any more
-                await self._engine.free(self.close)
+                await self._engine.call(self.close, is_bounded=False)
 
     # --- for the passes ---
 

@@ -142,7 +142,7 @@ class View:
             self._session = None
 
     async def close(self) -> None:
-        await self.context.engine.free(self.cleanup)
+        await self.context.engine.call(self.cleanup, is_bounded=False)
 
     def use_threads(self, threads: Threads) -> None:
         self.context = replace(self.context, threads=threads)

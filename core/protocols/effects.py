@@ -239,7 +239,7 @@ class ReleaseWorker:
     is_clean: bool
 
 
-DetectorEffect = Detect | ResetDetector | ScoreSpeech | Transcribe
+DetectorEffect = Detect | ResetDetector | ScoreSpeech
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
 SignalEffect = Interrupt | Cancel
 Effect = (
@@ -248,6 +248,7 @@ Effect = (
     | StopTimer
     | Close
     | DetectorEffect
+    | Transcribe
     | Prefetch
     | WorkEffect
     | SignalEffect

@@ -10,11 +10,11 @@ from typing import Final
 from core.metrics import WorkerMetrics
 from core.protocols import effects, events
 from core.protocols.events import MS_PER_S
+from core.schemas.chat import ChatSocketRequest
 from core.schemas.duplex import Prepare, Result, ResultPart
-from core.schemas.half_duplex import TurnDone
 from core.schemas.limits import UNIT_MS
 from core.schemas.queue import ErrorMessage, WarningMessage
-from core.schemas.streaming import Chunk, Done
+from core.schemas.streaming import WorkerPrefill
 
 HEADROOM: Final = 0.8  # ours: largest share of its own length that nearly every unit may take
 CALM: Final = 0.6  # ours: that share while new sessions may still begin
@@ -195,6 +195,7 @@ class MetricsObserver:
         self._unit_ms = 0  # length of a duplex unit
         self._began_s: float | None = None
         self._now_s = 0.0
+        self._turn_s: float | None = None  # when the present turn began
         self._requested_s: float | None = None  # when the reply was requested; None once it began
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
@@ -210,11 +211,25 @@ class MetricsObserver:
                     self._unit_ms = message.config.chunk_ms
             case events.FinalizeDone(finalize_ms=finalize_ms):
                 metrics.stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
+            case events.ChunkReady() if self._requested_s is not None:
+                metrics.first_s.labels(mode).observe(event.at_s - self._requested_s)
+                self._requested_s = None
+            case events.GenerateDone(token_stats=stats):
+                metrics.tokens.labels(mode).inc(stats.generated_tokens)
+                if self._turn_s is not None:
+                    metrics.turn_s.labels(mode).observe(event.at_s - self._turn_s)
+                self._turn_s = None
+            case events.TurnFailed():
+                self._turn_s = None
         for effect in made:
-            if isinstance(effect, effects.Generate):
-                self._requested_s = event.at_s
-            elif isinstance(effect, effects.Send):
-                self._count_message(effect)
+            match effect:
+                case effects.Prefill(WorkerPrefill() | ChatSocketRequest(), is_first=True):
+                    self._turn_s = event.at_s
+                case effects.Generate():
+                    self._turn_s = event.at_s if self._turn_s is None else self._turn_s
+                    self._requested_s = event.at_s
+                case effects.Send():
+                    self._count_message(effect)
 
     async def close(self) -> None:
         self._capacity.end(self._session_id)
@@ -233,12 +248,6 @@ class MetricsObserver:
                 metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
             case Result() as result:
                 self._count_unit(result)
-            case Chunk() if self._requested_s is not None:
-                metrics.first_s.labels(mode).observe(self._now_s - self._requested_s)
-                self._requested_s = None
-            case Done() | TurnDone() as done:
-                metrics.turn_s.labels(mode).observe(done.elapsed_ms / MS_PER_S)
-                metrics.tokens.labels(mode).inc(done.token_stats.generated_tokens)
 
     def _count_unit(self, result: Result) -> None:
         metrics, mode = self._metrics, self._mode

@@ -216,13 +216,10 @@ class Connection:
             case effects.Prefetch():
                 self.handler.expect_prefetch(effect)
                 _enqueue(self._prefetching, effect)
-            case (
-                effects.Detect()
-                | effects.ResetDetector()
-                | effects.ScoreSpeech()
-                | effects.Transcribe()
-            ):
+            case effects.Detect() | effects.ResetDetector() | effects.ScoreSpeech():
                 _enqueue(self._detecting, effect)
+            case effects.Transcribe():  # any number of them
+                self.handler.transcribe(effect, self._emit)
             case effects.Release():
                 self._end_queues()
             case effects.Send() | effects.Close():
@@ -280,7 +277,7 @@ class Connection:
         async def emit(event: events.Event) -> None:
             if watch is not None:  # a background task may emit after the effect has ended
                 rewind()
-            await self._inbox.put(replace(event, at_s=loop_time_s()))
+            await self._emit(event)
 
         while (effect := await queue.get()) is not None:
             rewind()
@@ -297,6 +294,9 @@ class Connection:
                 assert watch is not None
                 watch.cancel()
                 watch = None
+
+    async def _emit(self, event: events.Event) -> None:
+        await self._inbox.put(replace(event, at_s=loop_time_s()))
 
     def _end_queues(self) -> None:
         """Release once all requested effects are carried out."""

@@ -40,16 +40,16 @@ class InnerObserver:
 
     Attributes:
         is_shown: selects these events.
-        shows_outer: the events of the other protocol are passed too.
+        shows_outer: selects events of the other protocol that are passed too.
     """
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer
     is_shown: Callable[[events.Event], bool] = lambda event: True
-    shows_outer: bool = False
+    shows_outer: Callable[[events.Event], bool] = lambda event: False
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
-        if self.shows_outer:
+        if self.shows_outer(event):
             self.observer.observe(event, made)
         for inner, inner_made in self.machine.seen:
             if self.is_shown(inner):

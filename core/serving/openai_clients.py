@@ -29,11 +29,10 @@ from core.schemas.gpt_live import (
     SessionStart,
     parse_event,
 )
-from core.schemas.limits import EVENT_LIMIT_BYTES, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
 from core.schemas.realtime_session import AudioFormat
-from core.serving.wire import Endpoint
 
 PCM: Final = "audio/pcm"
 G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # libsndfile's names
@@ -145,9 +144,6 @@ class GptLiveCodec:
     def __init__(self) -> None:
         self._sound: ClientSound | None = None  # None before `session.start`
         self._format = AudioFormat()
-
-    def endpoint(self) -> Endpoint:
-        return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
 
     def parse(self, text: str) -> ClientMessage:
         """Parse an event and decode its audio; raises an `OmniError`."""

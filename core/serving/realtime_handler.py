@@ -68,10 +68,10 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         self._fed: list[Key] = []  # keys of the turns in the cache
         self._marked = 0  # number of those before the rollback point
 
+    def transcribe(self, effect: effects.Transcribe, emit: Emit) -> None:
+        self._in_background(self._transcribe_item(effect, emit))
+
     async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
-        if isinstance(effect, effects.Transcribe):
-            self._in_background(self._transcribe_item(effect, emit))
-            return
         assert isinstance(effect, effects.ScoreSpeech), (
             "no other detection belongs to this protocol"
         )

@@ -204,8 +204,8 @@ class StreamingRecording(TurnRecording):
         self._transcripts: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
-        if self.recorder is not None:
-            self._recordings.suspend(self._recording, self._end_reason)
+        had_turn = self.recorder is not None
+        self._recordings.suspend(self._recording, self._end_reason if had_turn else None)
 
     def _begin(self, snapshot: Snapshot) -> TurnBasedSessionRecorder:
         self.recorder = self._recording.recorder = self._recording.recorder or self._open(snapshot)

@@ -39,9 +39,6 @@ PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
 Snapshot = Mapping[str, Any]
 RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 
-OnStopped = Callable[[RecordingStoppedError], None]
-"""Called on the event loop when a recording had to stop."""
-
 
 @dataclass(eq=False)
 class OpenRecording:
@@ -49,13 +46,17 @@ class OpenRecording:
 
     Attributes:
         key: the session's id and the secret of its owner.
+        on_stopped: called on the event loop when it had to stop; set by the present socket.
         recorder: None until there is something to record.
-        end: when and why its last socket closed; the wait for another turn is not recorded.
+        end: when and why the last socket with a turn closed; the wait for another turn is not
+            recorded.
         turns: the numbers of its next turns.
     """
 
     recording_id: str
+    kind: RequestType
     key: tuple[str, str]
+    on_stopped: Callable[[RecordingStoppedError], None] = lambda problem: None
     recorder: TurnBasedSessionRecorder | None = None
     end: EndLine | EndReason = EndReason.STOPPED
     expiry: asyncio.TimerHandle | None = None
@@ -85,29 +86,23 @@ class Recordings:
         self._min_free_gb = min_free_gb
         self._open: OrderedDict[tuple[str, str], OpenRecording] = OrderedDict()
 
-    def new_id(self, kind: RequestType, session_id: str) -> str:
-        if kind in PREFIXES:
-            return generate_session_id(PREFIXES[kind])
-        return generate_recording_id(session_id, datetime.now(UTC))
-
     def open(
         self,
         recorder: Callable[[str, RequestType, str, Snapshot, Path, RecorderOptions], RecorderT],
-        recording_id: str,
-        owner: Owner,
-        on_stopped: OnStopped,
+        recording: OpenRecording,
         snapshot: Snapshot,
     ) -> RecorderT:
-        loop = asyncio.get_running_loop()
+        loop, (_, secret) = asyncio.get_running_loop(), recording.key
 
         def report(error: RecordingStoppedError) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(on_stopped, error)
+                loop.call_soon_threadsafe(lambda: recording.on_stopped(error))
 
         options = RecorderOptions(
-            self._threads, report, min_free_gb=self._min_free_gb, owner_secret=owner.secret or None
+            self._threads, report, min_free_gb=self._min_free_gb, owner_secret=secret or None
         )
-        return recorder(recording_id, owner.kind, self._worker_id, snapshot, self.data_dir, options)
+        name, kind, worker_id = recording.recording_id, recording.kind, self._worker_id
+        return recorder(name, kind, worker_id, snapshot, self.data_dir, options)
 
     def resume(self, owner: Owner) -> OpenRecording:
         """Return a session's recording: a new one, or that of a streaming session's last turn.
@@ -117,20 +112,25 @@ class Recordings:
         key = (owner.session_id, owner.secret)
         found = self._open.pop(key, None) if owner.kind is RequestType.STREAMING else None
         if found is None:
-            return OpenRecording(self.new_id(owner.kind, owner.session_id), key)
+            return OpenRecording(_new_id(owner), owner.kind, key)
         if found.expiry is not None:
             found.expiry.cancel()
         return found
 
-    def suspend(self, recording: OpenRecording, end_reason: EndReason) -> None:
-        """Keep a streaming recording open for a while after its socket has closed."""
+    def suspend(self, recording: OpenRecording, end_reason: EndReason | None) -> None:
+        """Keep a streaming recording open for a while after its socket has closed.
+
+        `end_reason` is None if the socket had no turn; the recording then ends as it did before.
+        """
+        recording.on_stopped = lambda problem: None
         if recording.recorder is None:
             return
         if not recording.recorder.is_recording:
-            recording.recorder.finalize(end_reason)
+            recording.recorder.finalize(end_reason or recording.end)
             return
-        recording.end = recording.recorder.note_end(end_reason)
-        recording.recorder.checkpoint()
+        if end_reason is not None:
+            recording.end = recording.recorder.note_end(end_reason)
+            recording.recorder.checkpoint()
         loop = asyncio.get_running_loop()
         recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, recording.key)
         self._open[recording.key] = recording
@@ -173,3 +173,9 @@ class Recordings:
             recording.expiry.cancel()
         if recording.recorder is not None:
             recording.recorder.finalize(recording.end)
+
+
+def _new_id(owner: Owner) -> str:
+    if owner.kind in PREFIXES:
+        return generate_session_id(PREFIXES[owner.kind])
+    return generate_recording_id(owner.session_id, datetime.now(UTC))

@@ -151,7 +151,6 @@ class ResumableSocket:
         self._attached, self._next_seq = attached, first_seq
         self._interrupt_reading()
         self._returned.set()
-        before.gone.set()
         if before.is_lost and self._note_away is not None:
             self._note_away(False)
         greeting = SessionResumed(
@@ -159,9 +158,9 @@ class ResumableSocket:
             lost_messages=first_seq - last_seq - 1,
             away_ms=round(away_s * MS_PER_S),
         )
-        await self._catch_up(greeting.to_json())
-        if not before.is_lost:
-            await before.socket.close(int(CloseCode.REPLACED), "replaced")
+        async with asyncio.TaskGroup() as both:  # either socket may be slow
+            both.create_task(_replace(before))
+            await self._catch_up(greeting.to_json())
         await attached.gone.wait()
 
     async def _receive_on(self, socket: Socket) -> str | bytes:
@@ -222,3 +221,12 @@ class ResumableSocket:
     def _interrupt_reading(self) -> None:
         if self._reading is not None and not self._reading.expired():
             self._reading.reschedule(loop_time_s())
+
+
+async def _replace(before: _Attached) -> None:
+    """Close a socket, and only then end its route, which would close it without a code."""
+    try:
+        if not before.is_lost:
+            await before.socket.close(int(CloseCode.REPLACED), "replaced")
+    finally:
+        before.gone.set()

@@ -102,14 +102,16 @@ async def clear_cache(response: Response, sessions: Sessions) -> ActionResult:
     done = await sessions.runtime.clear_cache()
     if done is None:
         response.status_code = HTTPStatus.CONFLICT
-        return ActionResult(success=False, message="A session is served now.")
+        return ActionResult(
+            success=False, message="The cache cannot be cleared while a session is running."
+        )
     return done
 
 
 @router.post("/restart")
 async def restart(sessions: Sessions) -> ActionResult:
     sessions.restart()
-    return ActionResult(success=True, message="It ends when its sessions have ended.")
+    return ActionResult(success=True, message="The worker restarts once its sessions have ended.")
 
 
 # --- requests and sessions ---

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -212,8 +213,10 @@ class WorkerRuntime:
         try:
             if view is not None:
                 await self.free(view)
-                await self._tidy_up()
-            await self._check()
+            with suppress(ShuttingDownError):  # without an engine there is nothing to release
+                await self._check()  # first, as the other fails on a broken device
+                if view is not None:
+                    await self._tidy_up()
         finally:
             if lease is not None:
                 lease.give_back()
@@ -222,7 +225,7 @@ class WorkerRuntime:
         """Free a conversation; if that fails, its slot is lost with its memory."""
         for _ in range(CLOSE_TRIES):
             try:
-                await self.engine.free(view.cleanup)
+                await self.engine.call(view.cleanup, is_bounded=False)
             except ShuttingDownError:
                 return  # the process ends, and its memory with it
             except Exception:
@@ -332,10 +335,15 @@ class WorkerRuntime:
             self.progress.share = max(self.progress.share, min(1.0, share))
 
     async def _tidy_up(self) -> None:
-        """Release unused memory, unless that would delay another session."""
-        if len(self.slots.owners) <= 1:
-            await self.engine.free(self.backend.tidy)
-            self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
+        """Release unused memory, unless it would delay another session or the worker has failed."""
+        if len(self.slots.owners) > 1 or self.error is not None:
+            return
+
+        def tidy() -> tuple[float, float] | None:
+            self.backend.tidy()
+            return self.backend.memory_mb()
+
+        self.progress.memory_mb = await self.engine.call(tidy, is_bounded=False)
 
     async def _check(self) -> None:
         """Check the device after an unexpected failure."""
@@ -343,7 +351,7 @@ class WorkerRuntime:
             return
         self.threads.failures = 0
         try:
-            await self.engine.call(self.backend.check)
-        except OmniError as error:
+            await self.engine.call(self.backend.check, is_bounded=False)
+        except ModelError as error:
             self._log.exception("device_broken")
             self.progress.error = error.message

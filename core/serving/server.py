@@ -126,17 +126,21 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal; exit immediately at a later one."""
+        """Drain at the first signal; end the sessions at a later one."""
         is_hurry = self._signals.is_hurry(time.monotonic())
-        if self._loop is not None and (is_hurry or self._draining is None):
+        if self._loop is None:
+            self.should_exit = True
+        elif is_hurry or self._draining is None:
             self._loop.call_soon_threadsafe(self.begin_drain)
 
     def begin_drain(self) -> None:
-        """Begin to shut down; a second call stops waiting for sessions."""
-        if self._draining is not None or not self.started:
+        """Begin to shut down; a second call ends the sessions that are waited for."""
+        if not self.started:
             self.should_exit = True
-            return
-        self._draining = asyncio.get_running_loop().create_task(self._drain())
+        elif self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            self.sessions.stop_waiting()
 
     def begin_restart(self) -> None:
         """Begin to shut down as after a signal; the launcher restarts the program.

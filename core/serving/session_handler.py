@@ -209,6 +209,9 @@ class SessionHandler(ABC, Generic[ViewT]):
     async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
         raise InternalError  # the session has no detector
 
+    def transcribe(self, effect: effects.Transcribe, emit: Emit) -> None:
+        raise InternalError  # only Realtime sessions transcribe items
+
     def interrupt(self) -> None:
         """Interrupt the work requested so far, without waiting.
 
@@ -236,11 +239,11 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     async def release(self) -> None:
         """Free the conversation, then the slot; the last call, when no work runs."""
-        if self._hang_watch is not None:
-            self._hang_watch.cancel()
         for task in self._transcripts:
             task.cancel()
         await asyncio.gather(*self._transcripts, return_exceptions=True)
+        if self._hang_watch is not None:
+            self._hang_watch.cancel()
         lease, self._lease = self._lease, None
         await self._runtime.end(self._view, lease)
 

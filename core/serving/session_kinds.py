@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
 import structlog
+from pydantic import TypeAdapter
 
 from config import Settings
-from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
 from core.protocols import events
 from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import ServerMessage
 from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
@@ -24,11 +26,13 @@ from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import StreamingLimits, StreamingMachine
-from core.schemas import half_duplex
+from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import TokenStats
-from core.schemas.queue import RequestType, duplex_request_type
-from core.serving import wire
+from core.schemas.common import TokenStats, parse_message
+from core.schemas.limits import EVENT_LIMIT_BYTES
+from core.schemas.openai_errors import error_event
+from core.schemas.queue import ErrorMessage, RequestType, WarningMessage, duplex_request_type
+from core.schemas.realtime import parse_event
 from core.serving.capacity import MetricsObserver
 from core.serving.connection import SESSION_LOG, Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
@@ -43,7 +47,7 @@ from core.serving.recording_observer import (
     chat_snapshot,
     turn_timing,
 )
-from core.serving.recordings import OnStopped, OpenRecording, Recordings
+from core.serving.recordings import OpenRecording, Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.slots import Lease, Owner
@@ -88,23 +92,41 @@ REQUEST_TYPES: Final = {
 }
 
 
+# Any: no type annotation expresses a union of messages.
+MESSAGES: Final[dict[SocketKind, TypeAdapter[Any]]] = {
+    SocketKind.STREAMING: TypeAdapter(streaming.WorkerClientMessage),
+    SocketKind.CHAT: TypeAdapter(chat.ClientMessage),
+    SocketKind.HALF_DUPLEX: TypeAdapter(half_duplex.ClientMessage),
+    SocketKind.DUPLEX: TypeAdapter(duplex.ClientMessage),
+}
+
+
 def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
     """Return the messages that a path takes, and their configured limits."""
     limits = settings.limits
-    sizes = (limits.prepare_bytes, limits.live_message_bytes)
     match kind:
         case SocketKind.LIVE:
-            return GptLiveCodec().endpoint()
+            codec = GptLiveCodec()
+            return Endpoint(codec.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=codec.write)
         case SocketKind.REALTIME:
-            return wire.REALTIME
-        case SocketKind.DUPLEX:
-            parse = wire.DUPLEX.parse
-        case SocketKind.HALF_DUPLEX:
-            parse = partial(_parse_half_duplex, settings.half_duplex)
+            return Endpoint(
+                parse_event, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=_spelled_as_event
+            )
         case SocketKind.STREAMING | SocketKind.CHAT:
-            parse = (wire.CHAT if kind is SocketKind.CHAT else wire.STREAMING).parse
             sizes = (limits.chat_message_bytes, limits.chat_message_bytes)
+        case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
+            sizes = (limits.prepare_bytes, limits.live_message_bytes)
+    parse: Callable[[str], events.ClientMessage] = partial(parse_message, MESSAGES[kind])
+    if kind is SocketKind.HALF_DUPLEX:
+        parse = partial(_parse_half_duplex, settings.half_duplex)
     return Endpoint(parse, *sizes, limits)
+
+
+def _spelled_as_event(message: ServerMessage) -> str:
+    """Return a message as JSON; errors and warnings become events in OpenAI's form."""
+    if isinstance(message, ErrorMessage | WarningMessage):
+        return error_event(message)
+    return message.to_json()
 
 
 def frame_limits(limits: LimitSettings) -> PictureLimits:
@@ -126,7 +148,7 @@ def duplex_limits(duplex: DuplexSettings, context_tokens: int | None) -> DuplexL
 
 def _parse_half_duplex(defaults: HalfDuplexSettings, text: str) -> events.ClientMessage:
     """Parse a message, and fill the fields that a `prepare` leaves out."""
-    message = wire.HALF_DUPLEX.parse(text)
+    message: half_duplex.ClientMessage = parse_message(MESSAGES[SocketKind.HALF_DUPLEX], text)
     if not isinstance(message, half_duplex.Prepare):
         return message
     config = message.config
@@ -163,15 +185,13 @@ class SessionBuilder:
         machine, handler = self._machine_and_handler(kind, names, owner, lease)
         observers = self._observers(machine, owner)
         if recording is not None:
-
-            def warn(problem: OmniError) -> None:
-                connection.post(events.EngineWarning(problem))
-
-            observers.append(self._recording(machine, owner, recording, warn))
+            observers.append(self._recording(machine, recording))
         log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
         connection = Connection(
             Wire(socket, endpoint_of(kind, self.settings)), machine, handler, observers, log=log
         )
+        if recording is not None:
+            recording.on_stopped = lambda problem: connection.post(events.EngineWarning(problem))
         owner.machine_status = lambda: machine.status
         owner.kv_tokens = lambda: handler.kv_tokens
         return connection
@@ -180,18 +200,16 @@ class SessionBuilder:
         """Record a chat over HTTP; return the recording's id."""
         if self.recordings is None:
             return None
-        recording_id = self.recordings.new_id(RequestType.CHAT, "")
+        recording = self.recordings.resume(owner)
         snapshot = chat_snapshot(request)
-        recorder = self.recordings.open(
-            TurnBasedSessionRecorder, recording_id, owner, lambda problem: None, snapshot
-        )
+        recorder = self.recordings.open(TurnBasedSessionRecorder, recording, snapshot)
         recorder.start_message_turn(0, request.messages[-1])
         if response.audio_data:
             recorder.save_ai_audio_turn(0, response.audio_data)
         stats = response.token_stats or TokenStats()
         recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
         recorder.finalize(EndReason.STOPPED)
-        return recording_id
+        return recording.recording_id
 
     def _machine_and_handler(
         self, kind: SocketKind, names: SessionIds, owner: Owner, lease: Lease | None
@@ -233,25 +251,24 @@ class SessionBuilder:
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            of_unit = (events.Received, events.AudioReady, events.StepDone)
-            metrics = InnerObserver(
-                machine, metrics, lambda event: isinstance(event, of_unit), shows_outer=True
-            )
-        measuring = [metrics]
-        if self.tracing is not None:
-            trace = self.tracing.call(owner.session_id, owner.secret)
-            measuring.append(TraceObserver(trace, owner.kind.value, is_root=not owner.secret))
+            metrics = InnerObserver(machine, metrics, _is_of_unit, lambda event: True)
+        elif isinstance(machine, GptLiveMachine):  # only its own messages have a size
+            metrics = InnerObserver(machine, metrics, shows_outer=_is_message)
+        if self.tracing is None:
+            return [metrics]
+        trace: Observer = TraceObserver(
+            self.tracing.call(owner.session_id, owner.secret),
+            owner.kind.value,
+            is_root=not owner.secret,
+        )
         if isinstance(machine, GptLiveMachine):
-            return [InnerObserver(machine, each) for each in measuring]
-        return measuring
+            trace = InnerObserver(machine, trace)
+        return [metrics, trace]
 
-    def _recording(
-        self, machine: Machine, owner: Owner, recording: OpenRecording, on_stopped: OnStopped
-    ) -> Observer:
+    def _recording(self, machine: Machine, recording: OpenRecording) -> Observer:
         assert self.recordings is not None
-        place = (recording.recording_id, owner, on_stopped)
-        turns = partial(self.recordings.open, TurnBasedSessionRecorder, *place)
-        units = partial(self.recordings.open, DuplexSessionRecorder, *place)
+        turns = partial(self.recordings.open, TurnBasedSessionRecorder, recording)
+        units = partial(self.recordings.open, DuplexSessionRecorder, recording)
         match machine:
             case RealtimeMachine():
                 return RealtimeRecording(turns, machine)
@@ -262,3 +279,11 @@ class SessionBuilder:
             case StreamingMachine():
                 return StreamingRecording(turns, self.recordings, recording)
         return TurnRecording(turns)
+
+
+def _is_of_unit(event: events.Event) -> bool:
+    return isinstance(event, events.Received | events.AudioReady | events.StepDone)
+
+
+def _is_message(event: events.Event) -> bool:
+    return isinstance(event, events.Received)

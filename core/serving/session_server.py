@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,6 +69,20 @@ class _Live:
     chat: ChatHandler | None = None
     resumable: ResumableSocket | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """The session has no turn under way, or no socket."""
+        is_away = self.resumable is not None and self.resumable.is_away
+        is_busy = self.connection is None or self.connection.machine.status.is_busy
+        return is_away or not is_busy
+
+    def shut_down(self) -> None:
+        """Have the session end now, without waiting."""
+        if self.connection is not None:
+            self.connection.post(ShuttingDown())
+        if self.chat is not None:
+            self.chat.cancel()
+
 
 class SessionServer:
     """Serves the sessions of a worker.
@@ -88,6 +102,7 @@ class SessionServer:
         self._builder = builder
         self._settings = builder.settings
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
+        self._waiting: asyncio.Timeout | None = None  # for sessions to end, while draining
         self._log = structlog.stdlib.get_logger("sessions")
 
     # --- start and shutdown ---
@@ -115,11 +130,13 @@ class SessionServer:
         self._log.info("draining", sessions=len(self._live), limit_s=limit_s)
         await self._wait_until_empty(limit_s)
         for live in self._live.values():
-            if live.connection is not None:
-                live.connection.post(ShuttingDown())
-            if live.chat is not None:
-                live.chat.cancel()
+            live.shut_down()
         await self._wait_until_empty(END_LIMIT_S)
+
+    def stop_waiting(self) -> None:
+        """End the wait of `drain` that is under way."""
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def close(self) -> None:
         """Finish the recordings and end the runtime."""
@@ -212,7 +229,7 @@ class SessionServer:
             connection.post(StopRequested())
         if not found and session_id is not None:
             return ActionResult(success=False, message="There is no such session here.")
-        return ActionResult(success=True, message=f"{len(found)} asked to stop.")
+        return ActionResult(success=True, message=f"Sessions asked to stop: {len(found)}.")
 
     def keeps(self, session: KeptSession) -> bool:
         """Return whether a session can be resumed over another socket of its client."""
@@ -238,18 +255,16 @@ class SessionServer:
 
         A session without a socket is ended too: a worker that shuts down accepts no other one.
         """
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + limit_s
         notified: set[_Live] = set()
-        while self._live and loop.time() < deadline_s:
-            for live in set(self._live.values()) - notified:
-                is_away = live.resumable is not None and live.resumable.is_away
-                if live.connection is None:
-                    continue
-                if is_away or not live.connection.machine.status.is_busy:
-                    live.connection.post(ShuttingDown())
-                    notified.add(live)
-            await asyncio.sleep(DRAIN_POLL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s) as self._waiting:
+                while self._live:
+                    idle = {live for live in self._live.values() if live.is_idle} - notified
+                    for live in idle:
+                        live.shut_down()
+                    notified |= idle
+                    await asyncio.sleep(DRAIN_POLL_S)
+        self._waiting = None
 
     def _check_open(self) -> None:
         if self.runtime.is_draining:
@@ -277,6 +292,7 @@ class SessionServer:
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
+            self._check_open()  # again, as it may have waited for a slot
             connection = self._builder.build(socket, live.kind, live.owner, lease)
             live.connection = connection
             if live.resumable is not None:

@@ -22,8 +22,8 @@ from core.serving.capacity import SETTLE_S, Capacity
 
 BUSY_WAIT_S: Final = 5.0  # source: docs/specification/service.md#2.3.4 and #2.5.6
 WAITING_MAX: Final = 64  # ours: sessions waiting for a slot; one more is refused at once
-POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
 START_SPACING_S: Final = 0.1  # ours: between two starts, which cost 20 ms each, under load
+RETRY_S: Final = START_SPACING_S  # how often it is checked whether a waiting session may begin
 
 BUSY_STATUS: Final = {
     RequestType.CHAT: WorkerStatus.BUSY_CHAT,
@@ -68,7 +68,7 @@ class Lease:
 
     slots: Slots
     owner: Owner
-    granted: asyncio.Future[None]
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
     since_s: float = 0.0
 
     def give_back(self) -> None:
@@ -100,6 +100,7 @@ class Slots:
         self._now_s = now_s
         self._leases: list[Lease] = []
         self._queue: deque[Lease] = deque()
+        self._retry: asyncio.TimerHandle | None = None  # while owners wait
 
     @property
     def owners(self) -> list[Owner]:
@@ -138,16 +139,14 @@ class Slots:
             WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
                 are waiting.
         """
-        lease, is_served = Lease(self, owner, asyncio.get_running_loop().create_future()), False
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
+        lease, is_served = Lease(self, owner), False
         self._queue.append(lease)
         self._serve_queue()
         try:
             async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
-                while not lease.granted.done():
-                    await asyncio.wait([lease.granted], timeout=POLL_S)
-                    self._serve_queue()
+                await lease.granted.wait()
             is_served = True
             return lease
         except TimeoutError:
@@ -167,12 +166,19 @@ class Slots:
         self._serve_queue()
 
     def _serve_queue(self) -> None:
+        """Grant slots in order, and try again soon while owners wait."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         while self._queue and self._may_start(self._queue[0].owner):
             lease = self._queue.popleft()
             lease.since_s = self._now_s()
             self._leases.append(lease)
             self.total_leases += 1
-            lease.granted.set_result(None)
+            lease.granted.set()
+        if self._queue:
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(RETRY_S, self._serve_queue)
 
 
 @dataclass(eq=False)
@@ -182,7 +188,7 @@ class Conversation:
     Attributes:
         history: in canonical form.
         options: settings that affect the cache.
-        history_hash: None during a turn.
+        history_hash: as of its last turn; None before the first has ended.
     """
 
     view: StreamingMode

@@ -6,6 +6,7 @@ Both take one request at a time, with a bounded queue that refuses what does not
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ from core.whisper_process import MODEL_FILE, WhisperProcess
 from settings.sections import TranscribesBy
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 LIVE_LIMIT_S: Final = 120.0  # ours: a later caption is useless
 
@@ -186,6 +189,9 @@ async def transcribe_or_error(
         return errors.TranscriptionFailedError("The transcription took too long.")
     except OmniError as error:
         return error
+    except Exception:  # the model may fail in any way
+        logger.exception("a transcription failed")
+        return errors.TranscriptionFailedError()
 
 
 def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Transcriber | None:

@@ -11,21 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import methodcaller
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import VANISHED, AudioTooLongError, BinaryMessageError, OmniError, TooBigError
 from core.protocols.effects import Close, ServerMessage
 from core.protocols.events import ClientMessage, Event, Received, Rejected
-from core.schemas import chat, duplex, half_duplex, limits, streaming
-from core.schemas.common import AudioContent, WireModel, parse_message
-from core.schemas.openai_errors import error_event
-from core.schemas.queue import ErrorMessage, WarningMessage
-from core.schemas.realtime import parse_event
+from core.schemas import duplex, limits
+from core.schemas.common import AudioContent, WireModel
 from settings.sections import LimitSettings
 
 NO_STATUS: Final = 1005  # of a close frame without a code. Source: RFC 6455, section 7.4.1
@@ -176,32 +171,6 @@ class Endpoint:
 def _check_size(size_bytes: int, most_bytes: int) -> None:
     if size_bytes > most_bytes:
         raise TooBigError(f"The message has {size_bytes} bytes; {most_bytes} are allowed.")
-
-
-def _endpoint(messages: Any, prepare_bytes: int, message_bytes: int) -> Endpoint:
-    """Return the endpoint of a union of messages, which no type annotation can express."""
-    parse = partial(parse_message, TypeAdapter[ClientMessage](messages))
-    return Endpoint(parse, prepare_bytes, message_bytes)
-
-
-CHAT_BYTES: Final = (limits.CHAT_SOCKET_LIMIT_BYTES, limits.CHAT_SOCKET_LIMIT_BYTES)
-LIVE_BYTES: Final = (limits.PREPARE_LIMIT_BYTES, limits.LIVE_SOCKET_LIMIT_BYTES)
-STREAMING: Final = _endpoint(streaming.WorkerClientMessage, *CHAT_BYTES)
-CHAT: Final = _endpoint(chat.ClientMessage, *CHAT_BYTES)
-HALF_DUPLEX: Final = _endpoint(half_duplex.ClientMessage, *LIVE_BYTES)
-DUPLEX: Final = _endpoint(duplex.ClientMessage, *LIVE_BYTES)
-
-
-def spelled_as_event(message: ServerMessage) -> str:
-    """Return a message as JSON; errors and warnings become events in OpenAI's form."""
-    if isinstance(message, ErrorMessage | WarningMessage):
-        return error_event(message)
-    return message.to_json()
-
-
-REALTIME: Final = Endpoint(
-    parse_event, limits.EVENT_LIMIT_BYTES, limits.EVENT_LIMIT_BYTES, write=spelled_as_event
-)
 
 
 class Inbox:

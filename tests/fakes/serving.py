@@ -18,6 +18,7 @@ from core.protocols.effects import (
     Prefill,
     Release,
     Step,
+    Transcribe,
     WorkEffect,
 )
 from core.protocols.events import (
@@ -175,6 +176,9 @@ class FakeHandler:
             found, self.heard = (self.heard[:1] or [Detected()])[0], self.heard[1:]
             await emit(found)
         self._running.remove("detect")
+
+    def transcribe(self, effect: Transcribe, emit: Emit) -> None:
+        self.log.append(type(effect).__name__)
 
     async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
         assert "look" not in self._running

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
+from config import Settings
 from core.endpointing import SpeechStarted
 from core.protocols.duplex import DuplexMachine
 from core.protocols.effects import Effect
@@ -19,9 +20,9 @@ from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.streaming import StreamingMachine
 from core.schemas.worker import WorkerStatus
-from core.serving import wire
 from core.serving.connection import Connection
-from core.serving.wire import Endpoint, Wire
+from core.serving.session_kinds import SocketKind, endpoint_of
+from core.serving.wire import Wire
 from tests.fakes.awaits import Awaits
 from tests.fakes.clock import settle, timers_left
 from tests.fakes.scenes import audio
@@ -52,12 +53,12 @@ class Watcher:
 class Stage:
     """A connection with fakes around it."""
 
-    def __init__(self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX) -> None:
+    def __init__(self, machine: Any = None, kind: SocketKind = SocketKind.DUPLEX) -> None:
         self.socket, self.handler = FakeSocket(), FakeHandler()
         self.watcher = Watcher()
         self.machine = machine or DuplexMachine(NAMES)
         self.connection = Connection(
-            Wire(self.socket, endpoint, unix_time_s=lambda: 1_700_000_000.5),
+            Wire(self.socket, endpoint_of(kind, Settings()), unix_time_s=lambda: 1_700_000_000.5),
             self.machine,
             cast(Any, self.handler),
             [self.watcher],
@@ -165,10 +166,10 @@ async def talk_streaming(stage: Stage) -> None:
     await stage.say("close")
 
 
-CONVERSATIONS: dict[str, tuple[Callable[[], Any], Endpoint, Any]] = {
-    "duplex": (lambda: DuplexMachine(NAMES), wire.DUPLEX, talk_duplex),
-    "half_duplex": (lambda: HalfDuplexMachine(NAMES), wire.HALF_DUPLEX, talk_half_duplex),
-    "streaming": (lambda: StreamingMachine(NAMES), wire.STREAMING, talk_streaming),
+CONVERSATIONS: dict[str, tuple[Callable[[], Any], SocketKind, Any]] = {
+    "duplex": (lambda: DuplexMachine(NAMES), SocketKind.DUPLEX, talk_duplex),
+    "half_duplex": (lambda: HalfDuplexMachine(NAMES), SocketKind.HALF_DUPLEX, talk_half_duplex),
+    "streaming": (lambda: StreamingMachine(NAMES), SocketKind.STREAMING, talk_streaming),
 }
 
 
@@ -176,8 +177,8 @@ async def converse(
     name: str, at: int | None = None, act: Callable[[Stage], None] | None = None
 ) -> tuple[Stage, Awaits]:
     """Run a conversation with an incident at suspension number `at`."""
-    build, endpoint, talk = CONVERSATIONS[name]
-    stage = Stage(build(), endpoint)
+    build, kind, talk = CONVERSATIONS[name]
+    stage = Stage(build(), kind)
     awaits = Awaits(at, (lambda: act(stage)) if act else None)
     awaits.install(asyncio.get_running_loop())
     stage.start()

@@ -13,6 +13,7 @@ import pytest
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.modes import Backend, Report
+from core.serving import slots
 from core.serving.fake_backend import FakeBackend
 from tests.service.workers import (
     LIMIT_S,
@@ -143,6 +144,44 @@ def test_a_session_that_does_not_end_is_ended(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, service={"drain_timeout_s": 0.1})
     with running_worker(settings, FakeBackend) as worker:
         asyncio.run(scenario(worker))
+
+
+def test_a_second_stop_ends_the_sessions_that_are_waited_for(tmp_path: Path) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.prepared()
+            worker.begin_drain()
+            eventually("it waits", lambda: worker.runtime.is_draining)
+            worker.begin_drain()
+            [told] = await talk.hear_all()
+            assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
+        eventually("the program ends", lambda: not worker._thread.is_alive())
+
+    settings = settings_for(tmp_path, service={"drain_timeout_s": 2 * LIMIT_S})
+    with running_worker(settings, FakeBackend) as worker:
+        asyncio.run(scenario(worker))
+
+
+def test_a_session_that_waits_for_a_slot_does_not_begin_once_the_worker_drains(
+    tmp_path: Path,
+) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex") as first, client.talk("duplex") as second:
+            await first.prepared()
+            await second.say("prepare")
+            eventually("it waits", lambda: worker.runtime.slots._queue)
+            worker.begin_drain()
+            eventually("it drains", lambda: worker.runtime.is_draining)
+            await first.say("stop")
+            [told] = await second.hear_all()
+            assert (told["code"], second.close_code) == ("shutting_down", 1001)
+
+    settings = settings_for(tmp_path, service={"drain_timeout_s": 20})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slots, "BUSY_WAIT_S", LIMIT_S)
+        with running_worker(settings, FakeBackend) as worker:
+            asyncio.run(scenario(worker))
 
 
 def test_configured_limits_hold_over_http_too(tmp_path: Path) -> None:

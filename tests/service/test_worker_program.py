@@ -196,7 +196,7 @@ def test_invalid_flags_end_the_program(tmp_path: Path) -> None:
     ("flags", "told"),
     [
         (("--fake-ms", "nonsense=1"), "nonsense"),
-        (("--fake-ms", "unit=x"), "could not convert"),
+        (("--fake-ms", "unit=x"), "unit=100"),
         (("--config", "/no/such/file.json"), "does not exist"),
     ],
 )

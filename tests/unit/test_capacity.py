@@ -21,6 +21,7 @@ from core.serving.capacity import Capacity, MetricsObserver, UnitCosts
 from core.serving.fake_backend import FakeBackend
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner, Slots
+from tests.fakes.virtual_time import in_virtual_time
 
 LONG_S = 60.0
 
@@ -301,7 +302,7 @@ def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
 
 
 def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "POLL_S", 0.001)
+    monkeypatch.setattr(slots, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         memory: list[str] = []
@@ -320,7 +321,7 @@ def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatc
 
 def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty at once would make the units of those that run late."""
-    monkeypatch.setattr(slots, "POLL_S", 0.001)
+    monkeypatch.setattr(slots, "RETRY_S", 0.001)
     clock = Clock()
 
     async def scenario() -> None:
@@ -341,3 +342,15 @@ def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPat
         await made.take(Owner("turn", RequestType.CHAT), 1.0)
 
     asyncio.run(scenario())
+
+
+@in_virtual_time
+async def test_all_who_come_at_once_start_in_time_one_after_another() -> None:
+    loop, owner = asyncio.get_running_loop(), Owner("s", RequestType.AUDIO_DUPLEX)
+    made = Slots(64, loop.time)
+    made.measured.expect({1: 0.0625, 33: 1.0625})
+    await made.take(owner)
+    await asyncio.sleep(capacity.SETTLE_S)
+    began_s = loop.time()
+    await asyncio.gather(*(made.take(owner) for _ in range(15)))  # none is refused
+    assert 0.99 * 14 * slots.START_SPACING_S <= loop.time() - began_s < slots.BUSY_WAIT_S

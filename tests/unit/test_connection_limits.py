@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,11 +19,15 @@ from core.protocols.events import (
     Event,
     ShuttingDown,
 )
+from core.protocols.realtime import RealtimeMachine
+from core.protocols.realtime_items import RealtimeLimits
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
 from core.serving import connection
+from core.serving.realtime_handler import realtime_start
+from core.serving.session_kinds import SocketKind
 from tests.fakes.clock import settle
-from tests.fakes.serving import usual_answers
+from tests.fakes.serving import FakeSocket, usual_answers
 from tests.fakes.stages import (
     NAMES,
     SOUND,
@@ -67,6 +73,37 @@ def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> None:
         await stage.say("prepare", note="a" * LIVE_SOCKET_LIMIT_BYTES)
         assert stage.socket.types[-1] == "prepared"
         await stage.say("stop")
+        await stage.end()
+
+    run(test)
+
+
+class EagerSocket(FakeSocket):
+    """Accepts every message at once, so that the loop never pauses."""
+
+    async def send(self, text: str) -> None:
+        self.sent.append(json.loads(text))
+
+
+def test_audio_that_is_committed_in_a_burst_is_transcribed() -> None:
+    async def test() -> None:
+        start = realtime_start("model", is_beta=False, can_transcribe=True)
+        machine = RealtimeMachine(NAMES, start, RealtimeLimits(), len)
+        stage = Stage(machine, SocketKind.REALTIME)
+        stage.connection.wire.socket = stage.socket = EagerSocket()
+        stage.start()
+        await settle()
+        rules = {"transcription": {"model": "whisper-1"}, "turn_detection": None}
+        session = {"type": "realtime", "audio": {"input": rules}}
+        await stage.say("session.update", session=session)
+        count = connection.INBOX_EVENTS // 2
+        for _ in range(count):
+            stage.socket.say("input_audio_buffer.append", audio=b64encode(bytes(4_800)).decode())
+            stage.socket.say("input_audio_buffer.commit")
+        await settle()
+        assert stage.handler.log.count("Transcribe") == count
+        assert "error" not in stage.socket.types
+        stage.socket.drop()
         await stage.end()
 
     run(test)

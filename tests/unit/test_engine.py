@@ -269,7 +269,7 @@ def test_too_much_waiting_is_refused(
 
     async def free() -> None:
         running = asyncio.create_task(run(engine, refused))
-        freeing = asyncio.create_task(engine.free(lambda: freed.set()))
+        freeing = asyncio.create_task(engine.call(freed.set, is_bounded=False))
         await asyncio.sleep(0)
         go_on.set()
         await freeing

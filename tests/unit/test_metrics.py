@@ -15,10 +15,20 @@ from core.metrics import (
     exposition,
     new_registry,
 )
-from core.protocols.effects import Generate, Send
-from core.protocols.events import ChunkReady, FinalizeDone, Opened, Received
+from core.protocols.effects import Generate, Prefill, Send
+from core.protocols.events import (
+    ChunkReady,
+    Disconnected,
+    FinalizeDone,
+    GenerateDone,
+    Opened,
+    PrefillDone,
+    Received,
+    TurnFailed,
+)
 from core.schemas import streaming
-from core.schemas.common import TokenStats
+from core.schemas.chat import ChatSocketRequest
+from core.schemas.common import Message, Role, TokenStats
 from core.schemas.duplex import Prepare, Result
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
@@ -148,19 +158,36 @@ def test_worker_sessions_turns_and_problems(registry: CollectorRegistry) -> None
     request = Generate(streaming.Generate())
     observer.observe(Received(streaming.Generate(), at_s=2.0, size_bytes=500), [request])
     chunk, stats = streaming.Chunk(chunk_index=0), TokenStats(generated_tokens=40)
-    done = streaming.Done(session_id="s", token_stats=stats, elapsed_ms=2_000)
-    failed = ErrorMessage.of(AudioError())
-    observer.observe(ChunkReady(chunk, at_s=2.3), [Send(chunk), Send(done), Send(failed)])
+    observer.observe(ChunkReady(chunk, at_s=2.3), [Send(chunk)])
+    observer.observe(GenerateDone(token_stats=stats, at_s=4.0), [])
+    observer.observe(Disconnected(at_s=4.3), [Send(ErrorMessage.of(AudioError()))])
     asyncio.run(observer.close())
     mode = {"mode": "streaming"}
     assert value(registry, "omni_worker_sessions", **mode) == 0
-    assert value(registry, "omni_worker_session_seconds_sum", **mode) == pytest.approx(1.3)
+    assert value(registry, "omni_worker_session_seconds_sum", **mode) == pytest.approx(3.3)
     assert value(registry, "omni_worker_received_bytes_total", **mode) == 500
     assert value(registry, "omni_worker_first_chunk_seconds_sum", **mode) == pytest.approx(0.3)
     assert value(registry, "omni_worker_turn_seconds_sum", **mode) == 2
     assert value(registry, "omni_worker_generated_tokens_total", **mode) == 40
     problem = {**mode, "code": "bad_audio", "fatal": "true"}
     assert value(registry, "omni_worker_problems_total", **problem) == 1
+
+
+def test_a_chat_s_turn_lasts_from_its_request_to_its_reply(registry: CollectorRegistry) -> None:
+    observer = MetricsObserver(WorkerMetrics(registry), Capacity(lambda: 0.0), "chat", "id_1")
+    request = ChatSocketRequest(messages=[Message(role=Role.USER, content="Hi")])
+    for seconds in (1.0, 11.0):
+        observer.observe(Received(request, at_s=seconds), [Prefill(request)])
+        observer.observe(PrefillDone(at_s=seconds + 0.5), [Generate(request)])
+        if seconds == 1.0:
+            observer.observe(TurnFailed(AudioError(), at_s=seconds + 0.6), [])
+    observer.observe(ChunkReady(streaming.Chunk(chunk_index=0), at_s=11.7), [])
+    observer.observe(GenerateDone(token_stats=TokenStats(generated_tokens=7), at_s=13.0), [])
+    mode = {"mode": "chat"}
+    assert value(registry, "omni_worker_first_chunk_seconds_sum", **mode) == pytest.approx(0.2)
+    assert value(registry, "omni_worker_turn_seconds_sum", **mode) == pytest.approx(2.0)
+    assert value(registry, "omni_worker_turn_seconds_count", **mode) == 1
+    assert value(registry, "omni_worker_generated_tokens_total", **mode) == 7
 
 
 def test_the_page_holds_the_process_as_well() -> None:

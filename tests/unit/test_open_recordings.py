@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
+from core.serving.recording_observer import StreamingRecording
 from core.serving.recordings import OPEN_LIMIT_S, OpenRecording, Recordings
 from core.serving.slots import Owner
 from recording.folder import read_meta
@@ -53,6 +56,40 @@ async def test_a_chat_recording_ends_with_its_last_socket(bench: Bench) -> None:
     assert meta is not None
     assert (meta.duration_s, meta.end_reason) == (25, EndReason.DISCONNECT)
     assert meta.ended_at == START + timedelta(seconds=25)
+
+
+@in_virtual_time
+async def test_a_socket_without_a_turn_leaves_the_recording_as_it_was(bench: Bench) -> None:
+    recordings = Recordings(bench.data_dir, "0", bench.threads)
+    recording = recordings.resume(OWNER)
+    say(bench, recording, 2)
+    recordings.suspend(recording, EndReason.DISCONNECT)
+    bench.time.seconds += 20
+    # The client stops its next turn before the reply, or closes the socket.
+    without_turn = StreamingRecording(
+        lambda snapshot: bench.turns("none"), recordings, recordings.resume(OWNER)
+    )
+    await without_turn.close()
+    bench.time.seconds += OPEN_LIMIT_S
+    await asyncio.sleep(OPEN_LIMIT_S + 1)
+    assert recording.recorder is not None and not recording.recorder.is_recording
+    meta = recording.recorder.finalize().result()
+    assert meta is not None
+    assert (meta.duration_s, meta.end_reason) == (2, EndReason.DISCONNECT)
+
+
+@in_virtual_time
+async def test_the_present_socket_is_told_that_the_recording_stopped(bench: Bench) -> None:
+    recordings = Recordings(bench.data_dir, "0", bench.threads)
+    recording, told = recordings.resume(OWNER), list[str]()
+    options = recordings.open(cast(Any, lambda *given: given[-1]), recording, {})
+    recording.on_stopped = lambda problem: told.append("first")
+    say(bench, recording, 2)
+    recordings.suspend(recording, EndReason.STOPPED)
+    recordings.resume(OWNER).on_stopped = lambda problem: told.append("second")
+    options.on_warning(RecordingStoppedError())
+    await asyncio.sleep(0)
+    assert told == ["second"]
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import SessionExpiredError
+from core.errors import CloseCode, SessionExpiredError
 from core.serving.resumable import ResumableSocket, SentMessages
 from core.serving.wire import SocketClosedError
 
@@ -93,6 +93,33 @@ def test_every_message_arrives_once_and_in_order(seed: int) -> None:
         await socket.close(1000, "")
         assert last.closed == 1000
         await asyncio.gather(*going_on)
+
+    run(test)
+
+
+class SlowPeer(Peer):
+    """Accepts nothing until the test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_hear = asyncio.Event()
+
+    async def send(self, text: str) -> None:
+        await self.may_hear.wait()
+        await super().send(text)
+
+
+def test_a_replaced_socket_is_closed_with_its_code_while_the_next_one_is_slow() -> None:
+    async def test() -> None:
+        socket, second, slow = ResumableSocket(Peer(), GRACE_S), Peer(), SlowPeer()
+        replaced = asyncio.create_task(socket.resume(second, 0))
+        await settle()
+        last = asyncio.create_task(socket.resume(slow, 0))
+        await replaced
+        assert second.closed == CloseCode.REPLACED
+        slow.may_hear.set()
+        socket.end()
+        await last
 
     run(test)
 

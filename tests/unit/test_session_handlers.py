@@ -122,10 +122,8 @@ def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
     async def scenario() -> None:
         async with bench(Backend(QUICK)) as made:
             await made.do(FEED)
-            assert [type(event) for event in made.emitted] == [
-                events.PrefillDone,
-                events.EngineWarning,
-            ]
+            kinds = [type(event) for event in made.emitted]
+            assert kinds == [events.PrefillDone, events.EngineWarning]
 
     asyncio.run(scenario())
 
@@ -207,6 +205,10 @@ class BrokenBackend(FakeBackend):
         view = Broken(self.times, threads)
         view.fails_at = self.fails_at
         return view
+
+    def tidy(self) -> None:
+        if self.is_device_broken:
+            raise RuntimeError("an illegal memory access was encountered")
 
     def check(self) -> None:
         if self.is_device_broken:
@@ -390,10 +392,8 @@ def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatc
         async with bench(FakeBackend(QUICK)) as made:
             lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)
             failed = await made.do(FEED)
-            assert isinstance(failed, events.TurnFailed) and isinstance(
-                failed.error, WorkerBusyError
-            )
-            assert not failed.can_rollback
+            assert isinstance(failed, events.TurnFailed) and not failed.can_rollback
+            assert isinstance(failed.error, WorkerBusyError)
             lease.give_back()
 
     asyncio.run(scenario())

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from config import Settings
 from core.errors import AudioTooLongError
+from core.metrics import WorkerMetrics
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.events import Opened, Received
+from core.protocols.gpt_live import GptLiveMachine
+from core.protocols.machine import SessionIds
 from core.schemas import half_duplex
+from core.schemas.gpt_live import SessionStart
 from core.schemas.queue import RequestType
-from core.serving.session_kinds import SocketKind, duplex_limits, endpoint_of
+from core.serving.openai_clients import live_names
+from core.serving.session_kinds import SessionBuilder, SocketKind, duplex_limits, endpoint_of
+from core.serving.slots import Owner, Slots
 
 SECOND = base64.b64encode(bytes(4 * 16_000)).decode()
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -110,3 +121,19 @@ def test_a_prepare_overrides_the_configured_defaults_one_by_one() -> None:
     told = prepared(made, {"vad": {"threshold": 0.9}, "session": {"timeout_s": 55}})
     assert (told.vad.threshold, told.vad.speech_pad_ms, told.session.timeout_s) == (0.9, 99, 55)
     assert told.vad.min_silence_duration_ms == 800
+
+
+def test_the_messages_of_a_gpt_live_client_are_counted() -> None:
+    registry = CollectorRegistry()
+    runtime: Any = SimpleNamespace(slots=Slots(1, lambda: 0.0))
+    builder = SessionBuilder(runtime, configured(), WorkerMetrics(registry), None, None)
+    machine = GptLiveMachine(
+        SessionIds("s"), DuplexLimits(), live_names("s", ""), lambda text: len(text)
+    )
+    [metrics] = builder._observers(machine, Owner("s", RequestType.AUDIO_DUPLEX))
+    start = SessionStart.model_validate({"session": {"model": "gpt-live-1"}})
+    for event in (Opened(), Received(start, size_bytes=500)):
+        metrics.observe(event, machine.handle(event))
+    mode = {"mode": "audio_duplex"}
+    assert registry.get_sample_value("omni_worker_received_bytes_total", mode) == 500
+    assert registry.get_sample_value("omni_worker_sessions", mode) == 1

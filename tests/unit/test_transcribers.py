@@ -105,6 +105,15 @@ def test_a_request_that_was_given_up_leaves_its_place(tmp_path: Path) -> None:
     asyncio.run(talk())
 
 
+class BrokenTranscriber(FakeTranscriber):
+    """Fails unexpectedly."""
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        raise RuntimeError("secret of the machine")
+
+
 class SilentTranscriber(FakeTranscriber):
     """Never answers."""
 
@@ -123,6 +132,8 @@ def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> N
         whisper.close()
         broken = await transcribe_or_error(whisper, SECOND.tobytes())
         assert isinstance(broken, TranscriptionFailedError)
+        failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes())
+        assert isinstance(failed, TranscriptionFailedError) and "secret" not in failed.message
         none = await transcribe_or_error(None, SECOND.tobytes())
         assert isinstance(none, NotAvailableError)
 

@@ -62,6 +62,12 @@ def main(
         settings.recording.max_storage_gb if max_gb is None else max_gb,
         dry_run=dry_run,
     )
+    _show(report, is_dry=dry_run)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+def _show(report: CleanupReport, *, is_dry: bool) -> None:
     console = Console()
     if report.status == "skipped":
         console.print("There is no limit: nothing to do.")
@@ -73,7 +79,7 @@ def main(
                 session.session_id, session.reason, f"{session.size_bytes / MEGABYTE:.1f}"
             )
         console.print(table)
-    verb = "would be deleted" if dry_run else "deleted"
+    verb = "would be deleted" if is_dry else "deleted"
     console.print(
         f"{report.deleted} of {report.scanned} recordings {verb}; "
         f"{report.remaining} remain, {report.remaining_size_mb:g} MB "
@@ -81,8 +87,6 @@ def main(
     )
     for error in report.errors:
         console.print(f"{error.session_id}: {error.message}", style="red")
-    if report.errors:
-        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

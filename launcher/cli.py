@@ -16,7 +16,6 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from launcher import control
 from launcher.conductor import ClusterError
 from launcher.display import Display
-from launcher.machine import find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
@@ -156,11 +155,12 @@ def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
     os.umask(PRIVATE_UMASK)
     log = planner.log_file("launcher").path
     try:
-        with folder.held():
+        with folder.held() as was_left:
             display = Display(log=None if _is_standard_output(log) else log)
+            if was_left:
+                display.say("The last run did not shut down cleanly.")
             try:
-                gpus = find_gpus(os.environ)
-                return asyncio.run(System(planner, folder, display, pace, gpus).run())
+                return asyncio.run(System(planner, folder, display, pace).run())
             finally:
                 display.close()
     except AlreadyRunningError:

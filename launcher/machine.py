@@ -15,6 +15,7 @@ QUERY_LIMIT_S = 20
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
 QUERY_FIELDS = 4
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"  # by default CUDA numbers the fastest GPU 0
 MIB_PER_GIB = 1024
 
 

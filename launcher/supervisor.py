@@ -53,6 +53,7 @@ class Program:
         """Start the process; an OSError if the command, log or pid file cannot be used."""
         self.phase, self.note = Phase.STARTING, ""
         self.health, self.ready_since_s = Health(), None
+        self.child = None
         plan = self.plan
         self.child = Child(
             plan.command,
@@ -302,9 +303,7 @@ class Supervisor:
         if program.child:
             program.child.kill()
         pace = self._pace
-        if await until(lambda: program.has_ended, pace.poll_s, pace.end_margin_s):
-            program.plan.pid_file.unlink(missing_ok=True)
-        else:
+        if not await until(lambda: program.has_ended, pace.poll_s, pace.end_margin_s):
             self._display.error(f"{program.plan.name} could not be killed.")
 
     def _quote(self, program: Program) -> None:

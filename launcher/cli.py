@@ -113,16 +113,11 @@ def start_command(setup: Setup) -> Callable[..., None]:
             typer.echo("--now and --workers MIN:MAX need --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
         planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
-        folder = RunFolder(planner.run_folder)
-        match action:
-            case "status":
-                code = control.show_status(folder, Display())
-            case "stop":
-                code = asyncio.run(control.stop(folder, Display(), 2 * limit_s))
-            case "detach":
-                code = _detach(setup, planner, folder)
-            case "run":
-                code = _run(planner, folder, setup.pace)
+        try:
+            code = _here(setup, planner, action, limit_s)
+        except (OSError, SettingsError) as error:
+            Display().error(str(error))
+            code = EXIT_FAILED
         raise typer.Exit(code)
 
     return start_all
@@ -151,6 +146,19 @@ def _on_cluster(
         return EXIT_FAILED
 
 
+def _here(setup: Setup, planner: Planner, action: Action, limit_s: float) -> int:
+    folder = RunFolder(planner.run_folder)
+    match action:
+        case "status":
+            return control.show_status(folder, Display())
+        case "stop":
+            return asyncio.run(control.stop(folder, Display(), 2 * limit_s))
+        case "detach":
+            return _detach(setup, planner, folder)
+        case "run":
+            return _run(planner, folder, setup.pace)
+
+
 def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
     os.umask(PRIVATE_UMASK)
     log = planner.log_file("launcher").path
@@ -165,9 +173,6 @@ def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
                 display.close()
     except AlreadyRunningError:
         return control.report_running(folder, Display())
-    except (OSError, SettingsError) as error:
-        Display().error(str(error))
-        return EXIT_FAILED
 
 
 def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:

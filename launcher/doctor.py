@@ -19,7 +19,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from rich.console import Console
 from rich.markup import escape
 
-from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings
+from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings, SettingsError
 from gateway_modules.web.certificates import tls_context
 from gateway_modules.web.limits import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
 from gateway_modules.web.pages import find_build
@@ -184,8 +184,13 @@ def _ports(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
     if launcher := RunFolder(planner.run_folder).launcher():
         yield Finding("ports", Verdict.FINE, f"the server is running, process {launcher.pid}")
         return
+    try:
+        addresses = planner.addresses(gpus)
+    except SettingsError as error:
+        yield Finding("ports", Verdict.MISSING, str(error), "service.worker_base_port")
+        return
     are_free = True
-    for host, port in planner.addresses(gpus):
+    for host, port in addresses:
         try:
             check_port(host, port)
         except PortError as error:

@@ -364,6 +364,13 @@ def test_a_foreign_server_on_a_port_is_named_before_anything_starts(
     launched.assert_nothing_left()
 
 
+def test_a_data_folder_that_cannot_be_made_is_named(launched: Launched) -> None:
+    launched.data.touch()
+    assert launched.finish("--detach") == 1
+    assert f"Not a directory: '{launched.data}" in launched.output
+    assert "Traceback" not in launched.output
+
+
 def test_a_wrong_setting_is_named_before_anything_starts(launched: Launched) -> None:
     launched.variables = {"OMNI_SERVICE_REQUEST_TIMEOUT": "-1"}
     assert launched.finish() == 2

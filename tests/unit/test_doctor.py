@@ -151,6 +151,13 @@ MODEL = {"model": {"model_path": "openbmb/MiniCPM-o-4_5"}}
             "22390 is in use",
             True,
         ),
+        (
+            {},
+            [],
+            {"service": {**SECTIONS["service"], "worker_base_port": 65_535, "num_workers": 2}},
+            "worker 1 would need port 65536",
+            True,
+        ),
         ({"ports_in_use": (8_006,)}, [], {}, "8006 is in use .*--port", True),
         ({"hard_limit": 4_096}, [], {}, r"4096 open files; .* \| ulimit -Hn \d+", False),
         ({}, [], {"service": {"https": False}}, "TLS: off: .*--https", False),

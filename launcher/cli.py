@@ -63,9 +63,8 @@ Now = Annotated[
 
 @dataclass(frozen=True)
 class Setup:
-    """Parts that tests replace; `entry` is the command of this command line."""
+    """Parts that tests replace."""
 
-    entry: tuple[str, ...] = (sys.executable, "-P", "-m", "launcher")
     programs: Programs = Programs()
     pace: Pace = Pace()
 
@@ -114,7 +113,7 @@ def start_command(setup: Setup) -> Callable[..., None]:
             raise typer.Exit(EXIT_USAGE)
         planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
         try:
-            code = _here(setup, planner, action, limit_s)
+            code = _here(planner, setup.pace, action, limit_s)
         except (OSError, SettingsError) as error:
             Display().error(str(error))
             code = EXIT_FAILED
@@ -146,7 +145,8 @@ def _on_cluster(
         return EXIT_FAILED
 
 
-def _here(setup: Setup, planner: Planner, action: Action, limit_s: float) -> int:
+def _here(planner: Planner, pace: Pace, action: Action, limit_s: float) -> int:
+    os.umask(PRIVATE_UMASK)
     folder = RunFolder(planner.run_folder)
     match action:
         case "status":
@@ -154,13 +154,12 @@ def _here(setup: Setup, planner: Planner, action: Action, limit_s: float) -> int
         case "stop":
             return asyncio.run(control.stop(folder, Display(), 2 * limit_s))
         case "detach":
-            return _detach(setup, planner, folder)
+            return _detach(planner, folder)
         case "run":
-            return _run(planner, folder, setup.pace)
+            return _run(planner, folder, pace)
 
 
 def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
-    os.umask(PRIVATE_UMASK)
     log = planner.log_file("launcher").path
     try:
         with folder.held() as was_left:
@@ -175,12 +174,12 @@ def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
         return control.report_running(folder, Display())
 
 
-def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:
+def _detach(planner: Planner, folder: RunFolder) -> int:
     if folder.launcher():
         return control.report_running(folder, Display())
-    arguments = [argument for argument in sys.argv[1:] if argument != DETACH_FLAG]
+    arguments = [argument for argument in sys.orig_argv[1:] if argument != DETACH_FLAG]
     log = planner.log_file("launcher")
-    code = control.detach([*setup.entry, *arguments], folder, log, Display())
+    code = control.detach([sys.executable, *arguments], folder, log, Display())
     record = folder.read()
     if code == 0 and record and record.urls:
         announce_admin(Display(), record.urls[0], planner.settings)

@@ -25,7 +25,6 @@ from settings.embedded import CASCADE_FOLDER
 
 HELLO: Final = PROJECT_ROOT / "examples" / "hello.wav"
 BENCHMARKS: Final = PROJECT_ROOT / "benchmarks"
-ENTRY: Final = (sys.executable, "-P", "-m", "launcher.command")
 # Arguments of the started program are passed on unchanged.
 PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -39,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Real-time conversation with MiniCPM-o 4.5.",
 )
-app.command("serve")(start_command(Setup(entry=ENTRY)))
+app.command("serve")(start_command(Setup()))
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)

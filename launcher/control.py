@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import FrameType
 
 from launcher.display import Display
 from launcher.plan import COMMAND
@@ -104,7 +103,7 @@ def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Dis
             start_new_session=True,
         )
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         while launcher.poll() is None:
             running, record = folder.launcher(), folder.read()
@@ -129,7 +128,3 @@ def _follow(log: LogFile, shown_bytes: int, display: Display) -> int:
         text = file.read()
     display.console.out(text.decode("utf8", errors="replace"), end="", highlight=False)
     return shown_bytes + len(text)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -102,6 +102,7 @@ def test_background_start_status_second_start_and_stop(launched: Launched, tmp_p
     assert launched.finish("--detach") == 0
     assert "worker_0: pretending to load" in launched.output
     assert "Ready." in launched.output
+    assert stat.S_IMODE((launched.data / "logs" / "launcher.log").stat().st_mode) == 0o600
     assert launched.finish("--status") == 0
     assert "System: ready" in launched.output
 

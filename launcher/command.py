@@ -17,7 +17,7 @@ from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.machine import find_gpus
 from launcher.pace import Pace
-from launcher.plan import Options, Planner, Programs
+from launcher.plan import COMMAND, Options, Planner, Programs
 from launcher.supervisor import StartError
 from launcher.system import EXIT_FAILED
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
@@ -93,7 +93,7 @@ def download(
             _refuse(str(error))
     typer.echo(f"{folder}")
     if what != "nano":
-        typer.echo(f"OMNI_MODEL_MODEL_PATH={what} minicpmo-live serve")
+        typer.echo(f"OMNI_MODEL_MODEL_PATH={what} {COMMAND}")
 
 
 def _first_word(context: typer.Context) -> tuple[str, list[str]]:

@@ -24,7 +24,7 @@ from gateway_modules.web.certificates import tls_context
 from gateway_modules.web.limits import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
 from gateway_modules.web.pages import find_build
 from launcher.machine import Gpu, PortError, check_port
-from launcher.plan import MODEL_GIB, SAVED_GIB, Planner, slots_of
+from launcher.plan import COMMAND, MODEL_GIB, SAVED_GIB, Planner, slots_of
 from launcher.run_folder import RunFolder
 from settings.embedded import CONFIG_FILE
 
@@ -194,7 +194,7 @@ def _ports(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
         try:
             check_port(host, port)
         except PortError as error:
-            fix = "minicpmo-live serve --port PORT; workers: service.worker_base_port"
+            fix = f"{COMMAND} --port PORT; workers: service.worker_base_port"
             yield Finding("ports", Verdict.MISSING, str(error), fix)
             are_free = False
     if are_free:
@@ -214,7 +214,7 @@ def _tls(settings: Settings) -> Finding:
     path, keyfile = settings.service.ssl_certfile, settings.service.ssl_keyfile
     if not settings.service.https:
         state = "off: browsers allow the microphone only on http://localhost"
-        return Finding("TLS", Verdict.ADVICE, state, "minicpmo-live serve --https")
+        return Finding("TLS", Verdict.ADVICE, state, f"{COMMAND} --https")
     if path is None or keyfile is None:
         state = "self-signed certificate, generated at the first start"
         return Finding("TLS", Verdict.FINE, state)

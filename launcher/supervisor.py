@@ -266,7 +266,10 @@ class Supervisor:
             misses = 0 if health.answers else misses + 1
             if program.is_ready and misses > self._pace.misses_allowed:
                 return "stopped responding"
-            if not program.is_ready and self._now_s() - begun_s > self._service.start_timeout_s:
+            # Only a worker loads a model before it answers, and a gateway may wait for workers.
+            is_loading = program.plan.kind is Kind.WORKER or health.answers
+            limit_s = self._service.start_timeout_s if is_loading else self._pace.ready_limit_s
+            if not program.is_ready and self._now_s() - begun_s > limit_s:
                 return "did not become ready"
         return program.child.how_it_ended if program.child else "could not be started"
 

@@ -16,6 +16,7 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from launcher import control
 from launcher.conductor import ClusterError
 from launcher.display import Display
+from launcher.machine import cpu_count
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
@@ -111,7 +112,7 @@ def start_command(setup: Setup) -> Callable[..., None]:
         if now or (workers and workers.least < workers.most):
             typer.echo("--now and --workers MIN:MAX need --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
-        planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
+        planner = Planner(settings, options, setup.programs, os.environ, cpu_count())
         try:
             code = _here(planner, setup.pace, action, limit_s)
         except (OSError, SettingsError) as error:

@@ -15,7 +15,7 @@ from launcher import doctor
 from launcher.cli import EXIT_USAGE, Setup, start_command
 from launcher.default_models import DefaultModels
 from launcher.display import Display
-from launcher.machine import find_gpus
+from launcher.machine import cpu_count, find_gpus
 from launcher.pace import Pace
 from launcher.plan import COMMAND, Options, Planner, Programs
 from launcher.supervisor import StartError
@@ -111,7 +111,7 @@ def _settings(config: Path | None) -> Settings:
 
 
 def _planner(settings: Settings) -> Planner:
-    return Planner(settings, Options(), Programs(), os.environ, os.cpu_count() or 1)
+    return Planner(settings, Options(), Programs(), os.environ, cpu_count())
 
 
 def _embedded(settings: Settings) -> Path:

@@ -69,7 +69,7 @@ def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:
     return [
         *_packages(gpus),
         *_extras(planner.settings),
-        *_models(gpus, planner.settings),
+        *_models(gpus, planner),
         *_disk(planner.settings),
         *_ports(gpus, planner),
         *_limits(planner.settings),
@@ -122,7 +122,8 @@ def _extras(settings: Settings) -> Iterator[Finding]:
             yield Finding("packages", Verdict.MISSING, state, INSTALL.format(extra))
 
 
-def _models(gpus: Sequence[Gpu], settings: Settings) -> Iterator[Finding]:
+def _models(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
+    settings = planner.settings
     for gpu in gpus:
         name, usual = f"GPU {gpu.index} ({gpu.name})", settings.duplex.usual_tokens
         fits = [kind for kind, saved in SAVED_GIB.items() if gpu.memory_gib >= MODEL_GIB - saved]
@@ -144,7 +145,7 @@ def _models(gpus: Sequence[Gpu], settings: Settings) -> Iterator[Finding]:
     if not gpus:
         memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         served = path or ("nano and the cascade" if embedded == "auto" else embedded)
-        state = f"{os.cpu_count() or 1} CPUs, {memory_gib:.0f} GiB: {served}"
+        state = f"{planner.cpu_count} CPUs, {memory_gib:.0f} GiB: {served}"
         yield Finding("no GPU", Verdict.FINE, state)
     elif path is None:
         state = "none configured, so the embedded model is used"

@@ -22,7 +22,7 @@ import httpx
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
 from launcher.display import Display
 from launcher.gateway_tls import gateway_tls
-from launcher.machine import find_gpus
+from launcher.machine import cpu_count, find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
@@ -95,7 +95,7 @@ class Cluster:
         settings = self.settings.model_copy(update={"service": service, "security": security})
         options = Options(config, backend=self.backend)
         environment = inherited | variables
-        return Planner(settings, options, self.programs, environment, os.cpu_count() or 1)
+        return Planner(settings, options, self.programs, environment, cpu_count())
 
 
 class Post:

@@ -37,7 +37,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     change(monkeypatch, ports_in_use=())
     pages = {"SC_PAGE_SIZE": 4_096, "SC_PHYS_PAGES": 8 * GIB // 4_096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
 
 def change(patch: pytest.MonkeyPatch, **facts: Any) -> None:

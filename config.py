@@ -33,7 +33,7 @@ from settings.sources import (
     unknown_keys,
 )
 from settings.webrtc import WebRtcSettings
-from settings.workers import LAST_PORT, WorkerPlace
+from settings.workers import LAST_PORT, local_address
 
 __all__ = [
     "HOME",
@@ -129,9 +129,7 @@ class Settings(BaseSettings):
     def worker_addresses(self, count: int) -> list[str]:
         """Return "host:port" of the first `count` workers on this machine."""
         host = self.service.worker_host
-        if host in {"0.0.0.0", "::"}:
-            host = "127.0.0.1"  # listens on every address, so reachable over loopback
-        return [WorkerPlace(host, self.worker_port(index)).netloc for index in range(count)]
+        return [local_address(host, self.worker_port(index)) for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
         return FrontendDefaults(

@@ -36,10 +36,11 @@ if ! [ -x "$python" ]; then
     case " $* " in
         *" --status "*) echo "Not running: nothing is installed here yet."; exit 3 ;;
         *" --stop "*) echo "Not running."; exit 0 ;;
+        *" --help "* | *" -h "*) sed -n '2,/^set /s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
     esac
 fi
 case " $* " in
-    *" --status "* | *" --stop "*) ;; # must work at once, whatever pyproject.toml says by now
+    *" --status "* | *" --stop "* | *" --help "* | *" -h "*) ;; # must work at once, whatever pyproject.toml says by now
     *) set_up ;;
 esac
 

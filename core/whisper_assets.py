@@ -169,7 +169,7 @@ def main(
     """Assemble the transcriber's checkpoint."""
     try:
         assemble(out, weights=weights)
-    except AssetsError as error:
+    except (AssetsError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(REFUSED) from error
     typer.echo(f"{out} is complete")

@@ -58,7 +58,7 @@ class WhisperProcess:
         """Transcribe [T] float32 samples at 16 kHz.
 
         Raises:
-            TranscriptionFailedError: The process refused, crashed or timed out.
+            TranscriptionFailedError: The process cannot be started, refused, crashed or timed out.
         """
         length_s = duration_s(samples)
         with self._turn:
@@ -93,13 +93,16 @@ class WhisperProcess:
             if self._is_closed:
                 raise TranscriptionFailedError("The server is shutting down.")
             if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    cwd=PROJECT_FOLDER,
-                    env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                )
+                try:
+                    self._process = subprocess.Popen(
+                        self._command,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        cwd=PROJECT_FOLDER,
+                        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                    )
+                except OSError as error:  # no memory, or too many processes or files
+                    raise TranscriptionFailedError() from error
             return self._process
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from config import Settings
@@ -109,19 +109,22 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
     try:
         ca = x509.load_pem_x509_certificate(content)
         ca_key = serialization.load_pem_private_key(content, password=None)
-    except ValueError as error:
+        if not isinstance(ca_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            raise ValueError("the key is neither of an elliptic curve nor RSA")
+        if ca_key.public_key() != ca.public_key():
+            raise ValueError("the key is not that of the certificate")
+    except (ValueError, TypeError) as error:  # the second for an encrypted key
         raise ValueError(
             f"{ca_file} does not hold both a certificate and its key, so no worker's certificate "
-            "can be signed"
+            f"can be signed ({error})"
         ) from error
-    assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "the key of a CA that was made here"
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(names[0].value))])
     uses = [ExtendedKeyUsageOID.SERVER_AUTH]
     if for_clients:
         uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     certificate = (
-        _builder(name, ca.subject, key, _key_id(ca), ca.not_valid_after_utc)
+        _builder(name, ca.subject, key, _key_id(ca, ca_key.public_key()), ca.not_valid_after_utc)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(_usage(signs=False), True)
         .add_extension(x509.ExtendedKeyUsage(uses), False)
@@ -131,13 +134,13 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
     return _pem(certificate, key)
 
 
-def _key_id(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+def _key_id(
+    ca: x509.Certificate, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+) -> x509.AuthorityKeyIdentifier:
     """Return a CA's own key id, because not every CA derives it in the same way."""
     try:
         own = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
-        key = ca.public_key()
-        assert isinstance(key, ec.EllipticCurvePublicKey), "the key that signs is one"
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 

@@ -16,7 +16,7 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from launcher import control
 from launcher.conductor import ClusterError
 from launcher.display import Display
-from launcher.machine import find_gpus
+from launcher.machine import cpu_count
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
@@ -64,9 +64,8 @@ Now = Annotated[
 
 @dataclass(frozen=True)
 class Setup:
-    """Parts that tests replace; `entry` is the command of this command line."""
+    """Parts that tests replace."""
 
-    entry: tuple[str, ...] = (sys.executable, "-P", "-m", "launcher")
     programs: Programs = Programs()
     pace: Pace = Pace()
 
@@ -113,17 +112,12 @@ def start_command(setup: Setup) -> Callable[..., None]:
         if now or (workers and workers.least < workers.most):
             typer.echo("--now and --workers MIN:MAX need --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
-        planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
-        folder = RunFolder(planner.run_folder)
-        match action:
-            case "status":
-                code = control.show_status(folder, Display())
-            case "stop":
-                code = asyncio.run(control.stop(folder, Display(), 2 * limit_s))
-            case "detach":
-                code = _detach(setup, planner, folder)
-            case "run":
-                code = _run(planner, folder, setup.pace)
+        planner = Planner(settings, options, setup.programs, os.environ, cpu_count())
+        try:
+            code = _here(planner, setup.pace, action, limit_s)
+        except (OSError, SettingsError) as error:
+            Display().error(str(error))
+            code = EXIT_FAILED
         raise typer.Exit(code)
 
     return start_all
@@ -152,30 +146,41 @@ def _on_cluster(
         return EXIT_FAILED
 
 
-def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
+def _here(planner: Planner, pace: Pace, action: Action, limit_s: float) -> int:
     os.umask(PRIVATE_UMASK)
+    folder = RunFolder(planner.run_folder)
+    match action:
+        case "status":
+            return control.show_status(folder, Display())
+        case "stop":
+            return asyncio.run(control.stop(folder, Display(), 2 * limit_s))
+        case "detach":
+            return _detach(planner, folder)
+        case "run":
+            return _run(planner, folder, pace)
+
+
+def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
     log = planner.log_file("launcher").path
     try:
-        with folder.held():
+        with folder.held() as was_left:
             display = Display(log=None if _is_standard_output(log) else log)
+            if was_left:
+                display.say("The last run did not shut down cleanly.")
             try:
-                gpus = find_gpus(os.environ)
-                return asyncio.run(System(planner, folder, display, pace, gpus).run())
+                return asyncio.run(System(planner, folder, display, pace).run())
             finally:
                 display.close()
     except AlreadyRunningError:
         return control.report_running(folder, Display())
-    except (OSError, SettingsError) as error:
-        Display().error(str(error))
-        return EXIT_FAILED
 
 
-def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:
+def _detach(planner: Planner, folder: RunFolder) -> int:
     if folder.launcher():
         return control.report_running(folder, Display())
-    arguments = [argument for argument in sys.argv[1:] if argument != DETACH_FLAG]
+    arguments = [argument for argument in sys.orig_argv[1:] if argument != DETACH_FLAG]
     log = planner.log_file("launcher")
-    code = control.detach([*setup.entry, *arguments], folder, log, Display())
+    code = control.detach([sys.executable, *arguments], folder, log, Display())
     record = folder.read()
     if code == 0 and record and record.urls:
         announce_admin(Display(), record.urls[0], planner.settings)

@@ -15,9 +15,9 @@ from launcher import doctor
 from launcher.cli import EXIT_USAGE, Setup, start_command
 from launcher.default_models import DefaultModels
 from launcher.display import Display
-from launcher.machine import find_gpus
+from launcher.machine import cpu_count, find_gpus
 from launcher.pace import Pace
-from launcher.plan import Options, Planner, Programs
+from launcher.plan import COMMAND, Options, Planner, Programs
 from launcher.supervisor import StartError
 from launcher.system import EXIT_FAILED
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
@@ -25,7 +25,6 @@ from settings.embedded import CASCADE_FOLDER
 
 HELLO: Final = PROJECT_ROOT / "examples" / "hello.wav"
 BENCHMARKS: Final = PROJECT_ROOT / "benchmarks"
-ENTRY: Final = (sys.executable, "-P", "-m", "launcher.command")
 # Arguments of the started program are passed on unchanged.
 PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -39,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Real-time conversation with MiniCPM-o 4.5.",
 )
-app.command("serve")(start_command(Setup(entry=ENTRY)))
+app.command("serve")(start_command(Setup()))
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
@@ -94,7 +93,7 @@ def download(
             _refuse(str(error))
     typer.echo(f"{folder}")
     if what != "nano":
-        typer.echo(f"OMNI_MODEL_MODEL_PATH={what} minicpmo-live serve")
+        typer.echo(f"OMNI_MODEL_MODEL_PATH={what} {COMMAND}")
 
 
 def _first_word(context: typer.Context) -> tuple[str, list[str]]:
@@ -112,7 +111,7 @@ def _settings(config: Path | None) -> Settings:
 
 
 def _planner(settings: Settings) -> Planner:
-    return Planner(settings, Options(), Programs(), os.environ, os.cpu_count() or 1)
+    return Planner(settings, Options(), Programs(), os.environ, cpu_count())
 
 
 def _embedded(settings: Settings) -> Path:

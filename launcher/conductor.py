@@ -160,12 +160,10 @@ class Conductor:
             for name, post in self._known.items()
             if post.address and name.startswith(SEAT) and name not in self._decision.draining
         ]
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                waiting = await self._engine.list_workers(FRONT, addresses)
-        except TimeoutError:
-            return
-        self._waiting = self._waiting if waiting is None else waiting
+        listing = asyncio.wait_for(self._engine.list_workers(FRONT, addresses), ANSWER_S)
+        # The next iteration repeats it; meanwhile the front may be moving to another machine.
+        (waiting,) = await asyncio.gather(listing, return_exceptions=True)
+        self._waiting = waiting if isinstance(waiting, int) else self._waiting
 
     def _end_in_background(self, names: Sequence[str]) -> None:
         self._ending = {name: task for name, task in self._ending.items() if name in self._known}

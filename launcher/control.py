@@ -6,20 +6,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from types import FrameType
-
-from rich.table import Table
+from contextlib import suppress
 
 from launcher.display import Display
 from launcher.plan import COMMAND
 from launcher.processes import LogFile, ProcessId, end_processes, until
-from launcher.run_folder import Phase, RunFolder
+from launcher.run_folder import AlreadyRunningError, Phase, RunFolder
 from launcher.system import EXIT_FAILED, EXIT_INTERRUPTED
 
 EXIT_NOT_RUNNING = 3  # source: Linux Standard Base, status of init scripts
 POLL_S = 0.1
 REPORT_S = 5.0
-STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.RESTARTING: "yellow"}
 COLUMNS = ("program", "state", "process", "address", "restarts", "on", "doing", "log")
 
 
@@ -39,15 +36,11 @@ def show_status(folder: RunFolder, display: Display) -> int:
     show(f"System: {record.phase} since {record.started:%Y-%m-%d %H:%M:%SZ}")
     for url in record.urls:
         show(f"  {url}")
-    table = Table(box=None, pad_edge=False)
-    for title in COLUMNS:
-        table.add_column(title, overflow="fold")
-    for row in record.programs:
-        style = STYLES.get(row.phase, "none")
-        state, pid = f"[{style}]{row.phase}[/]", str(row.pid or "-")
-        place = (row.url, str(row.restarts), row.runs_on, row.note, str(row.log))
-        table.add_row(row.name, state, pid, *place)
-    show(table)
+    rows = [
+        (one.name, one.phase, one.pid or "-", one.url, one.restarts, one.runs_on, one.note, one.log)
+        for one in record.programs
+    ]
+    display.table(COLUMNS, rows)
     return 0
 
 
@@ -78,11 +71,12 @@ async def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
                 break
         launcher.kill_group()
     await end_processes(folder.leftovers().values(), POLL_S, limit_s)
-    if launcher and launcher.is_alive:
-        display.error("It could not be stopped.")
+    left = [*(["launcher"] if launcher and launcher.is_alive else []), *folder.leftovers()]
+    if left:
+        display.error(f"Could not be stopped: {', '.join(left)}.")
         return EXIT_FAILED
-    if folder.launcher() is None:
-        folder.clear()
+    with suppress(AlreadyRunningError, OSError), folder.held():
+        pass  # which removes the files
     display.say("Stopped.")
     return 0
 
@@ -109,7 +103,7 @@ def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Dis
             start_new_session=True,
         )
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         while launcher.poll() is None:
             running, record = folder.launcher(), folder.read()
@@ -134,7 +128,3 @@ def _follow(log: LogFile, shown_bytes: int, display: Display) -> int:
         text = file.read()
     display.console.out(text.decode("utf8", errors="replace"), end="", highlight=False)
     return shown_bytes + len(text)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -117,8 +117,8 @@ class DefaultModels:
             return False
         if exists and _content(folder / SUMS_FILE) == newest:
             return True
-        place = shown(folder)
-        self._display.say(f"Assembling the embedded model in {place}: a single download of 70 MB")
+        download = "" if exists else ": a single download of 70 MB"
+        self._display.say(f"Assembling the embedded model in {shown(folder)}{download}")
         flags = ("--earlier", str(folder)) if exists else ()
         if not await self._make(folder, self._planner.programs.embedded_checkpoint, *flags):
             return True
@@ -128,21 +128,22 @@ class DefaultModels:
 
     async def _make(self, folder: Path, command: tuple[str, ...], *flags: str) -> str:
         """Run a command that writes a checkpoint; return the failure, empty on success."""
-        partial = folder.with_name(f"{folder.name}.tmp")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        child = self._start((*command, str(partial), *flags), f"{folder.name}_checkpoint")
+        scratch = folder.with_name(f"{folder.name}.tmp")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        made = scratch / folder.name
+        child = self._start((*command, str(made), *flags), f"{folder.name}_checkpoint")
         try:
             await until(lambda: child.has_ended, self._pace.poll_s)
             if not child.succeeded:
                 self._display.quote("It printed:", child.last_lines())
                 return child.how_it_ended
             shutil.rmtree(folder, ignore_errors=True)
-            partial.replace(folder)
+            made.replace(folder)
             return ""
         finally:
             await self._kill(child)
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _start(self, command: tuple[str, ...], log: str) -> Child:
         environment, log_file = self._planner.environment, self._planner.log_file(log)

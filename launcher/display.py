@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,12 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
+from rich.text import Text
 
+from launcher.run_folder import Phase
+
+STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.RESTARTING: "yellow"}
 PLAIN_LINE_STEP = 0.25  # minimum progress between two plain lines
 
 
@@ -81,6 +86,15 @@ class Display:
             self._print(f"  | {line}", "dim")
             self._copy(f"  | {line}")
 
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Print a table, on the console only; phases are coloured."""
+        table = Table(box=None, pad_edge=False)
+        for title in columns:
+            table.add_column(title, overflow="fold")
+        for row in rows:
+            table.add_row(*map(_cell, row))
+        self.console.print(table)
+
     @contextmanager
     def loading(self) -> Iterator[LoadingProgress]:
         progress = LoadingProgress(self)
@@ -100,6 +114,11 @@ class Display:
         if self._file:
             with suppress(OSError):
                 self._file.write(f"{text}\n")
+
+
+def _cell(value: object) -> Text:
+    """Return a cell of a table, verbatim."""
+    return Text(str(value), STYLES.get(value, "") if isinstance(value, Phase) else "")
 
 
 class LoadingProgress:

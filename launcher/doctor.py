@@ -11,25 +11,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from huggingface_hub.constants import HF_HUB_CACHE
 from rich.console import Console
 from rich.markup import escape
 
-from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings
+from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings, SettingsError
+from gateway_modules.web.certificates import tls_context
 from gateway_modules.web.limits import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
 from gateway_modules.web.pages import find_build
 from launcher.machine import Gpu, PortError, check_port
-from launcher.plan import MODEL_GIB, SAVED_GIB, Planner, slots_of
+from launcher.plan import COMMAND, MODEL_GIB, SAVED_GIB, Planner, slots_of
+from launcher.run_folder import RunFolder
+from settings.embedded import CONFIG_FILE
 
 BYTES_PER_GB: Final = 1_000_000_000
 CHECKPOINT_GB: Final = 19  # download size of the published checkpoint
-CASCADE_GB: Final = 1.0  # with space to unpack it
+DATA_GB: Final = 1.0  # the embedded models, with space to unpack them
 PACKAGES: Final = ("torch", "transformers", "onnxruntime", "av", "fastapi", "cryptography")
-INSTALL: Final = (
-    "pip install 'minicpmo-live[worker]'" if IS_INSTALLED else "scripts/setup.sh gateway,worker"
-)
+INSTALL: Final = "pip install 'minicpmo-live[{}]'" if IS_INSTALLED else "scripts/setup.sh {}"
 CUDA_TORCH: Final = "env -u PIP_EXTRA_INDEX_URL pip install --force-reinstall torch=={}"
 # Speech synthesizers, for tests of the embedded model.
 GATE_PROGRAMS: Final = () if IS_INSTALLED else ("espeak-ng", "flite")
@@ -65,8 +68,9 @@ def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:
     """Check this machine against the requirements of the planner's settings."""
     return [
         *_packages(gpus),
-        *_models(gpus, planner.settings),
-        *_disk(gpus, planner.settings),
+        *_extras(planner.settings),
+        *_models(gpus, planner),
+        *_disk(planner.settings),
         *_ports(gpus, planner),
         *_limits(planner.settings),
         _tls(planner.settings),
@@ -89,7 +93,7 @@ def _packages(gpus: Sequence[Gpu]) -> Iterator[Finding]:
     versions = {name: _version(name) for name in PACKAGES}
     if missing := [name for name, found in versions.items() if found is None]:
         absent = f"Python {python}; {', '.join(missing)} not installed"
-        yield Finding("packages", Verdict.MISSING, absent, INSTALL)
+        yield Finding("packages", Verdict.MISSING, absent, INSTALL.format("worker"))
         return
     torch = versions["torch"] or ""
     if gpus and torch.endswith(CPU_BUILD):
@@ -105,7 +109,21 @@ def _packages(gpus: Sequence[Gpu]) -> Iterator[Finding]:
         yield Finding("tests", Verdict.ADVICE, state, "scripts/find_gate_programs.sh")
 
 
-def _models(gpus: Sequence[Gpu], settings: Settings) -> Iterator[Finding]:
+def _extras(settings: Settings) -> Iterator[Finding]:
+    """Check the optional packages that settings need."""
+    needed = (
+        ("webrtc.enabled", settings.webrtc.enabled, "aiortc", "webrtc"),
+        ("recording.store", settings.recording.store, "obstore", "store"),
+        ("telemetry.endpoint", settings.telemetry.endpoint, "opentelemetry-sdk", "telemetry"),
+    )
+    for key, is_set, package, extra in needed:
+        if is_set and _version(package) is None:
+            state = f"{package} not installed, which {key} needs"
+            yield Finding("packages", Verdict.MISSING, state, INSTALL.format(extra))
+
+
+def _models(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
+    settings = planner.settings
     for gpu in gpus:
         name, usual = f"GPU {gpu.index} ({gpu.name})", settings.duplex.usual_tokens
         fits = [kind for kind, saved in SAVED_GIB.items() if gpu.memory_gib >= MODEL_GIB - saved]
@@ -123,45 +141,66 @@ def _models(gpus: Sequence[Gpu], settings: Settings) -> Iterator[Finding]:
         else:
             state += f"; {settings.model.weights} does not fit"
             yield Finding(name, Verdict.MISSING, state, f"OMNI_MODEL_WEIGHTS={fits[0]}")
+    path, embedded = settings.model.model_path, settings.model.embedded
     if not gpus:
-        models = "nano" if settings.model.embedded in ("nano", "toy") else "nano and the cascade"
         memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        state = f"{os.cpu_count() or 1} CPUs, {memory_gib:.0f} GiB: {models}"
+        served = path or ("nano and the cascade" if embedded == "auto" else embedded)
+        state = f"{planner.cpu_count} CPUs, {memory_gib:.0f} GiB: {served}"
         yield Finding("no GPU", Verdict.FINE, state)
-    elif settings.model.model_path is None:
+    elif path is None:
         state = "none configured, so the embedded model is used"
         yield Finding("checkpoint", Verdict.ADVICE, state, "minicpmo-live download")
+    if path is not None and not _is_hub_id(path) and not (Path(path) / CONFIG_FILE).is_file():
+        state = f"{path} holds no {CONFIG_FILE}"
+        yield Finding("checkpoint", Verdict.MISSING, state, "model.model_path")
 
 
-def _disk(gpus: Sequence[Gpu], settings: Settings) -> Iterator[Finding]:
-    data_dir = settings.service.data_dir
-    existing = next(path for path in (data_dir, *data_dir.parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
+def _is_hub_id(model_path: str) -> bool:
+    return not Path(model_path).is_absolute()  # the settings make paths of folders absolute
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    data_dir, path = settings.service.data_dir, settings.model.model_path
+    if not os.access(_existing(data_dir), os.W_OK | os.X_OK):
         state, fix = f"{data_dir} is not writable", "service.data_dir, or MINICPMO_HOME"
         yield Finding("data folder", Verdict.MISSING, state, fix)
-    needed_gb = CHECKPOINT_GB if settings.model.model_path or gpus else CASCADE_GB
-    free_gb = shutil.disk_usage(existing).free / BYTES_PER_GB
-    state = f"{free_gb:.0f} GB free at {data_dir}"
-    if free_gb < needed_gb:
-        state += f"; downloads need {needed_gb:g} GB"
-        yield Finding("disk", Verdict.ADVICE, state, "service.data_dir on another disk")
-    else:
-        yield Finding("disk", Verdict.FINE, state)
+    yield _room(data_dir, DATA_GB, "service.data_dir on another disk")
+    if path is not None and _is_hub_id(path):
+        yield _room(Path(HF_HUB_CACHE), CHECKPOINT_GB, "HF_HOME on another disk")
+
+
+def _room(folder: Path, needed_gb: float, fix: str) -> Finding:
+    free_gb = shutil.disk_usage(_existing(folder)).free / BYTES_PER_GB
+    state = f"{free_gb:.0f} GB free at {folder}"
+    if free_gb >= needed_gb:
+        return Finding("disk", Verdict.FINE, state)
+    return Finding("disk", Verdict.ADVICE, f"{state}; downloads need {needed_gb:g} GB", fix)
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _ports(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
-    workers = [(plan.host, plan.port) for plan in planner.workers(gpus)]
+    if launcher := RunFolder(planner.run_folder).launcher():
+        yield Finding("ports", Verdict.FINE, f"the server is running, process {launcher.pid}")
+        return
+    try:
+        addresses = planner.addresses(gpus)
+    except SettingsError as error:
+        yield Finding("ports", Verdict.MISSING, str(error), "service.worker_base_port")
+        return
     are_free = True
-    for host, port in [*planner.gateway_addresses, *workers]:
+    for host, port in addresses:
         try:
             check_port(host, port)
         except PortError as error:
-            fix = "minicpmo-live serve --port PORT; workers: service.worker_base_port"
+            fix = f"{COMMAND} --port PORT; workers: service.worker_base_port"
             yield Finding("ports", Verdict.MISSING, str(error), fix)
             are_free = False
     if are_free:
         port = planner.settings.service.gateway_port
-        yield Finding("ports", Verdict.FINE, f"{port} and the workers' ports are free")
+        yield Finding("ports", Verdict.FINE, f"{port} and the other programs' ports are free")
 
 
 def _limits(settings: Settings) -> Iterator[Finding]:
@@ -173,17 +212,19 @@ def _limits(settings: Settings) -> Iterator[Finding]:
 
 
 def _tls(settings: Settings) -> Finding:
-    path = settings.service.ssl_certfile
+    path, keyfile = settings.service.ssl_certfile, settings.service.ssl_keyfile
     if not settings.service.https:
         state = "off: browsers allow the microphone only on http://localhost"
-        return Finding("TLS", Verdict.ADVICE, state, "minicpmo-live serve --https")
-    if path is None:
+        return Finding("TLS", Verdict.ADVICE, state, f"{COMMAND} --https")
+    if path is None or keyfile is None:
         state = "self-signed certificate, generated at the first start"
         return Finding("TLS", Verdict.FINE, state)
     try:
+        tls_context(path, keyfile)
         ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
     except (OSError, ValueError) as error:
-        return Finding("TLS", Verdict.MISSING, f"{path}: {error}", "service.ssl_certfile")
+        fix = "service.ssl_certfile and service.ssl_keyfile"
+        return Finding("TLS", Verdict.MISSING, str(error), fix)
     if ends < datetime.now(UTC):
         state = f"the certificate expired on {ends:%Y-%m-%d}"
         return Finding("TLS", Verdict.MISSING, state, "service.ssl_certfile")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -64,10 +63,7 @@ def read_worker(answer: httpx.Response) -> Health:
     if health.worker_status is WorkerStatus.ERROR or health.status == "error":
         return Health(answers=True, stage="error", problem=health.error or "no reason given")
     if health.model_loaded:
-        sessions = health.active_sessions
-        if sessions is None:  # a worker that does not report the number
-            sessions = int(health.worker_status.is_busy)
-        slots = health.capacity or health.slots
+        sessions, slots = health.active_sessions or 0, health.capacity or health.slots
         return Health(True, True, 1.0, health.worker_status.value, sessions=sessions, slots=slots)
     return Health(True, False, health.load_progress, health.load_stage or "loading the model")
 
@@ -80,17 +76,3 @@ def read_gateway(answer: httpx.Response) -> Health:
     except ValidationError:
         return Health(answers=True, stage="answers, but not as a gateway does")
     return Health(True, is_ready, stage="ready" if is_ready else "waiting for workers")
-
-
-def trust(certfile: Path, *, is_self_made: bool) -> ssl.SSLContext:
-    """Return the context that verifies the gateway's certificate.
-
-    A generated certificate names this machine; a configured one may name public hosts only, so it
-    is not verified.
-    """
-    if is_self_made:
-        return ssl.create_default_context(cafile=str(certfile))
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

@@ -1,4 +1,4 @@
-"""Resources of the machine: GPUs, as listed by nvidia-smi, and free ports."""
+"""Resources of the machine: GPUs, as listed by nvidia-smi, CPUs, and free ports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ QUERY_LIMIT_S = 20
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
 QUERY_FIELDS = 4
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"  # by default CUDA numbers the fastest GPU 0
 MIB_PER_GIB = 1024
 
 
@@ -77,6 +79,13 @@ def _installed() -> list[tuple[Gpu, str]]:
         memory_gib = float(memory_mib) / MIB_PER_GIB if memory_mib.isdigit() else 0.0
         found.append((Gpu(int(index), index, name, memory_gib), uuid))
     return found
+
+
+def cpu_count() -> int:
+    """Return the number of CPUs that this process, and so its programs, may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def check_port(host: str, port: int) -> None:

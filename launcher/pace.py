@@ -16,7 +16,7 @@ class Pace:
         watch_s: Interval of health checks of a running program.
         answer_limit_s: Timeout of a health check.
         misses_allowed: Consecutive health checks that a running program may miss.
-        ready_limit_s: Timeout for the gateway to find its workers.
+        ready_limit_s: Timeout for a gateway to respond, and at the start to find its workers.
         end_margin_s: Time to exit after draining.
         first_delay_s: Delay before the first restart of a failed program; it doubles.
         longest_delay_s: Upper limit of the doubling delay.

@@ -17,14 +17,14 @@ from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.names import worker_name
 from gateway_modules.administration import LOGS_FOLDER
-from launcher.machine import VISIBLE, Gpu
+from launcher.gateway_tls import GatewayTls
+from launcher.machine import ORDER, VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from launcher.scaling import Bounds
 from settings.sections import WeightsName
-from settings.workers import WorkerPlace, worker_place
+from settings.workers import WorkerPlace, local_address, worker_place
 
 COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as shown to users
-EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # Estimates for the full-size model.
 MODEL_GIB = 24.0  # weights, graphs and activations; 21.35 GB were measured without graphs
 SAVED_GIB: dict[WeightsName, float] = {"bf16": 0, "fp8": 7.0, "int4": 10.7}  # less than MODEL_GIB
@@ -101,17 +101,11 @@ class ProgramPlan:
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://{url_host(self.host)}:{self.port}"
+        return f"{self.scheme}://{local_address(self.host, self.port)}"
 
     @property
     def health_url(self) -> str:
         return f"{self.url}/health"
-
-
-def url_host(host: str) -> str:
-    """Return the host part of a local URL for a server that listens on `host`."""
-    reached = EVERY_ADDRESS.get(host, host)
-    return f"[{reached}]" if ":" in reached else reached
 
 
 def slots_of(
@@ -183,22 +177,20 @@ class Planner:
         devices = worker_devices(wanted.most if wanted else self.settings.service.num_workers, gpus)
         return [self._worker(index, devices) for index in range(len(devices))]
 
-    def gateway(
-        self, worker_count: int, certfile: Path | None, keyfile: Path | None
-    ) -> ProgramPlan:
-        """Return the gateway of `worker_count` local workers; plain HTTP without `certfile`."""
-        flags = self._worker_list(worker_count)
-        return self._gateway_program("gateway", 0, flags, certfile, keyfile)
+    def gateway(self, worker_count: int, tls: GatewayTls | None) -> ProgramPlan:
+        """Return the gateway of `worker_count` local workers; plain HTTP without `tls`."""
+        return self._gateway_program("gateway", 0, self._worker_list(worker_count), tls)
 
     def desk(self, worker_count: int) -> ProgramPlan:
         flags = ["--role", "desk", *self._worker_list(worker_count)]
         address = (self._desk.host, self._desk.port)
         return self._program(Kind.DESK, "desk", self.programs.gateway, flags, address)
 
-    def doors(self, certfile: Path | None, keyfile: Path | None) -> list[ProgramPlan]:
-        flags = ["--role", "door", "--desk", f"{url_host(self._desk.host)}:{self._desk.port}"]
+    def doors(self, tls: GatewayTls | None) -> list[ProgramPlan]:
+        desk = local_address(self._desk.host, self._desk.port)
+        flags = ["--role", "door", "--desk", desk]
         return [
-            self._gateway_program(f"door_{index}", index, flags, certfile, keyfile)
+            self._gateway_program(f"door_{index}", index, flags, tls)
             for index in range(self.settings.service.doors)
         ]
 
@@ -212,6 +204,12 @@ class Planner:
             addresses.append((self._desk.host, self._desk.port))
         return addresses
 
+    def addresses(self, gpus: Sequence[Gpu]) -> list[tuple[str, int]]:
+        """Return host and port of every program."""
+        webrtc, workers = self.settings.webrtc, self.workers(gpus)
+        calls = [(webrtc.host, webrtc.port)] if webrtc.enabled else []
+        return [*self.gateway_addresses, *calls, *((plan.host, plan.port) for plan in workers)]
+
     @property
     def _desk(self) -> WorkerPlace:
         service = self.settings.service
@@ -222,28 +220,24 @@ class Planner:
         return ["--workers", ",".join(listed)]
 
     def _gateway_program(
-        self,
-        name: str,
-        index: int,
-        flags: Sequence[str],
-        certfile: Path | None,
-        keyfile: Path | None,
+        self, name: str, index: int, flags: Sequence[str], tls: GatewayTls | None
     ) -> ProgramPlan:
-        tls = ["--http"]
-        if certfile and keyfile:
-            tls = ["--https", "--ssl-certfile", str(certfile), "--ssl-keyfile", str(keyfile)]
+        served = ["--http"]
+        if tls:
+            files = ["--ssl-certfile", str(tls.certfile), "--ssl-keyfile", str(tls.keyfile)]
+            served = ["--https", *files]
         address = self.gateway_addresses[index]
-        plan = self._program(Kind.GATEWAY, name, self.programs.gateway, [*flags, *tls], address)
-        return replace(plan, scheme="https" if certfile else "http")
+        plan = self._program(Kind.GATEWAY, name, self.programs.gateway, [*flags, *served], address)
+        return replace(plan, scheme="https" if tls else "http")
 
-    def webrtc(self, gateway: ProgramPlan, certfile: Path | None) -> ProgramPlan | None:
-        """Return the WebRTC process, or None if disabled; `certfile` is the gateway's."""
+    def webrtc(self, gateway: ProgramPlan, tls: GatewayTls | None) -> ProgramPlan | None:
+        """Return the WebRTC process, or None if disabled; `tls` is the gateway's."""
         webrtc = self.settings.webrtc
         if not webrtc.enabled:
             return None
         flags = ["--gateway", gateway.url.replace("http", "ws", 1)]
-        if certfile:
-            flags += ["--gateway-certfile", str(certfile)]
+        if tls:
+            flags += ["--gateway-certfile", str(tls.certfile)]
         address = (webrtc.host, webrtc.port)
         return self._program(Kind.WEBRTC, "webrtc", self.programs.webrtc, flags, address)
 
@@ -261,7 +255,7 @@ class Planner:
         variables = {SUPERVISED_VARIABLE: "1"}
         if device:
             # A worker sees only its own GPU, as device 0; --gpu-id is for display.
-            variables[VISIBLE] = device.visible_as
+            variables |= {VISIBLE: device.visible_as, ORDER: "PCI_BUS_ID"}  # as nvidia-smi counts
             flags += ["--gpu-id", str(device.index)]
             if service.worker_slots is None:
                 usual, model = self.settings.duplex.usual_tokens, self.settings.model

@@ -20,10 +20,9 @@ from typing import Final
 import httpx
 
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
-from gateway_modules.web.certificates import ensure_certificate
 from launcher.display import Display
-from launcher.health import trust
-from launcher.machine import find_gpus
+from launcher.gateway_tls import gateway_tls
+from launcher.machine import cpu_count, find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
@@ -96,7 +95,7 @@ class Cluster:
         settings = self.settings.model_copy(update={"service": service, "security": security})
         options = Options(config, backend=self.backend)
         environment = inherited | variables
-        return Planner(settings, options, self.programs, environment, os.cpu_count() or 1)
+        return Planner(settings, options, self.programs, environment, cpu_count())
 
 
 class Post:
@@ -181,12 +180,12 @@ class Post:
         await self.supervisor.stop()
 
     async def _keep(self) -> None:
-        version = await asyncio.to_thread(code_version)
-        if version != self._cluster.version:
-            note = f"this machine has version {version}, the cluster {self._cluster.version}"
-            self._status = replace(self._status, phase=Phase.FAILED, note=note)
-            return
         try:
+            version = await asyncio.to_thread(code_version)
+            if version != self._cluster.version:
+                note = f"this machine has version {version}, the cluster {self._cluster.version}"
+                self._status = replace(self._status, phase=Phase.FAILED, note=note)
+                return
             plan, trusted = self._gateway() if self.name == FRONT else self._worker()
             pid_file = self._folder / "program.pid"
             # Its replacement may be given the same GPU and port at once.
@@ -203,15 +202,9 @@ class Post:
 
     def _gateway(self) -> tuple[ProgramPlan, ssl.SSLContext | None]:
         """Return the gateway, and the context that verifies it; None for plain HTTP."""
-        service = self.planner.settings.service
-        certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
-        if service.https and certfile is None:
-            made = ensure_certificate(service.data_dir / "certs")
-            certfile, keyfile = made.certfile, made.keyfile
-        if not service.https:
-            certfile = keyfile = None
-        trusted = trust(certfile, is_self_made=service.ssl_certfile is None) if certfile else None
-        plan = self.planner.gateway(0, certfile, keyfile)
+        tls = gateway_tls(self.planner.settings.service)
+        trusted = tls.context() if tls else None
+        plan = self.planner.gateway(0, tls)
         token = self.planner.settings.security.admin_token
         self._http = httpx.AsyncClient(
             base_url=plan.url,

@@ -6,15 +6,13 @@ import os
 import secrets
 import signal
 import time
-from typing import Any, Final
-
-from rich.table import Table
+from typing import Final
 
 from config import CONFIG_FILE, HOME, Settings
 from core.worker_tls import worker_ca
 from gateway_modules.web.security import ensure_admin_token
 from launcher.conductor import ClusterError, ClusterStatus
-from launcher.control import EXIT_NOT_RUNNING, STYLES
+from launcher.control import EXIT_NOT_RUNNING
 from launcher.display import Display
 from launcher.plan import COMMAND, SECRET_BYTES, Options
 from launcher.posts import Cluster, code_version
@@ -69,30 +67,37 @@ def start(
     check_versions()
     conductor, bounds = find_conductor(), options.workers
     if conductor is None:
-        conductor = create_conductor(make_cluster(settings, options), bounds or Bounds(1, 1))
+        create_conductor(make_cluster(settings, options), bounds or Bounds(1, 1))
     else:
         display.say("The cluster is running; only --workers has an effect.")
         cluster, before = ask(conductor.orders)
         if bounds not in (None, before):
-            conductor = create_conductor(cluster, bounds)
+            create_conductor(cluster, bounds)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _follow(conductor, settings, display, detach=detach)
+        _follow(settings, display, detach=detach)
     except KeyboardInterrupt:
         display.say(f"The cluster continues; stop it with {COMMAND} --ray {address} --stop")
     return 0
 
 
-def _follow(conductor: Any, settings: Settings, display: Display, *, detach: bool) -> None:
+def _follow(settings: Settings, display: Display, *, detach: bool) -> None:
     shown: dict[str, str] = {}
     was_serving = False
+    problem = ""
     while True:
         try:
+            conductor = find_conductor()  # another command may have replaced it
+            if conductor is None:
+                raise ClusterError("The cluster was stopped.")
             status: ClusterStatus = ask(conductor.status)
         except ClusterError as error:
-            display.error(str(error))
+            if str(error) != problem:
+                problem = str(error)
+                display.error(problem)
             time.sleep(LOOK_S)
             continue
+        problem = ""
         now = {post.name: f"{post.phase} {post.note} {post.address}" for post in status.posts}
         for name in now.keys() | shown.keys():
             if now.get(name) != shown.get(name):
@@ -116,16 +121,14 @@ def show_status(address: str, display: Display) -> int:
         display.say("Not running.")
         return EXIT_NOT_RUNNING
     status: ClusterStatus = ask(conductor.status)
-    show = display.console.print
-    show(f"Seats: {status.want} wanted, of {status.bounds}; clients waiting: {status.waiting}")
-    table = Table(box=None, pad_edge=False)
-    for title in COLUMNS:
-        table.add_column(title, overflow="fold")
+    seats = f"{status.want} wanted, of {status.bounds}"
+    display.console.print(f"Seats: {seats}; clients waiting: {status.waiting}")
+    rows = []
     for post in status.posts:
         sessions = "-" if post.slots is None else f"{post.sessions} of {post.slots}"
-        place = (post.url, sessions, str(post.restarts), post.runs_on, post.note)
-        table.add_row(post.name, f"[{STYLES.get(post.phase, 'none')}]{post.phase}[/]", *place)
-    show(table)
+        place = (post.url, sessions, post.restarts, post.runs_on, post.note)
+        rows.append((post.name, post.phase, *place))
+    display.table(COLUMNS, rows)
     return 0
 
 

@@ -130,19 +130,19 @@ def find_conductor() -> Any:  # Any: Ray's handles are untyped
         return _actor(CONDUCTOR)
 
 
-def create_conductor(cluster: Cluster, bounds: Bounds) -> Any:
+def create_conductor(cluster: Cluster, bounds: Bounds) -> None:
     """Create a conductor on a machine that may run the front, replacing any earlier one."""
     RayEngine().kill(CONDUCTOR)
     options = {"name": CONDUCTOR, "resources": {FRONT_RESOURCE: 0.01}, **DETACHED}
-    return ray.remote(Conductor).options(**options).remote(RayEngine(), cluster, bounds)
+    ray.remote(Conductor).options(**options).remote(RayEngine(), cluster, bounds)
 
 
 def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
-    """Call an actor's method and return its result; a ClusterError if it fails."""
+    """Call a method of the conductor and return its result; a ClusterError if it fails."""
     try:
         return ray.get(method.remote(), timeout=limit_s)
     except RayError as error:
-        raise ClusterError(f"no response within {limit_s:g} s: {error}") from error
+        raise ClusterError(f"The conductor does not respond: {error}") from error
 
 
 def end_all(names: Sequence[str], limit_s: float) -> None:

@@ -61,8 +61,11 @@ class RunFolder:
         self.path = path
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder's lock, which the kernel releases when the process ends.
+    def held(self) -> Iterator[bool]:
+        """Be this folder's launcher; the kernel releases the lock when the process ends.
+
+        Yields whether the last launcher ended without removing its files. They are removed at the
+        end, but for the pid files of programs that could not be ended.
 
         Raises:
             AlreadyRunningError: Another launcher holds it.
@@ -74,15 +77,12 @@ class RunFolder:
                 stack.enter_context(locked(self.path / LOCK_FILE, waits=False))
             except BlockingIOError:
                 raise AlreadyRunningError from None
-            yield
-
-    @property
-    def was_left(self) -> bool:
-        """Whether the last launcher ended without cleaning up."""
-        return (self.path / LAUNCHER_PID_FILE).exists()
-
-    def announce(self) -> None:
-        write_pid_file(self.path / LAUNCHER_PID_FILE, os.getpid())
+            stack.callback(self._clear)
+            pid_file = self.path / LAUNCHER_PID_FILE
+            was_left = pid_file.exists()
+            (self.path / STATE_FILE).unlink(missing_ok=True)  # it must not be taken for ours
+            write_pid_file(pid_file, os.getpid())
+            yield was_left
 
     def launcher(self) -> ProcessId | None:
         return read_pid_file(self.path / LAUNCHER_PID_FILE)
@@ -93,10 +93,6 @@ class RunFolder:
         found = {path.stem: read_pid_file(path) for path in sorted(paths)}
         return {name: process for name, process in found.items() if process}
 
-    def clear(self) -> None:
-        for path in [*self.path.glob("*.pid"), *self.path.glob("*.tmp"), self.path / STATE_FILE]:
-            path.unlink(missing_ok=True)
-
     def write(self, record: SystemRecord) -> None:
         atomic_write(self.path / STATE_FILE, record.model_dump_json(indent=2).encode())
 
@@ -105,3 +101,9 @@ class RunFolder:
             return SystemRecord.model_validate_json((self.path / STATE_FILE).read_bytes())
         except (OSError, ValidationError):
             return None
+
+    def _clear(self) -> None:
+        kept = {f"{name}.pid" for name in self.leftovers()}
+        for path in [*self.path.glob("*.pid"), *self.path.glob("*.tmp"), self.path / STATE_FILE]:
+            if path.name not in kept:
+                path.unlink(missing_ok=True)

@@ -53,6 +53,7 @@ class Program:
         """Start the process; an OSError if the command, log or pid file cannot be used."""
         self.phase, self.note = Phase.STARTING, ""
         self.health, self.ready_since_s = Health(), None
+        self.child = None
         plan = self.plan
         self.child = Child(
             plan.command,
@@ -265,7 +266,10 @@ class Supervisor:
             misses = 0 if health.answers else misses + 1
             if program.is_ready and misses > self._pace.misses_allowed:
                 return "stopped responding"
-            if not program.is_ready and self._now_s() - begun_s > self._service.start_timeout_s:
+            # Only a worker loads a model before it answers, and a gateway may wait for workers.
+            is_loading = program.plan.kind is Kind.WORKER or health.answers
+            limit_s = self._service.start_timeout_s if is_loading else self._pace.ready_limit_s
+            if not program.is_ready and self._now_s() - begun_s > limit_s:
                 return "did not become ready"
         return program.child.how_it_ended if program.child else "could not be started"
 
@@ -302,9 +306,7 @@ class Supervisor:
         if program.child:
             program.child.kill()
         pace = self._pace
-        if await until(lambda: program.has_ended, pace.poll_s, pace.end_margin_s):
-            program.plan.pid_file.unlink(missing_ok=True)
-        else:
+        if not await until(lambda: program.has_ended, pace.poll_s, pace.end_margin_s):
             self._display.error(f"{program.plan.name} could not be killed.")
 
     def _quote(self, program: Program) -> None:

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from pathlib import Path
 
 from config import Settings, SettingsError
-from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
+from gateway_modules.web.certificates import Certificate, lan_addresses
 from gateway_modules.web.security import TOKEN_FILE, ensure_admin_token
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
-from launcher.health import trust
-from launcher.machine import Gpu, PortError, check_port
+from launcher.gateway_tls import gateway_tls
+from launcher.machine import PortError, check_port, find_gpus
 from launcher.pace import Pace
-from launcher.plan import COMMAND, EVERY_ADDRESS, Backend, Planner, url_host
+from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
 from launcher.supervisor import StartError, Supervisor
+from settings.workers import EVERY_ADDRESS, local_address
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # source: POSIX shells, 128 + SIGINT
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-CERTIFICATES_FOLDER = "certs"
 
 
 class System:
     """Starts, supervises and stops everything for one command."""
 
-    def __init__(
-        self, planner: Planner, folder: RunFolder, display: Display, pace: Pace, gpus: list[Gpu]
-    ) -> None:
+    def __init__(self, planner: Planner, folder: RunFolder, display: Display, pace: Pace) -> None:
         self._planner = planner
         self._folder = folder
         self._display = display
         self._pace = pace
-        self._gpus = gpus
         self._service = planner.settings.service
         self._supervisor = Supervisor(folder, display, pace, planner.settings)
         self._models = DefaultModels(planner, display, pace)
@@ -69,19 +66,19 @@ class System:
         finally:
             await self._models.stop_download()
             await self._supervisor.stop()
-            self._folder.clear()
             self._display.say("Stopped.")
         return EXIT_FAILED
 
     async def _start_and_watch(self) -> None:
+        gpus = await asyncio.to_thread(find_gpus, os.environ)
         await self._clean_up()
-        workers = self._planner.workers(self._gpus)
-        for plan in workers:
-            check_port(plan.host, plan.port)
+        for host, port in self._planner.addresses(gpus):
+            check_port(host, port)
+        workers = self._planner.workers(gpus)
         await self._prepare_default()
         for plan in workers:
             self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
-        if len(workers) > len(self._gpus) > 0:
+        if len(workers) > len(gpus) > 0:
             self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
         await self._supervisor.start(workers)
         await self._start_gateways(len(workers))
@@ -93,19 +90,13 @@ class System:
                 group.create_task(self._watch_download())
 
     async def _clean_up(self) -> None:
-        """Stop leftover processes of an earlier launcher, and register this one."""
+        """Stop what an earlier launcher left behind."""
         leftovers = self._folder.leftovers()
-        if self._folder.was_left:
-            self._display.say("The last run did not shut down cleanly; removing its files.")
         if leftovers:
             self._display.say(f"Stopping its leftover processes: {', '.join(leftovers)}")
         limit_s = self._service.drain_timeout_s + self._pace.end_margin_s
         await end_processes(leftovers.values(), self._pace.poll_s, limit_s)
         self._models.forget_download()
-        self._folder.clear()
-        self._folder.announce()
-        for host, port in self._planner.gateway_addresses:
-            check_port(host, port)
 
     async def _prepare_default(self) -> None:
         """Provide the default checkpoint if none is configured, or raise a StartError."""
@@ -127,33 +118,24 @@ class System:
             )
 
     async def _start_gateways(self, worker_count: int) -> None:
-        certificate: Certificate | None = None
-        certfile: Path | None = None
-        keyfile: Path | None = None
-        if self._service.https:
-            certfile, keyfile = self._service.ssl_certfile, self._service.ssl_keyfile
-            if not certfile:
-                folder = self._service.data_dir / CERTIFICATES_FOLDER
-                certificate = await asyncio.to_thread(ensure_certificate, folder)
-                certfile, keyfile = certificate.certfile, certificate.keyfile
-                if certificate.is_new:
-                    place = shown(folder)
-                    self._display.say(f"Generated a self-signed certificate in {place}")
-        trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
+        tls = await asyncio.to_thread(gateway_tls, self._service)
+        certificate = tls.made if tls else None
+        if certificate and certificate.is_new:
+            place = shown(certificate.certfile.parent)
+            self._display.say(f"Generated a self-signed certificate in {place}")
         addresses = await asyncio.to_thread(lan_addresses)
         port, host = self._service.gateway_port, self._service.gateway_host
         hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
-        scheme = "https" if certfile else "http"
-        self._supervisor.urls = [f"{scheme}://{url_host(name)}:{port}" for name in hosts]
+        scheme = "https" if tls else "http"
+        self._supervisor.urls = [f"{scheme}://{local_address(name, port)}" for name in hosts]
         if self._service.doors > 1:
             await self._supervisor.start([self._planner.desk(worker_count)])
-            gateways = self._planner.doors(certfile, keyfile)
+            gateways = self._planner.doors(tls)
         else:
-            gateways = [self._planner.gateway(worker_count, certfile, keyfile)]
-        if webrtc := self._planner.webrtc(gateways[0], certfile):
-            check_port(webrtc.host, webrtc.port)
+            gateways = [self._planner.gateway(worker_count, tls)]
+        if webrtc := self._planner.webrtc(gateways[0], tls):
             await self._supervisor.start([webrtc])
-        await self._supervisor.start(gateways, trusted)
+        await self._supervisor.start(gateways, tls.context() if tls else None)
         self._announce(certificate)
 
     def _announce(self, certificate: Certificate | None) -> None:

@@ -9,6 +9,8 @@ extras=${1:?usage: scripts/setup.sh EXTRA[,EXTRA...]}
 if [ "$extras" = pages ]; then
     exec scripts/setup_pages.sh "${@:2}"
 fi
+. scripts/one_at_a_time.sh
+asked=$extras
 venv=.venv
 stamp=$venv/installed
 
@@ -28,22 +30,26 @@ find_python() {
     return 1
 }
 
-# The first line of the stamp is what the environment was made from, the second what is in it.
-# The tools' own settings, which follow in pyproject.toml, install nothing.
+# The first line of the stamp is what the environment was made from, the second what is in it, which
+# is installed again with what is asked for. The tools' own settings, which follow in pyproject.toml,
+# install nothing.
 wanted_from=$(sed '/^\[tool\./,$d' pyproject.toml | cat - constraints.txt | cksum)
-if [ -f "$stamp" ]; then
-    { read -r made_from; read -r present; } <"$stamp"
-    if [ "$made_from" = "$wanted_from" ]; then
-        missing=0
-        for extra in ${extras//,/ }; do
-            [[ ",$present," == *",$extra,"* ]] || missing=1
-        done
-        [ "$missing" = 0 ] && exit 0
-        extras=$extras,$present
-    fi
-fi
+is_installed() {
+    local made_from present extra
+    [ -f "$stamp" ] || return 1
+    { read -r made_from && read -r present; } <"$stamp" || return 1
+    [ "$made_from" = "$wanted_from" ] || return 1
+    extras=$asked,$present
+    for extra in ${asked//,/ }; do
+        [[ ",$present," == *",$extra,"* ]] || return 1
+    done
+}
+if is_installed; then exit; fi
+one_at_a_time packages
+if is_installed; then exit; fi # by the one before
 
-if ! [ -x "$venv/bin/python" ]; then
+# Without pip the environment is one whose making was interrupted.
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     python=$(find_python)
     echo "Making $venv with $("$python" --version)"
     "$python" -m venv "$venv" || {

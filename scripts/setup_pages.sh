@@ -4,6 +4,7 @@
 # Comes after scripts/setup.sh EXTRA.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/one_at_a_time.sh
 
 wanted=libraries
 [ "${1:-}" = "--with-checks" ] && wanted=checks
@@ -35,14 +36,7 @@ build() {
 }
 if is_complete; then build; exit; fi
 
-# One at a time: a symbolic link as lock, taken over from a process that has died.
-mkdir -p .venv
-lock=.venv/pages.lock
-until ln -s $$ "$lock" 2>/dev/null; do
-    holder=$(readlink "$lock" || true)
-    if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null; then rm -f "$lock"; fi
-    sleep 0.2
-done
+one_at_a_time pages
 aside=.venv/pages
 trap 'rm -rf "$aside" "$lock"' EXIT
 if is_complete; then build; exit; fi

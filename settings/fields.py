@@ -53,9 +53,16 @@ class Section(BaseModel):
     )
 
 
+def _below_home(path: str | Path) -> Path:
+    try:
+        return HOME / Path(path).expanduser()
+    except RuntimeError as error:  # ~NAME of a user that does not exist
+        raise ValueError(str(error)) from error
+
+
 def _model_place(place: str) -> str:
     """Make a local folder absolute; anything else is a hub id."""
-    local = HOME / Path(place).expanduser()
+    local = _below_home(place)
     is_local = place.startswith((".", "/", "~")) or local.exists()
     return str(local) if is_local else place
 
@@ -80,7 +87,7 @@ def _is_origin(origin: str) -> str:
     return origin
 
 
-ProjectPath = Annotated[Path, AfterValidator(lambda path: HOME / path.expanduser())]
+ProjectPath = Annotated[Path, AfterValidator(_below_home)]
 """A path, relative to `HOME` unless absolute."""
 
 RecordingPlace = Annotated[str, Field(pattern=r"^$|^(s3|gs|az|file)://")]

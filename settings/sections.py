@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from core.schemas import limits as wire
 from core.schemas.half_duplex import SessionConfig, VadConfig
@@ -167,6 +167,13 @@ class ServiceSettings(Section):
     """After a restart, time for waiting clients to reconnect to their places before anybody is
     assigned, s.
     """
+
+    @field_validator("desk")
+    @classmethod
+    def _has_usable_port(cls, value: str | None) -> str | None:
+        if value is not None and not 0 < int(value.rpartition(":")[2]) <= LAST_PORT:
+            raise ValueError(f"its port is from 1 to {LAST_PORT}")
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:

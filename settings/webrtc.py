@@ -7,9 +7,9 @@ from ipaddress import IPv4Address
 from pydantic import Field, field_validator
 
 from settings.fields import Port, Section
+from settings.workers import LAST_PORT, local_address
 
 PORTS_PATTERN = r"^(\d{4,5}-\d{4,5})?$"
-LAST_PORT = 65_535
 
 
 class WebRtcSettings(Section):
@@ -53,5 +53,4 @@ class WebRtcSettings(Section):
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{local_address(self.host, self.port)}"

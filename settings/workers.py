@@ -9,6 +9,7 @@ from pydantic import AfterValidator
 
 WORKER_BASE_PORT: Final = 22_400  # source: docs/specification/service.md#4.1
 LAST_PORT: Final = 65_535
+EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+)"
 _LISTED: Final = re.compile(rf"{_HOST}(?::([0-9]{{1,5}}))?")
 _NAMED: Final = re.compile(rf"dns:{_HOST}:([0-9]{{1,5}})")
@@ -25,6 +26,14 @@ class WorkerPlace(NamedTuple):
     def netloc(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+def local_address(host: str, port: int) -> str:
+    """Return the "host:port" at which this machine reaches a server that listens on `host`.
+
+    One that listens on every address is reached over loopback.
+    """
+    return WorkerPlace(EVERY_ADDRESS.get(host, host), port).netloc
 
 
 def worker_place(text: str) -> WorkerPlace:

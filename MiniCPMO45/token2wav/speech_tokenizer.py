@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 import torch
+from google.protobuf.message import DecodeError
 from onnx import NodeProto, TensorProto, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -221,11 +222,14 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
     """Return the weights of a speech-tokenizer graph under the module's names.
 
     Raises:
-        CheckpointError: there is no such file, or a weight is unknown or given twice.
+        CheckpointError: the file is missing or damaged, or a weight is unknown or given twice.
     """
     if not path.is_file():
         raise CheckpointError(f"the speech tokenizer {path} is missing")
-    graph = onnx.load(path).graph
+    try:
+        graph = onnx.load(path).graph
+    except DecodeError as error:
+        raise CheckpointError(f"the speech tokenizer {path} is damaged: {error}") from error
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     weights: dict[str, Tensor] = {}
     placed: set[str] = set()
@@ -247,8 +251,8 @@ def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
     """Load the published graph's weights.
 
     Raises:
-        CheckpointError: there is no such file, or a weight is unknown, missing or of the wrong
-            shape.
+        CheckpointError: the file is missing or damaged, or a weight is unknown, missing or of the
+            wrong shape.
     """
     weights = read_speech_tokenizer(path)
     try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import shutil
 from pathlib import Path
 
-from core.nano_assets import SOURCE, assemble
-from core.sums import SUMS_FILE
+from core.nano_assets import assemble
 from tests.source_tree import ROOT
 
 NANO = ROOT / "data" / "nano"  # where `./start_all.sh` keeps it too
@@ -18,11 +16,5 @@ def nano_checkpoint() -> Path:
     NANO.parent.mkdir(exist_ok=True)
     with NANO.with_name("nano.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        sums = NANO / SUMS_FILE
-        if not sums.is_file() or sums.read_bytes() != (SOURCE / SUMS_FILE).read_bytes():
-            partial = NANO.with_name("nano.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            assemble(partial, earlier=NANO)
-            shutil.rmtree(NANO, ignore_errors=True)
-            partial.replace(NANO)
+        assemble(NANO)
     return NANO

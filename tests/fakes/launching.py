@@ -15,7 +15,6 @@ from launcher.plan import Programs
 STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
 
 SETUP = Setup(
-    entry=(sys.executable, "-m", "tests.fakes.launching"),
     programs=Programs(
         worker=(*STAND_IN, "worker"),
         gateway=(*STAND_IN, "gateway"),

@@ -135,3 +135,10 @@ def test_an_empty_or_missing_file_is_refused(tmp_path: Path) -> None:
         load_speech_tokenizer(path, torch.device("cpu"))
     with pytest.raises(CheckpointError, match=r"absent\.onnx is missing"):
         read_speech_tokenizer(tmp_path / "absent.onnx")
+
+
+def test_a_truncated_file_is_named(graph_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(graph_path.read_bytes()[:-1_000])
+    with pytest.raises(CheckpointError, match=r"cut\.onnx is damaged"):
+        load_speech_tokenizer(path, torch.device("cpu"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -19,7 +18,6 @@ from launcher.run_folder import Phase
 from tests.fakes.stand_in import Deeds
 from tests.pairing import taking_turns
 from tests.service.launched import LIMIT_S, Launched, eventually, free_ports
-from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -104,6 +102,7 @@ def test_background_start_status_second_start_and_stop(launched: Launched, tmp_p
     assert launched.finish("--detach") == 0
     assert "worker_0: pretending to load" in launched.output
     assert "Ready." in launched.output
+    assert stat.S_IMODE((launched.data / "logs" / "launcher.log").stat().st_mode) == 0o600
     assert launched.finish("--status") == 0
     assert "System: ready" in launched.output
 
@@ -161,6 +160,22 @@ def test_a_worker_that_wants_to_is_started_again_as_often_as_it_wants(launched: 
     for times in range(1, 6):  # more often than it may die
         wish_for_restart(launched, wish, times)
     assert "worker_0 requested a restart; restarting in 0.0 s" in launched.output
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
+def test_a_restart_that_fails_is_tried_again_after_a_while(launched: Launched) -> None:
+    wish, log = launched.folder / "wish", launched.data / "logs" / "worker_0.log"
+    launched.deeds = {"worker_0": Deeds(begins_anew_if=str(wish))}
+    process = launched.start()
+    log.unlink()
+    log.mkdir()  # so that no process can write to it
+    wish.touch()
+    failure = "worker_0 could not be started; restarting in"
+    eventually("it was tried twice", lambda: launched.output.count(failure) > 1)
+    assert launched.output.count("worker_0 requested a restart") == 1
+    log.rmdir()
+    eventually("it is back", lambda: launched.phase("worker_0") is Phase.READY)
     assert launched.press_ctrl_c(process) == 0
     launched.assert_nothing_left()
 
@@ -334,12 +349,27 @@ def test_the_second_ctrl_c_does_not_wait_for_sessions(launched: Launched) -> Non
     launched.assert_nothing_left()
 
 
-def test_a_foreign_server_on_a_worker_port_is_named(launched: Launched) -> None:
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"OMNI_WEBRTC_ENABLED": "1", "OMNI_SERVICE_WORKER_BASE_PORT": "19999"}],
+    ids=["of a worker", "of the WebRTC process"],
+)
+def test_a_foreign_server_on_a_port_is_named_before_anything_starts(
+    launched: Launched, variables: dict[str, str]
+) -> None:
+    launched.variables = {"OMNI_WEBRTC_PORT": str(launched.port + 1), **variables}
     with socket.create_server(("127.0.0.1", launched.port + 1)):
         assert launched.finish() == 1
     assert f"port {launched.port + 1} of 127.0.0.1 is already in use" in launched.output
     assert launched.trace == []
     launched.assert_nothing_left()
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(launched: Launched) -> None:
+    launched.data.touch()
+    assert launched.finish("--detach") == 1
+    assert f"Not a directory: '{launched.data}" in launched.output
+    assert "Traceback" not in launched.output
 
 
 def test_a_wrong_setting_is_named_before_anything_starts(launched: Launched) -> None:
@@ -366,20 +396,3 @@ def test_one_worker_for_each_gpu_the_driver_names(launched: Launched) -> None:
     environment = Path(f"/proc/{launched.pid('worker_0')}/environ").read_bytes()
     assert b"CUDA_VISIBLE_DEVICES=GPU-bbbb\0" in environment
     assert launched.press_ctrl_c(process) == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_during_installation_leaves_no_installer(
-    launched: Launched, number: signal.Signals
-) -> None:
-    project = launched.folder / "project"
-    (project / "scripts").mkdir(parents=True)
-    shutil.copy(ROOT / "start_all.sh", project)
-    setup = project / "scripts" / "setup.sh"
-    setup.write_text(f"#!/bin/bash\necho begun >>{launched.trace_file}\nsleep 60\n")
-    setup.chmod(0o755)
-    process = launched.run(command=(str(project / "start_all.sh"),))
-    eventually("it installs", lambda: launched.trace == ["begun"])
-    process.send_signal(number)
-    assert process.wait(LIMIT_S) == (130 if number is signal.SIGINT else 143)
-    eventually("all ended", lambda: not launched.processes())

@@ -13,13 +13,20 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from pydantic import ValidationError
 
 from config import Settings
 from core.schemas.worker import WorkerStatus
 from core.serving.fake_backend import FakeBackend
-from core.worker_tls import CA_FILE, WORKER_TLS_NAME, client_context, issue, server_context
+from core.worker_tls import (
+    CA_FILE,
+    WORKER_TLS_NAME,
+    client_context,
+    ensure_ca,
+    issue,
+    server_context,
+)
 from launcher.health import check_health
 from launcher.plan import Options, Planner, Programs
 from launcher.scaling import Bounds
@@ -156,9 +163,15 @@ def test_files_that_would_do_nothing_are_refused(security: dict[str, object], pr
         Settings.model_validate({"security": security})
 
 
+EC_KEY, RSA_KEY = ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65_537, 2_048)
+
+
 @pytest.mark.parametrize("key_id", [None, b"an id of its own"])
-def test_a_ca_may_call_its_key_as_it_likes(tmp_path: Path, key_id: bytes | None) -> None:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+@pytest.mark.parametrize("key", [EC_KEY, RSA_KEY], ids=["ec", "rsa"])
+def test_a_ca_may_have_a_key_of_either_kind_and_call_it_as_it_likes(
+    tmp_path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, key_id: bytes | None
+) -> None:
+    now = datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "an operator's")])
     made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
     made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
@@ -188,3 +201,12 @@ def test_a_ca_may_call_its_key_as_it_likes(tmp_path: Path, key_id: bytes | None)
             except ssl.SSLWantReadError:
                 continue
             ends.remove(end)
+
+
+def test_a_ca_with_the_key_of_another_is_named(tmp_path: Path) -> None:
+    first, second = (ensure_ca(tmp_path / name / "ca.pem") for name in ("one", "two"))
+    begin = b"-----BEGIN PRIVATE KEY-----"
+    certificate, key = (file.read_bytes().split(begin) for file in (first, second))
+    first.write_bytes(certificate[0] + begin + key[1])
+    with pytest.raises(ValueError, match="the key is not that of the certificate"):
+        issue(first, [x509.DNSName(WORKER_TLS_NAME)])

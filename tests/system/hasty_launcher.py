@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import sys
-
 from launcher.cli import Setup, create_app
 from launcher.pace import Pace
 
 MANY = 1_000_000
 
 SETUP = Setup(
-    entry=(sys.executable, "-m", "tests.system.hasty_launcher"),
     pace=Pace(
         poll_s=0.02,
         ask_s=0.1,

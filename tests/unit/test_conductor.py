@@ -36,6 +36,7 @@ class FakeEngine(Engine):
     requested: list[int] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     is_front_away: bool = False
+    is_front_moving: bool = False
 
     def names(self) -> list[str]:
         return list(self.posts)
@@ -63,6 +64,8 @@ class FakeEngine(Engine):
 
     async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
         assert name == FRONT
+        if self.is_front_moving:
+            raise ConnectionError("the actor is being restarted")
         if self.is_front_away:
             return None
         self.listed = list(addresses)
@@ -166,6 +169,23 @@ def test_a_gateway_that_is_away_changes_nothing() -> None:
         assert (await scene.conductor.status()).waiting == 50
 
     play("1:3", act)
+
+
+def test_seats_are_ended_also_while_the_front_moves() -> None:
+    async def act(scene: Scene) -> None:
+        scene.engine.waiting = 4
+        await scene.rounds()
+        assert sorted(scene.engine.posts) == [FRONT, "seat_0", "seat_1"]
+        scene.engine.waiting = 0
+        await scene.rounds(2)
+        scene.now[0] += DOWN_AFTER_S
+        await scene.rounds(1)
+        scene.engine.is_front_moving = True
+        scene.now[0] += SETTLE_S
+        await scene.rounds()
+        assert len(scene.engine.posts) == 2
+
+    play("1:2", act)
 
 
 def test_a_front_that_was_killed_for_good_is_made_again() -> None:

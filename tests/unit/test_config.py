@@ -253,6 +253,11 @@ def test_a_model_is_a_folder_or_a_hub_id(file: Path, place: str, found: str) -> 
     assert load_settings(file, {"model.model_path": place}).model.model_path == found
 
 
+@pytest.mark.parametrize("key", ["service__data_dir", "model__model_path"])
+def test_a_home_of_nobody_is_named(file: Path, key: str) -> None:
+    assert "Could not determine home directory" in error_of(file, **{key: "~nobody-of-this-name/m"})
+
+
 def test_certificate_and_key_come_together(file: Path) -> None:
     assert "given together or not at all" in error_of(file, service__ssl_certfile="cert.pem")
 

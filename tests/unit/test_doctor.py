@@ -22,6 +22,7 @@ from launcher import doctor
 from launcher.doctor import Finding, Verdict, examine, has_errors, show
 from launcher.machine import Gpu, PortError
 from launcher.plan import Options, Planner, Programs, slots_of
+from launcher.run_folder import RunFolder
 
 BIG, MIDDLE, SMALL = (Gpu(0, "0", "Card A", size_gib) for size_gib in (80.0, 16.0, 12.0))
 SECTIONS: dict[str, Any] = {"service": {"https": True, "data_dir": "/data"}}
@@ -36,7 +37,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     change(monkeypatch, ports_in_use=())
     pages = {"SC_PAGE_SIZE": 4_096, "SC_PHYS_PAGES": 8 * GIB // 4_096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
 
 def change(patch: pytest.MonkeyPatch, **facts: Any) -> None:
@@ -95,7 +95,7 @@ def test_capacity_of_a_gpu_equals_the_launchers_slots() -> None:
     )
 
 
-MODEL = {"model": {"model_path": "/weights"}}
+MODEL = {"model": {"model_path": "openbmb/MiniCPM-o-4_5"}}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,28 @@ MODEL = {"model": {"model_path": "/weights"}}
         ({"free_gb": 0.4}, [], {}, "0 GB free at /data; .* need 1 GB.*data_dir", False),
         ({"free_gb": 9.0}, [], MODEL, "need 19 GB", False),
         ({"is_writable": False}, [], {}, "/data is not writable", True),
+        ({}, [], {"model": {"model_path": "/no/such"}}, "checkpoint: /no/such holds no", True),
+        (
+            {"versions": {"torch": "2.13.0", "aiortc": None}},
+            [],
+            {"webrtc": {"enabled": True}},
+            r"aiortc not installed, which webrtc.enabled needs \| scripts/setup.sh webrtc",
+            True,
+        ),
+        (
+            {"ports_in_use": (22_390,)},
+            [],
+            {"webrtc": {"enabled": True}},
+            "22390 is in use",
+            True,
+        ),
+        (
+            {},
+            [],
+            {"service": {**SECTIONS["service"], "worker_base_port": 65_535, "num_workers": 2}},
+            "worker 1 would need port 65536",
+            True,
+        ),
         ({"ports_in_use": (8_006,)}, [], {}, "8006 is in use .*--port", True),
         ({"hard_limit": 4_096}, [], {}, r"4096 open files; .* \| ulimit -Hn \d+", False),
         ({}, [], {"service": {"https": False}}, "TLS: off: .*--https", False),
@@ -155,6 +177,31 @@ def test_a_problem_is_reported_with_its_fix(
     assert has_errors(found_on(gpus, sections)) is is_fatal
 
 
+@pytest.mark.parametrize(
+    ("model", "served"),
+    [
+        ({"embedded": "nano"}, "nano"),
+        ({"embedded": "toy"}, "toy"),
+        (MODEL["model"], "openbmb/MiniCPM-o-4_5"),
+    ],
+)
+def test_a_machine_without_a_card_is_told_which_model_it_serves(
+    model: dict[str, str], served: str
+) -> None:
+    found = {each.subject: each.state for each in found_on([], {**SECTIONS, "model": model})}
+    assert found["no GPU"] == f"2 CPUs, 8 GiB: {served}"
+
+
+def test_ports_of_the_running_server_are_no_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    change(monkeypatch, ports_in_use=(8_006,))
+    sections = {"service": {"data_dir": str(tmp_path)}}
+    with RunFolder(tmp_path / "run").held():
+        assert verdicts(sections=sections) == []
+    assert len(verdicts(sections=sections)) == 1
+
+
 def test_lines_are_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     change(monkeypatch, is_writable=False)
     output = io.StringIO()
@@ -164,16 +211,19 @@ def test_lines_are_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_certificate_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     def found(path: Path) -> list[str]:
-        files = {"ssl_certfile": str(path), "ssl_keyfile": str(path)}
+        files = {"ssl_certfile": str(path), "ssl_keyfile": str(path.with_name("key.pem"))}
         return verdicts(sections={"service": {**SECTIONS["service"], **files}})
 
     (tmp_path / "cert.pem").write_text("hello")
     for name in ("cert.pem", "other.pem"):
         [problem] = found(tmp_path / name)
-        assert re.search(rf"error: TLS: .*{name}: .+ \| service.ssl_certfile", problem)
+        assert re.search(rf"error: TLS: .*{name} and .+ \| service.ssl_certfile", problem)
     now = datetime.now(UTC)
     fresh = ensure_certificate(tmp_path / "fresh", ["localhost"], now)
     assert found(fresh.certfile) == []
+    other = ensure_certificate(tmp_path / "other", ["localhost"], now)
+    other.keyfile.replace(fresh.keyfile)
+    assert "KEY_VALUES_MISMATCH" in found(fresh.certfile)[0]
     long_ago = now - timedelta(days=3_000)
     [problem] = found(ensure_certificate(tmp_path / "old", ["localhost"], long_ago).certfile)
     assert re.search(r"expired on \d{4}-\d\d-\d\d \| service.ssl_certfile", problem)

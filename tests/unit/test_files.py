@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files import atomic_write
+from core.files import atomic_write, ensure_token
 
 
 def test_writers_of_one_file_do_not_disturb_each_other(
@@ -67,3 +67,20 @@ def test_a_refused_write_leaves_what_was_there(
             atomic_write(path, b"after", is_durable=True)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_token_that_could_not_be_written_is_made_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "admin_token"
+
+    def full(descriptor: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="no room"):
+            ensure_token(path, 8)
+    token = ensure_token(path, 8)
+    assert token and token == ensure_token(path, 8)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

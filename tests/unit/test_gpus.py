@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from launcher.machine import VISIBLE, find_gpus
+from launcher.machine import VISIBLE, cpu_count, find_gpus
 
 LISTING = (
     "0, GPU-aaaa1111, Card A, 81559\n1, GPU-bbbb2222, Card B, [N/A]\n2, GPU-cccc3333, Card C, 16384"
@@ -65,3 +66,14 @@ def test_a_driver_that_fails_or_talks_nonsense_means_no_gpu(driver: Path) -> Non
 def test_no_driver_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_gpus({VISIBLE: "0"}) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no such limit")
+def test_only_the_cpus_count_that_may_be_used() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cpu_count() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert cpu_count() == len(allowed)

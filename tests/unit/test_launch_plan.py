@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from config import Settings
+from launcher.gateway_tls import GatewayTls
 from launcher.machine import Gpu
 from launcher.plan import (
     SAVED_GIB,
@@ -18,11 +19,12 @@ from launcher.plan import (
     ProgramPlan,
     Programs,
     slots_of,
-    url_host,
     worker_devices,
 )
 from launcher.scaling import Bounds
+from settings.workers import local_address
 
+TLS = GatewayTls(Path("/c/cert.pem"), Path("/c/key.pem"))
 A, B = Gpu(0, "0", "Card A", 80), Gpu(3, "GPU-bbbb", "Card B", 80)
 
 
@@ -108,6 +110,7 @@ def test_a_worker_sees_its_own_gpu_alone() -> None:
     _, second = planner().workers([A, B])
     assert second.name == "worker_1"
     assert second.environment["CUDA_VISIBLE_DEVICES"] == "GPU-bbbb"
+    assert second.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # as the driver's tool counts
     assert flag(second, "--gpu-id") == "3"
     assert flag(second, "--port") == "22401"
     assert flag(second, "--host") == "127.0.0.1"
@@ -133,9 +136,7 @@ def test_the_command_line_counts_before_the_configuration() -> None:
 
 def test_the_gateway_knows_its_workers_and_its_certificate() -> None:
     options = Options(config=Path("/c/config.json"), backend=Backend.FAKE)
-    plan = planner({"service": {"gateway_port": 9000}}, options).gateway(
-        2, Path("/c/cert.pem"), Path("/c/key.pem")
-    )
+    plan = planner({"service": {"gateway_port": 9000}}, options).gateway(2, TLS)
     assert flag(plan, "--workers") == "127.0.0.1:22400,127.0.0.1:22401"
     assert flag(plan, "--port") == "9000"
     assert flag(plan, "--host") == "0.0.0.0"
@@ -150,7 +151,7 @@ def test_the_gateway_knows_its_workers_and_its_certificate() -> None:
 
 
 def test_without_tls() -> None:
-    plan = planner().gateway(1, None, None)
+    plan = planner().gateway(1, None)
     assert "--http" in plan.command
     assert flag(plan, "--ssl-certfile") is None
     assert plan.health_url == "http://127.0.0.1:8006/health"
@@ -162,21 +163,34 @@ def test_doors_take_the_ports_of_the_gateway_and_know_the_desk() -> None:
     desk = made.desk(1)
     assert flag(desk, "--role") == "desk" and flag(desk, "--workers") == "127.0.0.1:22400"
     assert desk.url == "https://127.0.0.1:9002" and "--ssl-certfile" not in desk.command
-    doors = made.doors(Path("/c.pem"), Path("/k.pem"))
+    doors = made.doors(TLS)
     assert [(door.name, door.url) for door in doors] == [
         ("door_0", "https://127.0.0.1:9000"),
         ("door_1", "https://127.0.0.1:9001"),
     ]
     assert {flag(door, "--role") for door in doors} == {"door"}
     assert {flag(door, "--desk") for door in doors} == {"127.0.0.1:9002"}
-    assert {flag(door, "--ssl-certfile") for door in doors} == {"/c.pem"}
+    assert {flag(door, "--ssl-certfile") for door in doors} == {"/c/cert.pem"}
     secrets = {plan.environment[SECRET_VARIABLE] for plan in (desk, *doors)}
     assert len(secrets) == 1
     assert made.gateway_addresses == [("0.0.0.0", 9000), ("0.0.0.0", 9001), ("127.0.0.1", 9002)]
     elsewhere = planner({"service": {"doors": 2, "desk": "0.0.0.0:8005"}})
     assert elsewhere.desk(1).host == "0.0.0.0"
-    assert flag(elsewhere.doors(None, None)[0], "--desk") == "127.0.0.1:8005"
+    assert flag(elsewhere.doors(None)[0], "--desk") == "127.0.0.1:8005"
     assert planner().gateway_addresses == [("0.0.0.0", 8006)]
+
+
+def test_every_program_has_an_address() -> None:
+    assert planner().addresses([]) == [("0.0.0.0", 8006), ("127.0.0.1", 22_400)]
+    everything = planner({"service": {"doors": 2}, "webrtc": {"enabled": True}})
+    ports = [port for _, port in everything.addresses([A, B])]
+    assert ports == [8006, 8007, 8008, 22_390, 22_400, 22_401]
+
+
+@pytest.mark.parametrize("port", [0, 65_536])
+def test_a_desk_without_a_usable_port_is_refused(port: int) -> None:
+    with pytest.raises(ValueError, match="its port is from 1 to 65535"):
+        planner({"service": {"doors": 2, "desk": f"10.0.0.1:{port}"}})
 
 
 def test_doors_beyond_the_last_port_are_refused() -> None:
@@ -189,13 +203,13 @@ def test_doors_beyond_the_last_port_are_refused() -> None:
     [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("fe80::1", "[fe80::1]"), ("studio", "studio")],
 )
 def test_how_a_listening_address_is_reached(host: str, reached: str) -> None:
-    assert url_host(host) == reached
+    assert local_address(host, 80) == f"{reached}:80"
 
 
 def test_workers_of_other_machines_are_listed_beside_ours_and_all_speak_tls() -> None:
     service = {"workers": ["gpu-7", "dns:more:22400"]}
     plans = planner({"service": service, "security": {"worker_tls": True}})
-    listed = flag(plans.gateway(1, None, None), "--workers")
+    listed = flag(plans.gateway(1, None), "--workers")
     assert listed == "127.0.0.1:22400,gpu-7,dns:more:22400"
     (worker,) = plans.workers([])
     assert (worker.url, flag(worker, "--name")) == ("https://127.0.0.1:22400", "worker_0")
@@ -203,14 +217,14 @@ def test_workers_of_other_machines_are_listed_beside_ours_and_all_speak_tls() ->
 
 def test_webrtc_is_a_process_of_its_own_where_it_is_on() -> None:
     off = planner()
-    assert off.webrtc(off.gateway(1, None, None), None) is None
+    assert off.webrtc(off.gateway(1, None), None) is None
     on = planner({"webrtc": {"enabled": True, "port": 22_391}})
-    gateway = on.gateway(1, Path("/c.pem"), Path("/k.pem"))
-    plan = on.webrtc(gateway, Path("/c.pem"))
+    gateway = on.gateway(1, TLS)
+    plan = on.webrtc(gateway, TLS)
     assert plan is not None
     assert (plan.host, plan.port) == ("127.0.0.1", 22_391)
     assert flag(plan, "--gateway") == "wss://127.0.0.1:8006"
-    assert flag(plan, "--gateway-certfile") == "/c.pem"
-    assert flag(on.webrtc(on.gateway(1, None, None), None) or plan, "--gateway") == (
+    assert flag(plan, "--gateway-certfile") == "/c/cert.pem"
+    assert flag(on.webrtc(on.gateway(1, None), None) or plan, "--gateway") == (
         "ws://127.0.0.1:8006"
     )

@@ -42,8 +42,8 @@ EVENT_LOOP = frozenset({"asyncio"})
 WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
 MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "pybase64", "soundfile", "soxr"})
 MODEL = frozenset(
-    "PIL huggingface_hub jinja2 numpy onnx onnxruntime pydantic safetensors tokenizers torch "
-    "tqdm transformers triton yaml".split()
+    "PIL google huggingface_hub jinja2 numpy onnx onnxruntime pydantic safetensors tokenizers "
+    "torch tqdm transformers triton yaml".split()
 )
 TERMINAL = frozenset({"rich", "typer"})
 BROWSER = frozenset({"playwright"})

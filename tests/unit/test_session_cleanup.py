@@ -330,6 +330,17 @@ def test_the_command_line_deletes_and_reports(tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
+def test_the_command_line_applies_the_configured_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "old", created=5_000)
+    monkeypatch.setenv("OMNI_SERVICE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("OMNI_RECORDING_SESSION_RETENTION_DAYS", "36500")
+    assert "0 of 1 recordings would be deleted" in run("--dry-run")[1]
+    monkeypatch.setenv("OMNI_RECORDING_SESSION_RETENTION_DAYS", "5")
+    assert "1 of 1 recordings would be deleted" in run("--dry-run")[1]
+
+
 def test_the_command_line_fails_when_something_could_not_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,11 @@ def options(prompt: str = "") -> TranscriptionOptions:
     return TranscriptionOptions(prompt=prompt)
 
 
+def test_a_process_that_cannot_be_started_fails_its_request(tmp_path: Path) -> None:
+    with pytest.raises(TranscriptionFailedError):
+        WhisperProcess(tmp_path, ("/no/such/program",)).transcribe(SECOND)
+
+
 def test_one_process_answers_every_request_and_is_replaced_when_it_fails(tmp_path: Path) -> None:
     whisper = process(tmp_path)
     first, second = whisper.transcribe(SECOND), whisper.transcribe(SECOND)

@@ -80,7 +80,7 @@ failureThreshold: {{ .failures }}
 - name: nano
   image: {{ .image }}
   imagePullPolicy: {{ .root.Values.images.pullPolicy }}
-  command: [sh, -c, "test -d /data/nano || python -m core.nano_assets /data/nano"]
+  command: [python, -m, core.nano_assets, /data/nano]
   securityContext: {{- include "omni.security" .root | nindent 4 }}
   volumeMounts: {{- include "omni.mounts" .root | nindent 4 }}
 {{- end }}

@@ -1,0 +1,103 @@
+"""`start_all.sh` before the launcher runs: what it installs, and when."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.launched import LIMIT_S, Launched, eventually
+from tests.source_tree import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Launched]:
+    """A folder to launch from; nothing of it is left running."""
+    system = Launched(tmp_path)
+    yield system
+    system.close()
+
+
+def test_help_installs_nothing(launched: Launched) -> None:
+    project = launched.folder / "project"
+    project.mkdir()
+    shutil.copy(ROOT / "start_all.sh", project)
+    assert launched.run(command=(str(project / "start_all.sh"), "--help")).wait(LIMIT_S) == 0
+    assert "--status | --stop | --help\n" in launched.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_installation_leaves_no_installer(
+    launched: Launched, number: signal.Signals
+) -> None:
+    project = launched.folder / "project"
+    (project / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "start_all.sh", project)
+    setup = project / "scripts" / "setup.sh"
+    setup.write_text(f"#!/bin/bash\necho begun >>{launched.trace_file}\nsleep 60\n")
+    setup.chmod(0o755)
+    process = launched.run(command=(str(project / "start_all.sh"),))
+    eventually("it installs", lambda: launched.trace == ["begun"])
+    process.send_signal(number)
+    assert process.wait(LIMIT_S) == (130 if number is signal.SIGINT else 143)
+    eventually("all ended", lambda: not launched.processes())
+
+
+FAKE_PYTHON = """\
+#!/bin/bash
+case "$*" in
+*"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python; [ ! -e interrupted ] || exit 1 ;;
+*"-m pip --version") [ ! -e interrupted ] ;;
+*"-m pip install"*) echo "begin $*" >>log; sleep 0.5; echo end >>log ;;
+--version) echo Python ;;
+esac
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A clone whose Python makes an environment in no time, and whose pip writes to `log`."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("setup.sh", "one_at_a_time.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "python").write_text(FAKE_PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    return tmp_path
+
+
+def set_up(project: Path, extras: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHON": str(project / "python")}
+    return subprocess.Popen([project / "scripts" / "setup.sh", extras], env=environment)
+
+
+def installed(project: Path) -> list[str]:
+    """Return the extras of each installation; none began before the one before had ended."""
+    lines = (project / "log").read_text().splitlines()
+    assert lines[1::2] == ["end"] * (len(lines) // 2)
+    return [line.partition("[")[2].rstrip("]") for line in lines[::2]]
+
+
+def test_two_set_ups_at_once_install_one_after_the_other_and_nothing_twice(project: Path) -> None:
+    asked = ["gateway", "gateway", "gateway,dev"]
+    assert [one.wait(LIMIT_S) for one in [set_up(project, extras) for extras in asked]] == [0] * 3
+    assert installed(project) in (["gateway", "gateway,dev,gateway"], ["gateway,dev"])
+    assert set_up(project, "dev").wait(LIMIT_S) == 0  # is there
+    assert len(installed(project)) < 3 and not (project / ".venv" / "packages.lock").is_symlink()
+
+
+def test_an_environment_whose_making_was_interrupted_is_completed(project: Path) -> None:
+    (project / "interrupted").touch()
+    assert set_up(project, "gateway").wait(LIMIT_S) == 1
+    (project / "interrupted").unlink()
+    assert set_up(project, "gateway").wait(LIMIT_S) == 0
+    assert installed(project) == ["gateway"]

@@ -13,7 +13,12 @@ from core.errors import OmniError
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallOffer
 from core.serving.server import SecretGate
-from gateway_modules.web.responses import OPENAI_PREFIX, error_answer
+from gateway_modules.web.responses import (
+    OPENAI_PREFIX,
+    RETRY_AFTER_S,
+    RETRY_STATUSES,
+    error_answer,
+)
 from webrtc.calls import Calls, GatewayAddress, RefusedError
 
 
@@ -57,4 +62,5 @@ async def _on_omni_error(request: Request, error: Exception) -> Response:
 
 async def _on_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return Response(error.body, error.status, media_type="application/json")
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status in RETRY_STATUSES else {}
+    return Response(error.body, error.status, headers, media_type="application/json")

@@ -23,7 +23,7 @@ from core.protocols.effects import Close, ServerMessage
 from core.protocols.events import ClientMessage, Event, Received, Rejected
 from core.schemas import chat, duplex, half_duplex, limits, streaming
 from core.schemas.common import AudioContent, WireModel, parse_message
-from core.schemas.openai_errors import error_event
+from core.schemas.openai_errors import error_event, socket_code
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.realtime import parse_event
 from settings.sections import LimitSettings
@@ -195,7 +195,7 @@ DUPLEX: Final = _endpoint(duplex.ClientMessage, *LIVE_BYTES)
 def spelled_as_event(message: ServerMessage) -> str:
     """Return a message as JSON; errors and warnings become events in OpenAI's form."""
     if isinstance(message, ErrorMessage | WarningMessage):
-        return error_event(message)
+        return error_event(socket_code(message.code), message.message)
     return message.to_json()
 
 

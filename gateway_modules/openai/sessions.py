@@ -24,7 +24,7 @@ from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import RawMessage
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel, check_json_shape
-from core.schemas.openai_errors import LAST_CODES, error_event, parse_body
+from core.schemas.openai_errors import LAST_CODES, error_event, parse_body, socket_code
 from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
 from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
@@ -169,7 +169,7 @@ class EventTraffic(Traffic):
     def encoded(self, message: QueueMessage) -> str | None:
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
-            return error_event(message)
+            return error_event(socket_code(message.code), message.message)
         return message.to_json() if self._sends_queue else None
 
 

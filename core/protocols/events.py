@@ -19,7 +19,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import QueuePosition
-from core.schemas.streaming import StreamingChunk
+from core.schemas.streaming import StreamingChunk, WorkerPrefill
 
 MS_PER_S: Final = 1_000
 
@@ -215,6 +215,8 @@ class Transcribed(Event):
     language: str = ""
     problem: OmniError | None = None
     turn_index: int | None = None
+    # Streaming: the message with the speech; compared by identity.
+    prefill: WorkerPrefill | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
-from core.schemas.openai_errors import FieldError
+from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
 
@@ -55,7 +55,8 @@ class GptLiveMachine:
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._transcribes = live.transcribes
-        self._start_id: str | None = None  # of the client's `session.start`
+        self._context_tokens = limits.max_kv_tokens
+        self._start_id: str | None = None  # of the client's `session.start`, until it is answered
         self._usage_due_s = 0.0  # when the usage is next reported
         self._last_event_s = 0.0  # when the client last sent an event
         self._closing: Closing = "close_requested"  # why the session ends
@@ -259,7 +260,8 @@ class GptLiveMachine:
         live, received_ms = self._events, self._units.input.received_ms
         match message:
             case duplex.Prepared():
-                return [live.session("started", self._start_id), *live.notes()]
+                start_id, self._start_id = self._start_id, None
+                return [live.session("started", start_id), *live.notes()]
             case duplex.ResultPart() | duplex.Result() as unit:
                 self._units.put(unit)
                 return []
@@ -271,8 +273,10 @@ class GptLiveMachine:
                 return [*live.transcribed(transcript)]
             case duplex.Stopped():
                 return [live.closed(self._closing, received_ms)]
-            case duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL):
+            case duplex.Timeout():
                 return [live.closed("expired", received_ms)]
+            case ErrorMessage(code=ErrorCode.CONTEXT_FULL) as error:
+                return [self._too_long(error), live.closed("expired", received_ms)]
             case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
                 return []  # the duplex session restarts before the context is full
             case WarningMessage(code=code, message=text):
@@ -281,6 +285,17 @@ class GptLiveMachine:
                 return [live.failed(error)]
             case _:
                 return [Send(message)]
+
+    def _too_long(self, error: ErrorMessage) -> Effect:
+        """Return why the context is full: the prompt, whose instructions are unbounded, or talk."""
+        if not self._units.machine.is_preparing:
+            return self._events.failed(error)
+        text = (
+            "'session.instructions', with all that was appended to them, exceed the context of "
+            f"{self._context_tokens} tokens."
+        )
+        where = ("session.instructions", self._start_id)
+        return self._events.error(socket_code(error.code), text, *where)
 
     # Any: every client event may have an id.
     def _error(

@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import CancelledError
+from contextlib import ExitStack
 from os import PathLike
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -56,11 +57,10 @@ class _Blocking(Generic[Session]):
             target=_run, args=(runner, self._closing), name="minicpmo_live", daemon=True
         )
         self._thread.start()
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._end)
             self._wait(self._session.__aenter__())
-        except BaseException:
-            self._end()
-            raise
+            on_failure.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -192,6 +192,10 @@ class Segment:
     speech_samples: int = 0  # length without padding
 
     @property
+    def end_samples(self) -> int:
+        return self.start_samples + len(self.pcm) // SAMPLE_BYTES
+
+    @property
     def duration_ms(self) -> int:
         return len(self.pcm) // SAMPLE_BYTES * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 

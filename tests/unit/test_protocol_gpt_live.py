@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.errors import ContextFullError, GenerationFailedError, PictureError
+from core.errors import GenerationFailedError, PictureError
 from core.protocols.effects import Cancel, Close
 from core.protocols.events import (
     AudioReady,
@@ -363,27 +363,6 @@ def test_unrequested_ends_of_the_session() -> None:
     assert (told[0]["error"]["code"], scene.stage.only(Close).code) == ("shutting_down", 1001)
     assert ended(Disconnected())[0] == []
     assert kinds(ended(StopRequested())[0]) == ["session.closed"]
-
-
-def test_instructions_that_exceed_the_context_are_named_with_the_limit() -> None:
-    scene = LiveScene(max_kv_tokens=600)
-    scene.is_held = True
-    scene.start(instructions="word " * 700)
-    error, closed = scene.tell(EngineFailed(ContextFullError()))
-    assert error["client_event_id"] == "start"
-    assert error["error"]["code"] == "context_length_exceeded"
-    assert error["error"]["param"] == "session.instructions"
-    assert "600 tokens" in error["error"]["message"]
-    assert (closed["type"], closed["reason"]) == ("session.closed", "expired")
-
-
-def test_a_context_that_fills_up_in_a_unit_is_reported_before_the_end(live: LiveScene) -> None:
-    live.is_held = True
-    live.run(1.1)
-    error, closed = live.tell(EngineFailed(ContextFullError()))
-    assert error["error"]["code"] == "context_length_exceeded"
-    assert "param" not in error["error"] and "client_event_id" not in error
-    assert (closed["type"], closed["reason"]) == ("session.closed", "expired")
 
 
 def test_an_idle_session_expires(live: LiveScene) -> None:

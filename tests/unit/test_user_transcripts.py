@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from core.audio import FloatArray
+from core.endpointing import SpeechStarted
 from core.errors import GenerationFailedError
 from core.protocols.duplex import DuplexMachine
 from core.protocols.effects import Detect, Generate, Send, Step
@@ -25,6 +26,7 @@ from core.serving.recording_observer import TurnRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.turn_handlers import HalfDuplexHandler
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
+from tests.fakes.live_scenes import LiveScene, append, speak
 from tests.unit.test_session_handlers import QUICK
 
 SECOND = np.zeros(16_000, "<f4").tobytes()
@@ -162,3 +164,20 @@ def test_a_recording_keeps_transcripts_and_their_start() -> None:
     observer.observe(Transcribed(SAID, "Hello."), [Send(said)])
     observer.observe(Transcribed(SAID), [Send(said.model_copy(update={"text": ""}))])
     assert recorder.kept == [("user_transcript", "Hello.", 500, 1_000, None)]
+
+
+def test_a_transcript_that_comes_after_the_next_speech_belongs_to_its_own() -> None:
+    scene = LiveScene(transcribes=True)
+    scene.start()
+    first, second = (Segment(bytes(4 * 8_000), start) for start in (1_000, 50_000))
+    scene.speech_events = [SpeechStarted(1_000)]
+    scene.plan = [speak("Hello Anna.", end_of_turn=True)]
+    scene.run(3.0)
+    scene.speech_events = [SpeechStarted(50_000)]
+    scene.run(1.0)
+    scene.tell(Transcribed(first, "I am Anna."))
+    scene.tell(Transcribed(second, "Who are you?"))
+    append(scene, "thinking", "It rains.")
+    scene.run(2.0)
+    said = scene.prompts[-1].suffix_system_prompt
+    assert said.index("I am Anna.") < said.index("Hello Anna.") < said.index("Who are you?")

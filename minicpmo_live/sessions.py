@@ -105,7 +105,7 @@ class LiveSession(Generic[Event]):
         size, is_sent = self._chunk_ms * INPUT_RATE_HZ // MS_PER_S, True
         while len(self._unsent) >= size:
             unit, self._unsent = self._unsent[:size], self._unsent[size:]
-            is_sent &= await self._send_unit(to_base64(unit))
+            is_sent &= await self._link.send({"type": "audio_chunk", "audio": to_base64(unit)})
         return is_sent
 
     async def interrupt(self) -> bool:
@@ -115,9 +115,6 @@ class LiveSession(Generic[Event]):
     async def stop(self) -> bool:
         """End the session; `stopped` follows as its last event."""
         return await self._link.send({"type": "stop"})
-
-    async def _send_unit(self, audio: str) -> bool:
-        return await self._link.send({"type": "audio_chunk", "audio": audio})
 
     async def _until_prepared(self) -> None:
         if not self._prepared.is_set() and not await self._link.wait_for(self._prepared):

@@ -24,7 +24,6 @@ from minicpmo_live import (
     SoundError,
     events,
     read_wav,
-    sessions,
 )
 from minicpmo_live.link import INBOX_EVENTS, Inbox, _build, _parse
 from minicpmo_live.sound import float_samples, to_base64
@@ -172,7 +171,7 @@ def test_a_long_recording_is_sent_no_further_ahead_than_the_server_allows(
         return True
 
     monkeypatch.setattr(call._link, "send", send)
-    monkeypatch.setattr(sessions.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     call._prepared.set()
     asyncio.run(call._send_ahead(array("f", [0.0]) * 16_000 * 30))
     assert len(sent) == 60

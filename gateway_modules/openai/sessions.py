@@ -43,7 +43,7 @@ from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import peek_type, with_strings_of
+from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -300,7 +300,7 @@ async def _begin(
         key=routes.shown_key(request),
         client=gateway.access.client_address(request),
     )
-    answer = await _ask(gateway, "POST", CALLS_PATH, offer)
+    answer = await unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
     if answer.status_code != HTTPStatus.OK:
         retry = answer.headers.get("retry-after")
         headers = {"Retry-After": retry} if retry else {}

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import soundfile
 
 from core.schemas.webrtc import SDP_MAX_CHARS
@@ -60,7 +61,7 @@ class Scene:
 Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
+def played(slots: int = 4, **webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
     """Run a test on a scene; afterwards no call, socket, ticket or task is left."""
 
     def decorate(test: Test) -> Callable[[Path], None]:
@@ -68,7 +69,7 @@ def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
             settings = settings_for(
                 folder,
                 recording={"enabled": False},
-                service={"worker_slots": 4},
+                service={"worker_slots": slots},
                 security={"api_keys": [KEY], "worker_secret": "shared by the programs"},
                 webrtc={"enabled": True, "port": free_port(), **webrtc},
             )
@@ -186,6 +187,17 @@ async def test_a_call_that_is_ended_twice_at_once_is_closed_whole(scene: Scene) 
     )
     assert {answer.status_code for answer in answers} <= {200, 404}
     await until(lambda: peer.connection.connectionState == "closed", "it did not end")
+
+
+@played(slots=1)
+async def test_a_client_that_leaves_the_queue_is_called_no_more(scene: Scene) -> None:
+    _, place = await scene.called()
+    transport = {"type": "webrtc", "sdp": await scene.peer().offer()}
+    body = {"session": {"model": "gpt-live-1"}, "transport": transport}
+    with pytest.raises(httpx.ReadTimeout):
+        await scene.stage.http.post("/v1/live/sessions", json=body, timeout=0.7)
+    await scene.stage.http.delete(place)
+    await until(lambda: not len(scene.calls), "it waits for a peer that has left")
 
 
 @played()

@@ -119,7 +119,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         if not (is_desk and routes in (chat, pages, sockets)):
             app.include_router(routes.router)
     if is_desk:
-        app.include_router(chat.stops)
+        app.include_router(chat.stops, tags=["inference"])
     for router in (queue.pool_router, admin.admin_router, pages.assets):
         app.include_router(router)
     if not is_desk:

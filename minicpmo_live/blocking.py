@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from os import PathLike
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from minicpmo_live.client import DEFAULT_URL, AsyncClient, ChatSettings
+from minicpmo_live.errors import LiveError
 from minicpmo_live.events import (
     DuplexEvent,
     DuplexPrepare,
@@ -28,16 +38,24 @@ Result = TypeVar("Result")
 
 
 class _Blocking(Generic[Session]):
-    """Synchronous wrapper of a session."""
+    """Synchronous wrapper of a session. Its methods may be called from several threads."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="minicpmo_live", daemon=True
-        )
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # set inside `with`, under the lock
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread()
 
     def __enter__(self) -> Self:
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        with self._lock:
+            if self._loop is not None:
+                raise LiveError("the session is open already")
+            self._loop, self._closing = runner.get_loop(), asyncio.Event()
+        self._thread = threading.Thread(
+            target=_run, args=(runner, self._closing), name="minicpmo_live", daemon=True
+        )
         self._thread.start()
         with ExitStack() as on_failure:
             on_failure.callback(self._end)
@@ -53,13 +71,19 @@ class _Blocking(Generic[Session]):
 
     # Any: internals of a coroutine.
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise LiveError("the session is not open: use it inside a `with` statement")
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
+        except CancelledError:
+            raise LiveError("another thread has closed the session") from None
         finally:
             running.cancel()  # after Ctrl-C; no effect once there is a result
 
-    def _each(self, events: AsyncIterator[Result]) -> Iterator[Result]:
+    def _each(self, events: AsyncIterator[Result]) -> Generator[Result, None, None]:
         async def next_event() -> Result | None:
             return await anext(events, None)
 
@@ -67,13 +91,22 @@ class _Blocking(Generic[Session]):
             while (event := self._wait(next_event())) is not None:
                 yield event
         finally:
-            if isinstance(events, AsyncGenerator):
+            # The end of a session closes its generators.
+            if isinstance(events, AsyncGenerator) and self._loop is not None:
                 self._wait(events.aclose())
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
-        self._loop.close()
+
+
+def _run(runner: asyncio.Runner, closing: asyncio.Event) -> None:
+    """Run a session's event loop, then cancel what other threads still wait for."""
+    with runner:
+        runner.run(closing.wait())
 
 
 class _LiveBlocking(_Blocking[Live]):
@@ -116,7 +149,7 @@ class Duplex(_LiveBlocking[AsyncDuplex]):
 
     def play(
         self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
-    ) -> Iterator[DuplexEvent | ConnectionLost | SessionResumed]:
+    ) -> Generator[DuplexEvent | ConnectionLost | SessionResumed, None, None]:
         """Play a recording to the model; see `AsyncDuplex.play`."""
         return self._each(self._session.play(sound, pictures, rest_s))
 
@@ -129,7 +162,7 @@ class HalfDuplex(_LiveBlocking[AsyncHalfDuplex]):
 
     def play(
         self, sound: Sound, rest_s: float = 2.0
-    ) -> Iterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
+    ) -> Generator[HalfDuplexEvent | ConnectionLost | SessionResumed, None, None]:
         """Send a recording, and yield every event until the end of the reply."""
         return self._each(self._session.play(sound, rest_s))
 
@@ -144,7 +177,7 @@ class Chat(_Blocking[AsyncChat]):
 
     def ask(
         self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
-    ) -> Iterator[StreamingEvent | ConnectionLost | SessionResumed]:
+    ) -> Generator[StreamingEvent | ConnectionLost | SessionResumed, None, None]:
         """Send a message, and yield every event of the reply; see `AsyncChat.ask`."""
         return self._each(self._session.ask(text, sound, pictures))
 

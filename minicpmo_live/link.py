@@ -10,16 +10,16 @@ import asyncio
 import json
 import random
 import ssl
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from itertools import chain, repeat
 from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import urlencode
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from minicpmo_live.errors import ConnectionLostError, LiveError, ProtocolError, ServerError
 from minicpmo_live.events import (
@@ -42,7 +42,7 @@ LOST_CODES: Final = frozenset({1001, 1006, 1011, 1012})
 NORMAL_CLOSURE: Final = 1000
 VANISHED: Final = 1006
 QUEUE_POSITION_LIFE_S: Final = 60.0  # how long the server keeps it without a socket
-UNREACHABLE: Final = (OSError, TimeoutError, InvalidHandshake)
+UNREACHABLE: Final = (OSError, WebSocketException)  # the first includes timeouts
 
 Event = TypeVar("Event")
 
@@ -178,9 +178,11 @@ class Link(Generic[Event]):
 
     async def open(self) -> None:
         """Connect; a ConnectionLostError if the server cannot be reached."""
+        if self._reader is not None:
+            raise LiveError("a session can be used once; make another one")
         try:
             self._socket = await self._connect()
-        except (*UNREACHABLE, InvalidURI) as error:
+        except UNREACHABLE as error:
             raise ConnectionLostError(f"{self._address.url}: {error}") from error
         self._reader = asyncio.create_task(self._read(self._socket), name="minicpmo_live reader")
 
@@ -245,17 +247,17 @@ class Link(Generic[Event]):
 
     async def _read(self, socket: ClientConnection) -> None:
         """Read until the session ends, then end the inbox."""
+        problem: LiveError | None = None
         try:
             while not await self._read_one(socket):
                 self._socket = None
-                socket = await self._reconnected(socket.close_code or VANISHED)
-                self._socket = socket
+                socket = self._socket = await self._reconnected(socket)
                 if self._resume.request is not None:
                     await self.send(self._resume.request)
         except LiveError as error:
-            await self.inbox.end(error)
-        else:
-            await self.inbox.end()
+            problem = error
+        finally:
+            await self.inbox.end(problem)
 
     async def _read_one(self, socket: ClientConnection) -> bool:
         """Read from one socket; return whether the session has ended."""
@@ -291,24 +293,25 @@ class Link(Generic[Event]):
         await self.inbox.put(event)
         return is_last
 
-    async def _reconnected(self, close_code: int) -> ClientConnection:
-        """Return another socket of the session after at least one attempt; raises a LiveError."""
-        kept_s, lost_s = self._resume.kept_s, time.monotonic()
-        if kept_s == 0 or close_code not in LOST_CODES or self._is_over:
-            why = f"{self._address.url}: the connection was closed with {close_code}"
+    async def _reconnected(self, lost: ClientConnection) -> ClientConnection:
+        """Return another socket of the session while the server keeps it; raises a LiveError."""
+        kept_s, code, url = self._resume.kept_s, lost.close_code or VANISHED, self._address.url
+        if kept_s == 0 or code not in LOST_CODES or self._is_over:
+            reason = f": {lost.close_reason}" if lost.close_reason else ""
+            why = f"{url}: the connection was closed with {code}{reason}"
             raise self._last_error or ConnectionLostError(why)
         await self.inbox.put(ConnectionLost(kept_s))
-        tries = 0
-        while True:
-            wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # jitter
-            tries += 1
-            try:
-                return await self._connect(self._resume.query)
-            except UNREACHABLE as error:
-                if time.monotonic() - lost_s > kept_s:
-                    why = f"{self._address.url}: not reached again in {kept_s:g} s: {error}"
-                    raise self._last_error or ConnectionLostError(why) from error
+        problem: Exception | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(kept_s):
+                for wait_s in chain(RETRY_S, repeat(RETRY_S[-1])):
+                    await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # jitter
+                    try:
+                        return await self._connect(self._resume.query)
+                    except UNREACHABLE as error:
+                        problem = error
+        why = f"{url}: not reached again in {kept_s:g} s: {problem or 'no answer'}"
+        raise self._last_error or ConnectionLostError(why) from problem
 
 
 # Any: JSON.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from array import array
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
 
 from minicpmo_live import events
@@ -35,6 +35,8 @@ from minicpmo_live.sound import INPUT_RATE_HZ, Sound, float_samples, to_base64
 
 STOP_LIMIT_S: Final = 8.0  # the server waits up to 5 s for a running unit
 CHUNK_MS: Final = 500  # of half duplex
+# How far a recording is sent ahead of real time; the server ends a session that is 40 s ahead.
+AHEAD_S: Final = 20.0
 MS_PER_S: Final = 1_000
 PREPARED: Final = (DuplexPrepared, HalfDuplexPrepared)
 LAST: Final = (DuplexStopped, DuplexTimeout, HalfDuplexStopped, HalfDuplexTimeout)
@@ -103,7 +105,7 @@ class LiveSession(Generic[Event]):
         size, is_sent = self._chunk_ms * INPUT_RATE_HZ // MS_PER_S, True
         while len(self._unsent) >= size:
             unit, self._unsent = self._unsent[:size], self._unsent[size:]
-            is_sent &= await self._send_unit(to_base64(unit))
+            is_sent &= await self._link.send({"type": "audio_chunk", "audio": to_base64(unit)})
         return is_sent
 
     async def interrupt(self) -> bool:
@@ -113,9 +115,6 @@ class LiveSession(Generic[Event]):
     async def stop(self) -> bool:
         """End the session; `stopped` follows as its last event."""
         return await self._link.send({"type": "stop"})
-
-    async def _send_unit(self, audio: str) -> bool:
-        return await self._link.send({"type": "audio_chunk", "audio": audio})
 
     async def _until_prepared(self) -> None:
         if not self._prepared.is_set() and not await self._link.wait_for(self._prepared):
@@ -157,7 +156,7 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
 
     async def play(
         self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
-    ) -> AsyncIterator[DuplexEvent | ConnectionLost | SessionResumed]:
+    ) -> AsyncGenerator[DuplexEvent | ConnectionLost | SessionResumed, None]:
         """Play a recording to the model, each second after the result of the one before.
 
         Args:
@@ -196,7 +195,7 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
 
     async def play(
         self, sound: Sound, rest_s: float = 2.0
-    ) -> AsyncIterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
+    ) -> AsyncGenerator[HalfDuplexEvent | ConnectionLost | SessionResumed, None]:
         """Send a recording, and yield every event until the end of the reply.
 
         Args:
@@ -208,7 +207,7 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
         """
         samples = float_samples(sound)
         samples.extend([0.0] * round(rest_s * INPUT_RATE_HZ))
-        sending = asyncio.create_task(self.send_audio(samples))
+        sending = asyncio.create_task(self._send_ahead(samples))
         try:
             async for event in self:
                 yield event
@@ -218,7 +217,17 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
                     return
         finally:
             sending.cancel()
-            await asyncio.wait([sending])
+            # The iterator raises what ended the session.
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send_ahead(self, samples: array[float]) -> None:
+        await self._until_prepared()
+        clock, piece = asyncio.get_running_loop().time, self._chunk_ms * INPUT_RATE_HZ // MS_PER_S
+        began_s = clock()
+        for start in range(0, len(samples), piece):
+            ahead_s = start / INPUT_RATE_HZ - (clock() - began_s)
+            await asyncio.sleep(max(0.0, ahead_s - AHEAD_S))
+            await self.send_audio(samples[start : start + piece])
 
 
 class AsyncChat:
@@ -239,7 +248,7 @@ class AsyncChat:
 
     async def ask(
         self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
-    ) -> AsyncIterator[StreamingEvent | ConnectionLost | SessionResumed]:
+    ) -> AsyncGenerator[StreamingEvent | ConnectionLost | SessionResumed, None]:
         """Send a message, and yield every event of its reply; ending the iteration stops it.
 
         Args:

@@ -78,11 +78,14 @@ def to_base64(samples: array[float]) -> str:
 
 def read_wav(path: str | PathLike[str]) -> array[float]:
     """Read a 16-bit, mono, 16 kHz WAV file; a SoundError for another kind."""
-    with wave.open(str(path), "rb") as file:
-        kind = (file.getsampwidth(), file.getnchannels(), file.getframerate())
-        if kind != (2, 1, INPUT_RATE_HZ):
-            raise SoundError(
-                f"{path} has {8 * kind[0]} bit, {kind[1]} channels and {kind[2]} Hz; "
-                f"the server needs 16 bit, mono, {INPUT_RATE_HZ} Hz"
-            )
-        return float_samples(file.readframes(file.getnframes()))
+    needed = f"the server needs 16 bit, mono, {INPUT_RATE_HZ} Hz"
+    try:
+        with wave.open(str(path), "rb") as file:
+            kind = (file.getsampwidth(), file.getnchannels(), file.getframerate())
+            pcm = file.readframes(file.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise SoundError(f"{path}: {str(error) or 'it ends too early'}; {needed}") from error
+    if kind != (2, 1, INPUT_RATE_HZ):
+        given = f"{8 * kind[0]} bit, {kind[1]} channels and {kind[2]} Hz"
+        raise SoundError(f"{path} has {given}; {needed}")
+    return float_samples(pcm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import ssl
@@ -43,8 +44,9 @@ class PortRangeLoop(asyncio.SelectorEventLoop):
                 return await super().create_datagram_endpoint(
                     *args, **{**kwargs, "local_addr": (host, chosen)}
                 )
-            except OSError:
-                continue
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
         raise OSError(f"no UDP port from {self._ports[0]} to {self._ports[-1]} is free on {host}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from config import Settings
@@ -13,7 +14,14 @@ from core.errors import OmniError
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallOffer
 from core.serving.server import SecretGate
-from gateway_modules.web.responses import OPENAI_PREFIX, error_answer
+from gateway_modules.web.messages import unless_disconnected
+from gateway_modules.web.responses import (
+    OPENAI_PREFIX,
+    RETRY_AFTER_S,
+    RETRY_STATUSES,
+    error_answer,
+    on_client_gone,
+)
 from webrtc.calls import Calls, GatewayAddress, RefusedError
 
 
@@ -31,6 +39,7 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
     app.state.calls = calls
     app.add_exception_handler(OmniError, _on_omni_error)
     app.add_exception_handler(RefusedError, _on_refused)
+    app.add_exception_handler(ClientDisconnect, on_client_gone)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
 
@@ -40,7 +49,8 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
 
     @app.post(CALLS_PATH)
     async def begin(request: Request) -> Response:
-        answer = await calls.begin(parse_body(CallOffer, await request.body()))
+        offer = parse_body(CallOffer, await request.body())
+        answer = await unless_disconnected(request, calls.begin(offer))
         return JSONResponse(answer.model_dump())
 
     @app.delete(CALLS_PATH + "/{call_id}")
@@ -57,4 +67,5 @@ async def _on_omni_error(request: Request, error: Exception) -> Response:
 
 async def _on_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return Response(error.body, error.status, media_type="application/json")
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status in RETRY_STATUSES else {}
+    return Response(error.body, error.status, headers, media_type="application/json")

@@ -35,7 +35,6 @@ class Microphone:
     def __init__(self) -> None:
         self._resampler = soxr.ResampleStream(OPUS_HZ, RATE_HZ, 1, dtype="int16", quality=QUALITY)
         self._next_pts: int | None = None
-        self.lost_samples = 0
 
     def samples_of(self, frame: AudioFrame) -> bytes:
         """Return the frame's samples, after silence for a gap, as 16-bit mono at 24 kHz."""
@@ -45,7 +44,6 @@ class Microphone:
         gap = 0 if self._next_pts is None else pts - self._next_pts
         self._next_pts = pts + len(samples)
         if 0 < gap <= GAP_MAX_SAMPLES:
-            self.lost_samples += gap
             samples = np.concatenate([np.zeros(gap, np.int16), samples])
         made: bytes = self._resampler.resample_chunk(samples).astype("<i2").tobytes()
         return made

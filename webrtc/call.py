@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
-from aiortc.exceptions import InvalidStateError
+from aiortc.exceptions import InvalidStateError, OperationError
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 from websockets.asyncio.client import ClientConnection
@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from core.errors import BadRequestError
 from core.schemas.limits import MIB
+from core.schemas.openai_errors import INVALID_EVENT, error_event
 from core.schemas.webrtc import SDP_MAX_CHARS
 from settings.webrtc import WebRtcSettings
 from webrtc.audio import Microphone, SpeechTrack
@@ -31,7 +32,6 @@ from webrtc.dialect import (
     ToClient,
     ToServer,
     append_event,
-    error_event,
 )
 from webrtc.playout import Note, Playout
 
@@ -54,6 +54,10 @@ class EventChannel:
         self._channel: RTCDataChannel | None = None
         self._waiting: deque[str] = deque()
         self._sent = asyncio.Event()
+
+    @property
+    def is_opened(self) -> bool:
+        return self._channel is not None
 
     async def drain(self) -> None:
         while self._channel and self._channel.bufferedAmount:
@@ -110,6 +114,15 @@ class Outbox:
         self._filled.set()
 
 
+# Raised by aiortc for an invalid offer.
+SDP_ERRORS: Final = (
+    ValueError,
+    KeyError,
+    IndexError,
+    AssertionError,
+    InvalidStateError,
+    OperationError,
+)
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
 DRAIN_LIMIT_S: Final = 1.0  # for sending queued events when a call ends
@@ -133,8 +146,9 @@ class Call:
         self._settings = settings
         self._peer = RTCPeerConnection()
         self._outbox, self._channel = Outbox(), EventChannel()
-        self._track: MediaStreamTrack | None = None
+        self._track: MediaStreamTrack | None = None  # None where the client only listens
         self._changed = asyncio.Event()
+        self._is_hung_up = False
         self._problem = ""
         self._log = structlog.get_logger("webrtc")
 
@@ -148,14 +162,15 @@ class Call:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             peer.addTrack(SpeechTrack(self._playout, self._note))
             await peer.setLocalDescription(await peer.createAnswer())
-        # The exceptions of aiortc's SDP parser.
-        except (ValueError, KeyError, IndexError, AssertionError, InvalidStateError) as error:
+        except SDP_ERRORS as error:
             raise BadRequestError(f"sdp: invalid ({error}).") from error
         return with_address(peer.localDescription.sdp, self._settings.public_address)
 
     async def run(self) -> None:
-        """Serve until the peer disconnects or never connects, or the gateway closes."""
-        works = (self._receive(), self._send(), self._receive_audio(), self._watch())
+        """Serve until the peer disconnects or never connects, the gateway closes, or `hang_up`."""
+        works = [self._receive(), self._send(), self._watch()]
+        if self._track is not None:
+            works.append(self._receive_audio(self._track))
         tasks = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -167,6 +182,11 @@ class Call:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def hang_up(self) -> None:
+        """End `run`. The call is not cancelled, since aiortc cannot resume a cancelled `close`."""
+        self._is_hung_up = True
+        self._changed.set()
 
     async def close(self) -> None:
         """Send queued events, and close both sides."""
@@ -192,12 +212,11 @@ class Call:
         while True:
             await self._socket.send(await self._outbox.get())
 
-    async def _receive_audio(self) -> None:
+    async def _receive_audio(self, track: MediaStreamTrack) -> None:
         microphone = Microphone()
-        assert self._track is not None
         while True:
             try:
-                frame = await self._track.recv()
+                frame = await track.recv()
             except MediaStreamError:
                 return
             assert isinstance(frame, AudioFrame)
@@ -216,7 +235,7 @@ class Call:
         await self._until(OVER)
 
     async def _until(self, states: frozenset[str]) -> None:
-        while self._peer.connectionState not in states:
+        while not self._is_hung_up and self._peer.connectionState not in states:
             self._changed.clear()
             await self._changed.wait()
 
@@ -227,13 +246,13 @@ class Call:
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         """Use the first channel with the right label; it is already open."""
-        if channel.label == LABEL:
+        if channel.label == LABEL and not self._channel.is_opened:
             channel.on("message", self._on_message)
             self._guarded(lambda: self._channel.open(channel))
 
     def _on_message(self, text: str | bytes) -> None:
         if isinstance(text, bytes):
-            refused = error_event("invalid_event", "Events are sent as text, not as bytes.")
+            refused = error_event(INVALID_EVENT, "Events are sent as text, not as bytes.")
             effects: Sequence[Effect] = [ToClient(refused)]
         else:
             effects = self._dialect.from_client(text)
@@ -258,7 +277,7 @@ class Call:
                 case ToServer(text):
                     if not self._outbox.put_event(text):
                         why = "Too many events at once; this one was dropped."
-                        self._channel.send(error_event("invalid_event", why))
+                        self._channel.send(error_event(INVALID_EVENT, why))
                 case ToClient(text):
                     self._channel.send(text)
                 case Play(part, pcm):

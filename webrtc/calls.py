@@ -8,6 +8,7 @@ import secrets
 import ssl
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
@@ -32,6 +33,13 @@ LIVE_BUFFER_MS: Final = 400  # the audio is already paced
 LIVE_LEAD_MS: Final = 40  # jitter that causes no gap
 
 
+# HTTP statuses by type of an `error` event; all other types are errors of the client.
+STATUSES: Final = {
+    "rate_limit_error": HTTPStatus.TOO_MANY_REQUESTS,
+    "server_error": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
 class RefusedError(Exception):
     """The gateway refused the session; status and body are passed on to the client."""
 
@@ -54,12 +62,12 @@ class Calls:
     def __init__(self, gateway: GatewayAddress, settings: WebRtcSettings, wait_s: float) -> None:
         """Create it without calls; a session may wait `wait_s` in the gateway's queue."""
         self._gateway, self._settings, self._wait_s = gateway, settings, wait_s
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._beginning = 0
         self._log = structlog.get_logger("webrtc")
 
     def __len__(self) -> int:
-        return len(self._tasks) + self._beginning
+        return len(self._calls) + self._beginning
 
     async def begin(self, offer: CallOffer) -> CallAnswer:
         """Answer an offer and start the call.
@@ -78,8 +86,7 @@ class Calls:
         try:
             async with AsyncExitStack() as stack:
                 call_id, call, sdp = await self._opened(offer, stack)
-                task = asyncio.create_task(self._serve(call_id, call))
-                self._tasks[call_id] = task
+                self._calls[call_id] = call, asyncio.create_task(self._serve(call_id, call))
                 stack.pop_all()  # now closed by the task
         finally:
             self._beginning -= 1
@@ -87,17 +94,17 @@ class Calls:
 
     async def hang_up(self, call_id: str) -> None:
         """End a call; a NotFoundError if there is none."""
-        task = self._tasks.get(call_id)
-        if task is None:
+        if call_id not in self._calls:
             raise NotFoundError("There is no such call.")
-        task.cancel()
+        call, task = self._calls[call_id]
+        call.hang_up()
         await asyncio.wait([task])
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        calls = list(self._calls.values())
+        for call, _ in calls:
+            call.hang_up()
+        await asyncio.gather(*(task for _, task in calls), return_exceptions=True)
 
     async def _opened(self, offer: CallOffer, stack: AsyncExitStack) -> tuple[str, Call, str]:
         dialect: Dialect = Realtime() if offer.protocol == "realtime" else Live()
@@ -156,7 +163,8 @@ class Calls:
                     if event.get("type") == "session.started":
                         return text
                     if event.get("type") == "error":
-                        raise RefusedError(400, json.dumps({"error": event["error"]}))
+                        status = STATUSES.get(event["error"]["type"], HTTPStatus.BAD_REQUEST)
+                        raise RefusedError(status, json.dumps({"error": event["error"]}))
         except TimeoutError:
             raise QueueFullError() from None
         raise WorkerUnreachableError("The session ended before it began.")
@@ -170,4 +178,4 @@ class Calls:
             try:
                 await call.close()
             finally:
-                del self._tasks[call_id]
+                del self._calls[call_id]

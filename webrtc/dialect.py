@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from core.schemas.openai_errors import EVENT_ID_BYTES, INVALID_EVENT, error_event
 from webrtc.playout import RATE_HZ, Note, Part, Played, Started
 
 PCM: Final = {"type": "audio/pcm", "rate": RATE_HZ}
-EVENT_ID_BYTES: Final = 10
 SOUND_ON_CHANNEL: Final = "Sound goes over the audio track, not as events."
 
 Json = dict[str, Any]  # Any: JSON
@@ -199,16 +199,10 @@ def inside(part: object, path: Sequence[str]) -> object:
     return part
 
 
-def error_event(code: str, message: str, named: Json | None = None) -> str:
-    error = {"type": "invalid_request_error", "code": code, "message": message}
-    event = {"type": "error", "event_id": f"event_{secrets.token_hex(EVENT_ID_BYTES)}"}
-    return json.dumps({**event, "error": {**error, **(named or {})}})
-
-
 def refusal(event: Json, names_event: str) -> str:
     """Return the error for audio on the data channel."""
     named = {names_event: event["event_id"]} if isinstance(event.get("event_id"), str) else {}
-    return error_event("invalid_event", SOUND_ON_CHANNEL, named)
+    return error_event(INVALID_EVENT, SOUND_ON_CHANNEL, **named)
 
 
 def _buffer_event(word: str, response_id: str) -> ToClient:

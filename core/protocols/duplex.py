@@ -12,7 +12,7 @@ from typing import Final, Literal
 from core import errors
 from core.endpointing import SpeechStarted
 from core.protocols import events
-from core.protocols.duplex_context import ITEM_MAX_CHARS, USER_SPOKE, CountTokens, Rebase, Speaker
+from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase
 from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
     Close,
@@ -163,13 +163,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def detected(self, event: events.Detected) -> list[Effect]:
         """Interrupt the model if the user begins to speak over it."""
         self._input.detected()
-        has_begun = any(
-            isinstance(speech_event, SpeechStarted) for speech_event in event.speech_events
-        )
-        if has_begun and self._keeps_history:
+        begun = [each for each in event.speech_events if isinstance(each, SpeechStarted)]
+        if begun and self._keeps_history:
             self.rebase.history.add_spoken()
-            self.rebase.history.add(Speaker.USER, USER_SPOKE)
-        effects: list[Effect] = [Interrupt()] if has_begun and self._results.is_speaking else []
+            self.rebase.history.add_speech(begun[0].start_samples)
+        effects: list[Effect] = [Interrupt()] if begun and self._results.is_speaking else []
         return [*effects, *self._input.detect_next(), *self._begin_unit(event.at_s)]
 
     def text(self, event: Received[messages.TextInput]) -> list[Effect]:
@@ -189,7 +187,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         if self._keeps_history and event.text:
             self.rebase.history.add_spoken()
-            self.rebase.history.set_transcript(event.text)
+            self.rebase.history.set_transcript(event.text, event.segment.end_samples)
         return super().transcribed(event)
 
     def drop_while_paused(self, event: Event) -> list[Effect]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -60,12 +60,25 @@ class Appended:
     event_id: str | None = None  # of the client's event, echoed once the prompt contains the text
 
 
+@dataclass(frozen=True)
+class _Said:
+    """Consecutive text of one speaker, or speech of the user without a transcript yet."""
+
+    speaker: Speaker
+    text: str
+    start_samples: int = 0  # of such speech, in the input
+
+    @property
+    def has_no_transcript(self) -> bool:
+        return self.text == USER_SPOKE
+
+
 class SpokenHistory:
     """The conversation so far, as text."""
 
     def __init__(self, count_tokens: CountTokens) -> None:
         self._count = count_tokens
-        self._items: deque[tuple[Speaker, str]] = deque(maxlen=ITEMS_MAX)
+        self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
         self.spoken: deque[str] = deque(maxlen=ITEMS_MAX)  # by the model, not among the items yet
 
     def add_spoken(self) -> None:
@@ -78,25 +91,30 @@ class SpokenHistory:
 
     def add(self, speaker: Speaker, text: str) -> None:
         """Add text; consecutive text of one speaker is one item."""
-        if self._items and self._items[-1][0] is speaker:
-            _, before = self._items.pop()
-            is_same = speaker is Speaker.USER and text == before == USER_SPOKE
-            text = before if is_same else before + text
-        self._items.append((speaker, text[-ITEM_MAX_CHARS:]))
+        before = self._items[-1] if self._items else None
+        if before is not None and before.speaker is speaker and not before.has_no_transcript:
+            self._items.pop()
+            text = before.text + text
+        self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
 
-    def set_transcript(self, text: str) -> None:
-        """Set the transcript of the user's newest speech without one."""
-        for index in range(len(self._items) - 1, -1, -1):
-            if self._items[index] == (Speaker.USER, USER_SPOKE):
-                self._items[index] = (Speaker.USER, text)
+    def add_speech(self, start_samples: int) -> None:
+        """Note that the user speaks; consecutive speech without a transcript is one item."""
+        if not self._items or not self._items[-1].has_no_transcript:
+            self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
+
+    def set_transcript(self, text: str, end_samples: int) -> None:
+        """Set the transcript of the user's newest speech without one that began before its end."""
+        for index, item in reversed(list(enumerate(self._items))):
+            if item.has_no_transcript and item.start_samples <= end_samples:
+                self._items[index] = replace(item, text=text)
                 return
         self.add(Speaker.USER, f" {text}")
 
     def lines(self, max_tokens: int = HISTORY_TOKENS) -> list[str]:
         """Return the newest items within the budget, oldest first."""
         lines: deque[str] = deque()
-        for speaker, text in reversed(self._items):
-            line = f"{speaker.value}: {text.strip()}"
+        for said in reversed(self._items):
+            line = f"{said.speaker.value}: {said.text.strip()}"
             max_tokens -= self._count(line)
             if max_tokens < 0:
                 break

@@ -19,7 +19,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import QueuePosition
-from core.schemas.streaming import StreamingChunk
+from core.schemas.streaming import StreamingChunk, WorkerPrefill
 
 MS_PER_S: Final = 1_000
 
@@ -192,6 +192,10 @@ class Segment:
     speech_samples: int = 0  # length without padding
 
     @property
+    def end_samples(self) -> int:
+        return self.start_samples + len(self.pcm) // SAMPLE_BYTES
+
+    @property
     def duration_ms(self) -> int:
         return len(self.pcm) // SAMPLE_BYTES * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
@@ -215,6 +219,8 @@ class Transcribed(Event):
     language: str = ""
     problem: OmniError | None = None
     turn_index: int | None = None
+    # Streaming: the message with the speech; compared by identity.
+    prefill: WorkerPrefill | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

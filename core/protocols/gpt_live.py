@@ -25,14 +25,15 @@ from core.protocols.effects import (
     Step,
     StopTimer,
 )
-from core.protocols.events import Event, Received, TimerName
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
-from core.schemas.openai_errors import FieldError
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
 
@@ -55,7 +56,8 @@ class GptLiveMachine:
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._transcribes = live.transcribes
-        self._start_id: str | None = None  # of the client's `session.start`
+        self._context_tokens = limits.max_kv_tokens
+        self._start_id: str | None = None  # of the client's `session.start`, until it is answered
         self._usage_due_s = 0.0  # when the usage is next reported
         self._last_event_s = 0.0  # when the client last sent an event
         self._closing: Closing = "close_requested"  # why the session ends
@@ -259,20 +261,25 @@ class GptLiveMachine:
         live, received_ms = self._events, self._units.input.received_ms
         match message:
             case duplex.Prepared():
-                return [live.session("started", self._start_id), *live.notes()]
+                start_id, self._start_id = self._start_id, None
+                return [live.session("started", start_id), *live.notes()]
             case duplex.ResultPart() | duplex.Result() as unit:
                 self._units.put(unit)
                 return []
             case duplex.Interrupted():
                 return []
-            case UserTranscript() as transcript:
-                if transcript.text:
-                    self._units.rebase.history.set_transcript(transcript.text)
-                return [*live.transcribed(transcript)]
+            case UserTranscript() as said:
+                end_ms = said.start_ms + said.duration_ms
+                end_samples = end_ms * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+                if said.text:
+                    self._units.rebase.history.set_transcript(said.text, end_samples)
+                return [*live.transcribed(said)]
             case duplex.Stopped():
                 return [live.closed(self._closing, received_ms)]
-            case duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL):
+            case duplex.Timeout():
                 return [live.closed("expired", received_ms)]
+            case ErrorMessage(code=ErrorCode.CONTEXT_FULL) as error:
+                return [self._too_long(error), live.closed("expired", received_ms)]
             case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
                 return []  # the duplex session restarts before the context is full
             case WarningMessage(code=code, message=text):
@@ -281,6 +288,17 @@ class GptLiveMachine:
                 return [live.failed(error)]
             case _:
                 return [Send(message)]
+
+    def _too_long(self, error: ErrorMessage) -> Effect:
+        """Return why the context is full: the prompt, whose instructions are unbounded, or talk."""
+        if not self._units.machine.is_preparing:
+            return self._events.failed(error)
+        text = (
+            "'session.instructions', with all that was appended to them, exceed the context of "
+            f"{self._context_tokens} tokens."
+        )
+        where = ("session.instructions", self._start_id)
+        return self._events.error(socket_code(error.code), text, *where)
 
     # Any: every client event may have an id.
     def _error(

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.protocols.duplex_context import USER_SPOKE, CountTokens, Speaker
+from core.protocols.duplex_context import CountTokens, Speaker
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Effect
 from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
@@ -201,9 +201,9 @@ class PacedSession(UnitSession):
                 case SpeechDiscarded() if self.sender.is_held:
                     self._may_hold_from_s = event.at_s + HOLD_AGAIN_S
                     self.sender.is_held = False
-                case SpeechStarted():
+                case SpeechStarted(start_samples):
                     self.sender.is_held = False
-                    self.rebase.history.add(Speaker.USER, USER_SPOKE)
+                    self.rebase.history.add_speech(start_samples)
                     effects += self.break_off(event.at_s) if may_yield else []
         return [*effects, *self._detect_next()]
 

@@ -106,9 +106,9 @@ class RealtimeMachine(ResponseMachine):
         return [*effects, *self._score_next()]
 
     def item_transcribed(self, event: events.ItemTranscribed) -> list[Effect]:
-        """Send and store the transcript, unless the item was deleted meanwhile."""
+        """Send and store the transcript, unless the item was deleted or replaced meanwhile."""
         item = self._store.get(event.item_id)
-        if item is None:
+        if item is None or [part.type for part in item.content] != ["input_audio"]:
             return []
         where = {"item_id": item.id, "content_index": 0}
         if event.problem is not None:

@@ -71,7 +71,8 @@ class Turn:
         self.cached_tokens: int | None = None
         self.input_tokens = 0
         self.kv_tokens = 0
-        self.transcripts_due = 0  # `done` follows them, as the worker is released then
+        # Speech whose transcript `done` follows, as the worker is released then.
+        self.untranscribed: list[messages.WorkerPrefill] = []
         self.end: events.GenerateDone | None = None  # held back until then
 
     def add(self, done: events.PrefillDone) -> None:
@@ -125,7 +126,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         """Report the prefill; begin the next queued one, else wait for `generate`."""
         self._turn.add(event)
         if self._turn.prefill is not None and self._turn.prefill.speech:
-            self._turn.transcripts_due += 1
+            self._turn.untranscribed.append(self._turn.prefill)
         message = messages.PrefillDone(
             cached_tokens=event.cached_tokens,
             input_tokens=event.input_tokens,
@@ -166,16 +167,17 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def generated(self, event: events.GenerateDone) -> list[Effect]:
         self._turn.end = event
         last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
-        return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
+        return last if self._turn.untranscribed else [*last, *self._end_reply(event.at_s)]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         """Send the transcript; end the turn if only this was missing."""
         turn = self._turn
-        if not turn.transcripts_due:  # of an earlier turn that was cut short
+        others = [prefill for prefill in turn.untranscribed if prefill is not event.prefill]
+        if len(others) == len(turn.untranscribed):  # of an earlier turn that was cut short
             return []
-        turn.transcripts_due -= 1
+        turn.untranscribed = others
         effects = super().transcribed(event)
-        is_over = turn.end is not None and not turn.transcripts_due
+        is_over = turn.end is not None and not others
         return [*effects, *self._end_reply(event.at_s)] if is_over else effects
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:

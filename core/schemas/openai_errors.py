@@ -12,7 +12,6 @@ from pydantic_core import ErrorDetails
 
 from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
 from core.schemas.common import WireModel, check_json_shape, json_text, reason_of
-from core.schemas.queue import ErrorMessage, WarningMessage
 
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNAUTHORIZED: "invalid_api_key",
@@ -98,11 +97,15 @@ def error_fields(
     return {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
 
 
-def error_event(problem: ErrorMessage | WarningMessage) -> str:
-    """Return the JSON of the `error` event for an error or a warning."""
+def error_event(code: str, message: str, **named: str) -> str:
+    """Return the JSON of an `error` event of any of OpenAI's protocols.
+
+    `named` are more fields of the error. One without a value is absent, as GPT-Live requires.
+    """
     event_id = f"event_{secrets.token_hex(EVENT_ID_BYTES)}"
-    error = error_fields(socket_code(problem.code), problem.message)
-    return json_text({"type": "error", "event_id": event_id, "error": error})
+    fields = {**error_fields(code, message), **named}
+    known = {name: value for name, value in fields.items() if value is not None}
+    return json_text({"type": "error", "event_id": event_id, "error": known})
 
 
 def parse_body(model: type[AnyBody], text: str | bytes) -> AnyBody:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
@@ -25,7 +26,7 @@ from core.modes import Mode, TurnMode
 from core.protocols import effects, events
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.schemas.streaming import ReplyEnd, StreamingChunk
+from core.schemas.streaming import ReplyEnd, StreamingChunk, WorkerPrefill
 from core.serving.runtime import CALLS, ThreadPools, WorkerRuntime
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
@@ -311,15 +312,18 @@ class SessionHandler(ABC, Generic[ViewT]):
         task.add_done_callback(self._transcripts.discard)
 
     async def _transcribe(
-        self, segment: events.Segment, emit: Emit, turn_index: int | None = None
+        self,
+        segment: events.Segment,
+        emit: Emit,
+        turn_index: int | None = None,
+        prefill: WorkerPrefill | None = None,
     ) -> None:
         found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
+        of = partial(events.Transcribed, segment, turn_index=turn_index, prefill=prefill)
         if isinstance(found, OmniError):
-            await emit(events.Transcribed(segment, problem=found, turn_index=turn_index))
+            await emit(of(problem=found))
         else:
-            await emit(
-                events.Transcribed(segment, found.text, found.language, turn_index=turn_index)
-            )
+            await emit(of(text=found.text, language=found.language))
 
     async def _feed(
         self,

@@ -30,7 +30,7 @@ from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats, parse_message
 from core.schemas.limits import EVENT_LIMIT_BYTES
-from core.schemas.openai_errors import error_event
+from core.schemas.openai_errors import error_event, socket_code
 from core.schemas.queue import ErrorMessage, RequestType, WarningMessage, duplex_request_type
 from core.schemas.realtime import parse_event
 from core.serving.capacity import MetricsObserver
@@ -125,7 +125,7 @@ def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
 def _spelled_as_event(message: ServerMessage) -> str:
     """Return a message as JSON; errors and warnings become events in OpenAI's form."""
     if isinstance(message, ErrorMessage | WarningMessage):
-        return error_event(message)
+        return error_event(socket_code(message.code), message.message)
     return message.to_json()
 
 

@@ -116,7 +116,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         work = self._feed_messages(conversation, message)  # if cancelled, the machine rolls it back
         await self._feed(conversation.view, work, len(message.messages), emit)
         if message.speech:
-            self._in_background(self._transcribe_speech(message.speech, emit))
+            self._in_background(self._transcribe_speech(message, emit))
 
     async def _feed_messages(
         self, conversation: Conversation, message: streaming.WorkerPrefill
@@ -124,11 +124,11 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         await self._threads.run(lambda: conversation.add_messages(message))
         return await conversation.view.feed_request(request_of(message))
 
-    async def _transcribe_speech(self, speech: list[str], emit: Emit) -> None:
+    async def _transcribe_speech(self, message: streaming.WorkerPrefill, emit: Emit) -> None:
         # It was fed, so it is valid Base64.
-        pcm = await self._threads.run(lambda: b"".join(map(b64decode, speech)))
+        pcm = await self._threads.run(lambda: b"".join(map(b64decode, message.speech)))
         segment = events.Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
-        await self._transcribe(segment, emit)
+        await self._transcribe(segment, emit, prefill=message)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
         """Return the conversation that these messages continue; None if it was evicted."""

@@ -24,7 +24,7 @@ from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import RawMessage
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel, check_json_shape
-from core.schemas.openai_errors import LAST_CODES, error_event, parse_body
+from core.schemas.openai_errors import LAST_CODES, error_event, parse_body, socket_code
 from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
 from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
@@ -43,7 +43,7 @@ from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import peek_type, with_strings_of
+from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -169,7 +169,7 @@ class EventTraffic(Traffic):
     def encoded(self, message: QueueMessage) -> str | None:
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
-            return error_event(message)
+            return error_event(socket_code(message.code), message.message)
         return message.to_json() if self._sends_queue else None
 
 
@@ -300,7 +300,7 @@ async def _begin(
         key=routes.shown_key(request),
         client=gateway.access.client_address(request),
     )
-    answer = await _ask(gateway, "POST", CALLS_PATH, offer)
+    answer = await unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
     if answer.status_code != HTTPStatus.OK:
         retry = answer.headers.get("retry-after")
         headers = {"Retry-After": retry} if retry else {}

@@ -58,7 +58,7 @@ ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 Reply = TypeVar("Reply")
 
 router = APIRouter(tags=["inference"])
-stops = APIRouter(tags=["inference"])
+stops = APIRouter()
 
 
 class StopOne(WireModel):

@@ -27,6 +27,7 @@ REQUIREMENTS = HERE / "requirements.txt"
 SOURCE_ONLY = "docopt"  # has no wheel
 SCENARIOS = ("hello", "VAD turn", "barge-in", "tool call", "reconnect", "camera")
 LIMIT_S = 1_200.0  # of a client's whole program
+READ_BYTES = 64 * 1024
 EXAMPLE_HOST = "localhost:8006"  # as written in the examples
 ANSWERS = ("This is a fixed", "Part 1 of turn")  # beginnings of the replies of either engine
 HEAD = f"""\
@@ -84,6 +85,7 @@ class Results:
     """Errors of one client by protocol and scenario; an empty text is a success."""
 
     client: Client
+    status: int | None  # of its program; it prints what failed, and ends with 0
     problems: dict[str, dict[str, str]] = field(default_factory=dict)
     example_problem: str | None = None
     log: str = ""
@@ -91,7 +93,7 @@ class Results:
     @property
     def has_passed(self) -> bool:
         runs = [problem for each in self.problems.values() for problem in each.values()]
-        return bool(runs) and not any(runs) and not self.example_problem
+        return self.status == 0 and bool(runs) and not any(runs) and not self.example_problem
 
 
 def install() -> None:
@@ -119,8 +121,8 @@ async def results_of(client: Client, server: str) -> Results:
         for name in (client.program, "scenarios.mjs"):
             shutil.copy(HERE / name, NODE)
         program = NODE / client.program
-    _, log = await _run(program, server)
-    made = Results(client, log=log)
+    status, log = await _run(program, server)
+    made = Results(client, status, log=log)
     if client.example:
         url = json.loads(server)["url"].partition("://")[2].removesuffix("/v1")
         text = (ROOT / "examples" / client.example).read_text(encoding="utf8")
@@ -149,12 +151,19 @@ async def _run(program: Path, *arguments: str) -> tuple[int | None, str]:
         stderr=subprocess.STDOUT,
         env={**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1"},
     )
+    assert process.stdout is not None
+    output = bytearray()
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):
+            while read := await process.stdout.read(READ_BYTES):
+                output += read
+            await process.wait()
+    except TimeoutError:
+        output += f"It did not end within {LIMIT_S:g} s.\n".encode()
     finally:
         if process.returncode is None:
             process.kill()
-    return process.returncode, output.decode(errors="replace")
+    return await process.wait(), output.decode(errors="replace")
 
 
 def versions() -> dict[str, str]:

@@ -55,10 +55,13 @@ class Mouth(MediaStreamTrack):
 class Peer:
     """One client."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_listens: bool = False) -> None:
         self.connection = RTCPeerConnection()
         self.mouth = Mouth()
-        self.connection.addTrack(self.mouth)
+        if only_listens:
+            self.connection.addTransceiver("audio", direction="recvonly")
+        else:
+            self.connection.addTrack(self.mouth)
         self.channel = self.connection.createDataChannel("oai-events")
         self.events: list[Raw] = []
         self.arrived: asyncio.Queue[Raw] = asyncio.Queue()

@@ -316,6 +316,7 @@ async def test_the_interface_is_described(stage: Stage) -> None:
         for method, route in methods.items():
             assert route.get("description"), f"{method} {path} is not described"
     routes = [route for methods in document["paths"].values() for route in methods.values()]
+    assert all(len(set(route["tags"])) == len(route["tags"]) > 0 for route in routes)
     ids = [route["operationId"] for route in routes]
     assert sorted(set(ids)) == sorted(ids) and all(name.isidentifier() for name in ids)
     schemes = document["components"]["securitySchemes"]

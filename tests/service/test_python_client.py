@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 import minicpmo_live
 from core.serving.fake_backend import FakeBackend, FakeTimes
@@ -192,6 +193,9 @@ def test_without_async(worker: RunningWorker, tmp_path: Path) -> None:
             kinds += [event.type for event in call]
         with Client(url).chat(max_new_tokens=2) as chat:
             kinds.append(list(chat.ask("Hello"))[-1].type)
+            unfinished = chat.ask("Hello again")
+            next(unfinished)
+        unfinished.close()  # later than its session, as a garbage collector may
         assert "minicpmo_live" not in {thread.name for thread in threading.enumerate()}
         return kinds
 
@@ -226,6 +230,23 @@ def test_a_session_that_nobody_keeps_is_lost(worker: RunningWorker, tmp_path: Pa
                     pass
 
     run(worker, tmp_path, test, limits={"resume_grace_s": 0})
+
+
+def test_a_closed_connection_has_its_reason_and_a_session_is_used_once() -> None:
+    async def refuse(socket: ServerConnection) -> None:
+        await socket.close(1008, "ended_by_admin")
+
+    async def test() -> None:
+        async with serve(refuse, HOST, 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            call = AsyncClient(f"http://{HOST}:{port}").duplex()
+            async with call:
+                with pytest.raises(ConnectionLostError, match="with 1008: ended_by_admin"):
+                    await anext(call)
+            with pytest.raises(LiveError, match="used once"):
+                await call.__aenter__()
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("url", ["localhost:8006", "ftp://localhost", "http://"])

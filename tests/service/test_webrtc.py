@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import soundfile
 
 from core.schemas.webrtc import SDP_MAX_CHARS
@@ -40,15 +41,15 @@ class Scene:
     def __init__(self, stage: Stage, calls: Calls, stack: AsyncExitStack) -> None:
         self.stage, self.calls, self._stack = stage, calls, stack
 
-    def peer(self) -> Peer:
+    def peer(self, **options: bool) -> Peer:
         """Return a client that hangs up at the end."""
-        peer = Peer()
+        peer = Peer(**options)
         self._stack.push_async_callback(peer.close)
         return peer
 
-    async def called(self, **session: Any) -> tuple[Peer, str]:
+    async def called(self, peer: Peer | None = None, **session: Any) -> tuple[Peer, str]:
         """Return a client whose session has begun, and where its call is."""
-        peer = self.peer()
+        peer = peer or self.peer()
         answer = await call(self.stage, peer, **session)
         assert answer.status_code == 201, answer.text
         assert answer.headers["content-type"] == "application/sdp"
@@ -60,7 +61,7 @@ class Scene:
 Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
+def played(slots: int = 4, **webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
     """Run a test on a scene; afterwards no call, socket, ticket or task is left."""
 
     def decorate(test: Test) -> Callable[[Path], None]:
@@ -68,7 +69,7 @@ def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
             settings = settings_for(
                 folder,
                 recording={"enabled": False},
-                service={"worker_slots": 4},
+                service={"worker_slots": slots},
                 security={"api_keys": [KEY], "worker_secret": "shared by the programs"},
                 webrtc={"enabled": True, "port": free_port(), **webrtc},
             )
@@ -168,6 +169,45 @@ async def test_gpt_live_goes_over_tracks_too(scene: Scene) -> None:
     await until(lambda: peer.is_loud, "nothing was heard")
     peer.say("session.close")
     assert (await peer.hear("session.closed"))["reason"] == "close_requested"
+
+
+@played()
+async def test_a_client_that_only_listens_is_served(scene: Scene) -> None:
+    peer, _ = await scene.called(scene.peer(only_listens=True))
+    peer.say("response.create")
+    await until(lambda: peer.is_loud, "nothing was heard")
+
+
+@played()
+async def test_a_call_that_is_ended_twice_at_once_is_closed_whole(scene: Scene) -> None:
+    peer, place = await scene.called()
+    http = scene.stage.http
+    answers = await asyncio.gather(
+        http.delete(place), http.post(f"{place}/hangup"), http.delete(place)
+    )
+    assert {answer.status_code for answer in answers} <= {200, 404}
+    await until(lambda: peer.connection.connectionState == "closed", "it did not end")
+
+
+@played(slots=1)
+async def test_a_client_that_leaves_the_queue_is_called_no_more(scene: Scene) -> None:
+    _, place = await scene.called()
+    transport = {"type": "webrtc", "sdp": await scene.peer().offer()}
+    body = {"session": {"model": "gpt-live-1"}, "transport": transport}
+    with pytest.raises(httpx.ReadTimeout):
+        await scene.stage.http.post("/v1/live/sessions", json=body, timeout=0.7)
+    await scene.stage.http.delete(place)
+    await until(lambda: not len(scene.calls), "it waits for a peer that has left")
+
+
+@played()
+async def test_why_a_gpt_live_session_does_not_begin_is_the_answer(scene: Scene) -> None:
+    transport = {"type": "webrtc", "sdp": await scene.peer().offer()}
+    settings = {"model": "gpt-live-1", "audio": {"output": {"voice": 7}}}
+    body = {"session": settings, "transport": transport}
+    answer = await scene.stage.http.post("/v1/live/sessions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].startswith("session.audio.output.voice")
 
 
 @played(max_peers=1)

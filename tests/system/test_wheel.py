@@ -40,6 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bin",
         "minicpmo_live",
     }
+    assert (folder / "minicpmo_live" / "py.typed").exists(), "its types are public: PEP 561"
     for name in OTHERS:
         (folder / f"{name}.py").write_text("raise ImportError('of another package')")
     return folder

@@ -9,7 +9,7 @@ import pytest
 from core.cascade.added_text import split_suffix
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import Line
-from core.protocols.duplex_context import USER_SPOKE, Append, Appended, Rebase, Speaker
+from core.protocols.duplex_context import Append, Appended, Rebase, Speaker
 from core.schemas.duplex import Prepare
 from tests.fakes.cascade_call import ENDS, QUESTION, SILENCE, SPEECH, Call, call, modes
 from tests.fakes.cascade_parts import ScriptedLanguageModel, scripted
@@ -68,7 +68,7 @@ def test_what_was_heard_is_known_behind_typed_text() -> None:
         await live.hear(ENDS)
         await live.until_quiet()
         said = rebase()
-        said.history.add(Speaker.USER, USER_SPOKE)
+        said.history.add_speech(0)
         said.history.add(Speaker.ASSISTANT, "Hi Anna.")
         said.type("What is my name?", must_speak=True)
         await restart(live, said)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
+import threading
 import wave
 from array import array
 from pathlib import Path
@@ -14,7 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicpmo_live import LiveError, ProtocolError, SoundError, events, read_wav
+from minicpmo_live import (
+    AsyncClient,
+    Client,
+    LiveError,
+    ProtocolError,
+    SoundError,
+    events,
+    read_wav,
+)
 from minicpmo_live.link import INBOX_EVENTS, Inbox, _build, _parse
 from minicpmo_live.sound import float_samples, to_base64
 from tests.source_tree import ROOT
@@ -107,6 +117,65 @@ def test_a_file_of_another_rate_is_refused(tmp_path: Path) -> None:
         file.setframerate(44_100)
     with pytest.raises(SoundError, match="44100 Hz; the server needs 16 bit, mono, 16000 Hz"):
         read_wav(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"no WAV file, but longer than its header"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(SoundError, match=r"a\.wav: .*; the server needs 16 bit"):
+        read_wav(tmp_path / "a.wav")
+
+
+def test_a_session_that_is_not_open_says_so_instead_of_waiting() -> None:
+    call, chat = Client().duplex(), Client().chat()
+    with pytest.raises(LiveError, match="inside a `with` statement"):
+        call.send_audio(PCM)
+    with pytest.raises(LiveError, match="inside a `with` statement"):
+        list(chat.ask("Hello?"))
+    with chat, pytest.raises(LiveError, match="open already"):
+        chat.__enter__()
+    with pytest.raises(LiveError, match="inside a `with` statement"):
+        list(chat.ask("Hello?"))
+
+
+def test_closing_a_session_ends_the_wait_of_another_thread() -> None:
+    problems: list[LiveError] = []
+
+    def ask(chat: Any) -> None:
+        try:
+            list(chat.ask("Hello?"))
+        except LiveError as error:
+            problems.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        with Client(f"http://127.0.0.1:{mute.getsockname()[1]}").chat() as chat:
+            asking = threading.Thread(target=ask, args=(chat,), daemon=True)
+            asking.start()
+            accepted, _ = mute.accept()  # the handshake has begun, and gets no reply
+        asking.join(10)
+        accepted.close()
+    assert not asking.is_alive()
+    assert [str(problem) for problem in problems] == ["another thread has closed the session"]
+
+
+def test_a_long_recording_is_sent_no_further_ahead_than_the_server_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call, slept_s, sent = AsyncClient().half_duplex(), list[float](), list[Any]()
+
+    async def sleep(delay_s: float) -> None:
+        slept_s.append(delay_s)
+
+    async def send(message: Any) -> bool:
+        sent.append(message)
+        return True
+
+    monkeypatch.setattr(call._link, "send", send)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    call._prepared.set()
+    asyncio.run(call._send_ahead(array("f", [0.0]) * 16_000 * 30))
+    assert len(sent) == 60
+    assert slept_s[:40] == [0.0] * 40 and max(slept_s) == pytest.approx(9.5, abs=0.5)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', "hello", b"\xff"])

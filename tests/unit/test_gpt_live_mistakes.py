@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.endpointing import SpeechStarted
-from core.errors import GenerationFailedError, UnknownTypeError
+from core.errors import ContextFullError, GenerationFailedError, UnknownTypeError
 from core.protocols.duplex_context import APPENDED_TOKENS, Append, Appended, Rebase
 from core.protocols.effects import Finalize, Prefill, Release, Step
 from core.protocols.events import (
@@ -135,6 +135,27 @@ def test_l7_an_invalid_start_names_the_field(session: dict[str, Any], param: str
     (told,) = scene.start(**session)
     assert told["error"]["param"] == param and told["error"]["client_event_id"] == "start"
     assert kinds(scene.start())[0] == "session.started"
+
+
+def test_instructions_that_exceed_the_context_are_named_with_the_limit() -> None:
+    scene = LiveScene(max_kv_tokens=600)
+    scene.is_held = True
+    scene.start(instructions="word " * 700)
+    error, closed = scene.tell(EngineFailed(ContextFullError()))
+    assert error["client_event_id"] == "start"
+    assert error["error"]["code"] == "context_length_exceeded"
+    assert error["error"]["param"] == "session.instructions"
+    assert "600 tokens" in error["error"]["message"]
+    assert (closed["type"], closed["reason"]) == ("session.closed", "expired")
+
+
+def test_a_context_that_fills_up_in_a_unit_is_reported_before_the_end(live: LiveScene) -> None:
+    live.is_held = True
+    live.run(1.1)
+    error, closed = live.tell(EngineFailed(ContextFullError()))
+    assert error["error"]["code"] == "context_length_exceeded"
+    assert "param" not in error["error"] and "client_event_id" not in error
+    assert (closed["type"], closed["reason"]) == ("session.closed", "expired")
 
 
 def test_an_event_that_is_too_big_is_refused_and_the_session_continues(live: LiveScene) -> None:

@@ -280,34 +280,44 @@ def test_heartbeats_are_ignored() -> None:
 
 
 SPOKEN = [{"role": "user", "content": [{"type": "audio", "data": "AAAAAA=="}]}]
-SAID = Transcribed(Segment(b"", 0, 16_000), "Hello.")
+
+
+def say_aloud(stage: Scene) -> Transcribed:
+    """Begin a turn with speech; return the transcript that follows at some time."""
+    stage.say("prefill", messages=SPOKEN, transcribe=True)
+    message = stage.only(Prefill).message
+    assert isinstance(message, streaming.WorkerPrefill)
+    stage.tell(PrefillDone())
+    return Transcribed(Segment(b"", 0, 16_000), "Hello.", prefill=message)
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
 def test_the_transcript_of_a_message_is_sent_before_done(comes: str) -> None:
     stage = scene()
-    stage.say("prefill", messages=SPOKEN, transcribe=True)
-    stage.tell(PrefillDone())
+    said = say_aloud(stage)
     assert stage.say("generate") == ["StopTimer(idle)", "Generate"]
     if comes == "before":
-        assert stage.tell(SAID) == ["Send(user_transcript)"]
+        assert stage.tell(said) == ["Send(user_transcript)"]
         assert stage.tell(GenerateDone("Hi.")) == ["Send(chunk)", *DONE]
     else:
         assert stage.tell(GenerateDone("Hi.")) == ["Send(chunk)"]
-        assert stage.tell(SAID) == ["Send(user_transcript)", *DONE]
+        assert stage.tell(said) == ["Send(user_transcript)", *DONE]
     assert stage.only(Done).text == "Hi."
 
 
 def test_stop_does_not_wait_for_the_transcript() -> None:
     stage = scene()
-    stage.say("prefill", messages=SPOKEN, transcribe=True)
-    stage.tell(PrefillDone())
+    late = say_aloud(stage)
     stage.say("generate")
     stage.tell(GenerateDone("Hi."))
     assert stage.say("stop") == DONE
-    assert stage.tell(SAID) == []
-    prefill(stage)
-    assert stage.tell(SAID) == [], "of the turn before"
+    assert stage.tell(late) == []
+    said = say_aloud(stage)
+    assert stage.tell(late) == [], "of the turn before"
+    stage.say("generate")
+    assert stage.tell(GenerateDone("Hi.")) == ["Send(chunk)"]
+    assert stage.tell(late) == [], "of the turn before"
+    assert stage.tell(said) == ["Send(user_transcript)", *DONE]
 
 
 @pytest.mark.parametrize("messages", [MESSAGES, SPOKEN])

@@ -86,6 +86,10 @@ def test_s2_the_users_transcript_follows() -> None:
     assert failed["type"].endswith("transcription.failed") and failed["error"]["message"] == "No."
     scene.say("conversation.item.delete", item_id=asked.item_id)
     assert scene.tell(ItemTranscribed(asked.item_id, "Too late.")) == []
+    content = [{"type": "input_text", "text": text} for text in ("Hello", "there.")]
+    replaced = {"id": asked.item_id, "type": "message", "role": "user", "content": content}
+    scene.say("conversation.item.create", item=replaced)
+    assert scene.tell(ItemTranscribed(asked.item_id, "Too late.")) == []
     scene.make()
     check(scene)
 

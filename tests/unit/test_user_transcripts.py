@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 
 from core.audio import FloatArray
+from core.endpointing import SpeechStarted
 from core.errors import GenerationFailedError
 from core.protocols.duplex import DuplexMachine
-from core.protocols.effects import Detect, Generate, Send, Step
+from core.protocols.effects import Detect, Generate, Prefill, Send, Step
 from core.protocols.events import Event, Opened, PrefillDone, Received, Segment, Transcribed
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
-from core.schemas import duplex, half_duplex
+from core.schemas import duplex, half_duplex, streaming
 from core.schemas.queue import UserTranscript
 from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import FakeBackend, FakeTimes, FakeTranscriber
 from core.serving.recording_observer import TurnRecording
 from core.serving.runtime import WorkerRuntime
-from core.serving.turn_handlers import HalfDuplexHandler
+from core.serving.turn_handlers import HalfDuplexHandler, StreamingHandler
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
+from tests.fakes.live_scenes import LiveScene, append, speak
 from tests.unit.test_session_handlers import QUICK
 
 SECOND = np.zeros(16_000, "<f4").tobytes()
@@ -120,6 +122,32 @@ def test_a_half_duplex_turn_does_not_wait_for_its_transcript() -> None:
     asyncio.run(scenario())
 
 
+def test_the_transcript_of_a_chat_names_the_message_it_is_of() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        await bench.runtime.load()
+        owner: Any = None
+        content = [{"type": "audio", "data": CHUNK}]
+        message = streaming.WorkerPrefill.model_validate(
+            {
+                "type": "prefill",
+                "messages": [{"role": "user", "content": content}],
+                "transcribe": True,
+            }
+        )
+        handler = StreamingHandler(bench.runtime, owner)
+        handler.expect()
+        await handler.perform(Prefill(message), bench.emit)
+        bench.transcriber.gate.set()
+        await asyncio.gather(*handler._transcripts)
+        [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
+        assert said.prefill is message and said.text == "I speak for 1.0 s."
+        await handler.release()
+        bench.runtime.close()
+
+    asyncio.run(scenario())
+
+
 def test_full_duplex_transcribes_detected_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -162,3 +190,20 @@ def test_a_recording_keeps_transcripts_and_their_start() -> None:
     observer.observe(Transcribed(SAID, "Hello."), [Send(said)])
     observer.observe(Transcribed(SAID), [Send(said.model_copy(update={"text": ""}))])
     assert recorder.kept == [("user_transcript", "Hello.", 500, 1_000, None)]
+
+
+def test_a_transcript_that_comes_after_the_next_speech_belongs_to_its_own() -> None:
+    scene = LiveScene(transcribes=True)
+    scene.start()
+    first, second = (Segment(bytes(4 * 8_000), start) for start in (1_000, 50_000))
+    scene.speech_events = [SpeechStarted(1_000)]
+    scene.plan = [speak("Hello Anna.", end_of_turn=True)]
+    scene.run(3.0)
+    scene.speech_events = [SpeechStarted(50_000)]
+    scene.run(1.0)
+    scene.tell(Transcribed(first, "I am Anna."))
+    scene.tell(Transcribed(second, "Who are you?"))
+    append(scene, "thinking", "It rains.")
+    scene.run(2.0)
+    said = scene.prompts[-1].suffix_system_prompt
+    assert said.index("I am Anna.") < said.index("Hello Anna.") < said.index("Who are you?")

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import json
 import socket
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,17 @@ from core.errors import BadRequestError
 from core.schemas.webrtc import SDP_MAX_CHARS
 from settings.webrtc import WebRtcSettings
 from webrtc.__main__ import PortRangeLoop
-from webrtc.call import AUDIO_MAX, CANDIDATES_MAX, EVENTS_MAX, Outbox, check_offer, with_address
+from webrtc.call import (
+    AUDIO_MAX,
+    CANDIDATES_MAX,
+    EVENTS_MAX,
+    LABEL,
+    Call,
+    Outbox,
+    check_offer,
+    with_address,
+)
+from webrtc.calls import Calls, GatewayAddress, RefusedError
 from webrtc.dialect import (
     SOUND_ON_CHANNEL,
     Finish,
@@ -216,6 +228,66 @@ def test_the_oldest_sound_gives_way_and_one_event_too_many_is_refused() -> None:
     assert sent[AUDIO_MAX:] == [f"event {number}" for number in range(EVENTS_MAX)]
 
 
+# --- calls ---
+
+
+class Channel:
+    """A data channel that is open."""
+
+    label, readyState, bufferedAmount = LABEL, "open", 0
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.listeners: dict[str, Any] = {}
+
+    def on(self, event: str, listener: Any) -> None:
+        self.listeners[event] = listener
+
+    def send(self, text: str) -> None:
+        self.sent.append(text)
+
+
+def call_of(socket: Any = None) -> Call:
+    return Call(socket, Live(), Playout(1_000), WebRtcSettings())
+
+
+def test_a_second_channel_of_the_same_label_is_not_used() -> None:
+    async def open_two() -> None:
+        call, first, second = call_of(), Channel(), Channel()
+        call._on_channel(first)  # type: ignore[arg-type]
+        call._on_channel(second)  # type: ignore[arg-type]
+        call.apply([ToClient("hello")])
+        assert first.sent == ["hello"]
+        assert not second.sent and not second.listeners
+
+    asyncio.run(open_two())
+
+
+def test_an_offer_without_a_codec_in_common_is_refused() -> None:
+    async def answer() -> None:
+        call = call_of()
+        offer = OFFER.replace("m=audio 9 UDP/TLS/RTP/SAVPF 111", "m=audio 9 UDP/TLS/RTP/SAVPF 9")
+        with pytest.raises(BadRequestError, match="^sdp: invalid"):
+            await call.answer(offer.replace("a=rtpmap:111 opus", "a=rtpmap:9 speex"))
+        await call._peer.close()
+
+    asyncio.run(answer())
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("invalid_request_error", 400), ("rate_limit_error", 429), ("server_error", 503)],
+)
+def test_a_refusal_of_the_session_has_the_status_of_its_error(kind: str, status: int) -> None:
+    async def events() -> AsyncIterator[str]:
+        yield event("error", error={"type": kind, "code": "a", "message": "b"})
+
+    calls = Calls(GatewayAddress("ws://localhost"), WebRtcSettings(), 1.0)
+    with pytest.raises(RefusedError) as refused:
+        asyncio.run(calls._first(events()))  # type: ignore[arg-type]
+    assert refused.value.status == status
+
+
 # --- offers ---
 
 
@@ -260,6 +332,17 @@ def test_a_public_address_is_shown_in_place_of_this_machine_s() -> None:
 def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="udp_ports"):
         Settings.model_validate({"webrtc": {"udp_ports": text}})
+
+
+def test_an_address_that_cannot_be_bound_is_no_lack_of_ports() -> None:
+    async def bind() -> None:
+        with pytest.raises(OSError, match="Cannot assign requested address"):
+            await asyncio.get_running_loop().create_datagram_endpoint(
+                asyncio.DatagramProtocol, local_addr=("192.0.2.1", 0)
+            )
+
+    with asyncio.Runner(loop_factory=lambda: PortRangeLoop(range(50_000, 50_100))) as runner:
+        runner.run(bind())
 
 
 def test_udp_ports_come_from_the_range_and_no_more_than_it_has() -> None:

@@ -8,7 +8,8 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
@@ -114,12 +115,7 @@ class RecordingFiles:
         self.check()
         name = f"{names.UPLOAD_STEM}.{suffix}"
         file.seek(0)
-        try:
-            self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise errors.RecordingStoppedError(NO_ROOM) from error
+        self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
         return UploadKept(path=name, size_bytes=size_bytes)
 
 
@@ -152,6 +148,16 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
 
 OwnerOnly = Depends(only_owner)
 """Marks a route that only a recording's owner and administrators may use."""
+
+
+@contextmanager
+def _enough_room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise errors.RecordingStoppedError(NO_ROOM) from error
 
 
 def _json(body: bytes) -> Response:
@@ -229,7 +235,7 @@ async def upload(
     """Store the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
-    with gateway.uploads.counted(recording_id):
+    with gateway.uploads.counted(recording_id), _enough_room():
         wanted_bytes = int(length) if length.isdecimal() else most
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)

@@ -275,7 +275,7 @@ def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
     )
 
 
-@admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))
+@admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422, 502))
 def recordings(
     request: Request,
     gateway: GatewayHere,

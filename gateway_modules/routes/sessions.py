@@ -23,8 +23,8 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from core import errors
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.service import Gateway, GatewayHere
-from gateway_modules.web.responses import NO_STORE, problems
+from gateway_modules.service import Gateway, GatewayHere, gateway_of
+from gateway_modules.web.responses import NO_STORE, error_answer, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
 from recording.folder import is_owner, parse_meta
@@ -52,7 +52,16 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
-router = APIRouter(prefix="/api/sessions", tags=["recordings"])
+router = APIRouter(prefix="/api/sessions", tags=["recordings"], responses=problems(502))
+
+
+async def on_store_away(request: Request, error: Exception) -> Response:
+    """Answer a request that needs an object store, or a worker's disk, that cannot be reached."""
+    gateway_of(request).refusals.warn("recordings unreachable", reason=str(error))
+    answer = errors.WorkerUnreachableError(
+        "The recordings cannot be reached at the moment. Please try again later."
+    )
+    return error_answer(answer, request.url.path)
 
 
 class Comment(WireModel):
@@ -268,9 +277,7 @@ def set_comment(body: Comment, files: Files) -> CommentKept:
     return CommentKept(len=len(text))
 
 
-@router.delete(
-    "/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409, 502)
-)
+@router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
 def delete(files: Files) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
     files.gateway.recordings.delete(files.id)

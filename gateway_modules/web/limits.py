@@ -287,7 +287,7 @@ def upload_budget(*largest_bytes: int) -> ByteBudget:
 
 
 class UploadCounts:
-    """Limits uploads to a recording: one at a time, `UPLOADS_MAX` in all.
+    """Limits uploads to a recording: one at a time, `UPLOADS_MAX` successful ones in all.
 
     Overflow: beyond `UPLOADED_TO_MAX` recordings the least recently uploaded count is dropped.
     """
@@ -298,17 +298,16 @@ class UploadCounts:
 
     @contextmanager
     def counted(self, recording_id: str) -> Iterator[None]:
-        """Count an upload for the block."""
+        """Count an upload if the block succeeds."""
         if recording_id in self._running:
             raise SessionInUseError("Another file is being uploaded to this recording.")
-        count = self._counts.pop(recording_id, 0)
-        self._counts[recording_id] = min(count + 1, UPLOADS_MAX)
-        if count == UPLOADS_MAX:
+        if self._counts.get(recording_id, 0) >= UPLOADS_MAX:
             raise RateLimitedError(f"A recording takes at most {UPLOADS_MAX} uploads.")
-        if len(self._counts) > UPLOADED_TO_MAX:
-            self._counts.popitem(last=False)
         self._running.add(recording_id)
         try:
             yield
+            self._counts[recording_id] = self._counts.pop(recording_id, 0) + 1
+            if len(self._counts) > UPLOADED_TO_MAX:
+                self._counts.popitem(last=False)
         finally:
             self._running.remove(recording_id)

@@ -317,6 +317,16 @@ async def test_a_recording_takes_one_upload_at_a_time_and_ten_in_all(stage: Stag
     assert (await stage.http.post(url.replace(SID, "other"), files=file)).status_code == 200
 
 
+@on_stage()
+async def test_a_refused_upload_does_not_count(stage: Stage) -> None:
+    record(stage)
+    url = f"/api/sessions/{SID}/upload-recording"
+    for _ in range(11):
+        answer = await stage.http.post(url, files={"file": ("x", WEBM, "text/html")})
+        assert answer.status_code == 400
+    assert (await stage.http.post(url, files={"file": ("x", WEBM, "video/webm")})).is_success
+
+
 # Comments and deletion.
 
 

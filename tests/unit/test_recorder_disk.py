@@ -17,6 +17,7 @@ import pytest
 from core.audio import encode_wire_audio
 from core.errors import ErrorCode, RecordingStoppedError
 from recording import recorder as recorders_module
+from recording import recovery
 from recording.folder import is_live, read_meta
 from recording.recorder import RecorderThreads, ReplayProcess
 from recording.records import DuplexRecording, Meta
@@ -274,7 +275,7 @@ def test_a_recording_that_too_many_others_precede_is_left_for_recovery(
 ) -> None:
     monkeypatch.setattr(recorders_module, "MAX_FINALIZATIONS", 1)
     bench, reached, opened = make_bench(tmp_path), threading.Event(), threading.Event()
-    real = recorders_module.write_results
+    real = recovery.write_results
 
     def write_results(folder: Path) -> Meta:
         reached.set()

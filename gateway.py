@@ -46,6 +46,7 @@ from gateway_modules.web.responses import (
     on_omni_error,
 )
 from gateway_modules.web.server import GatewayServer, server_config
+from recording.bucket import BucketError
 
 TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (
@@ -131,6 +132,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
+    app.add_exception_handler(BucketError, sessions.on_store_away)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_middleware(HttpEdge, gateway=gateway)

@@ -17,10 +17,9 @@ from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from recording import media, names
 from recording.folder import append_sound, wav_header
-from recording.jobs import Clock, RecorderOptions, RecorderThreads
 from recording.media import Picture, Sound
 from recording.names import generate_recording_id, generate_session_id
-from recording.recorder import SessionRecorder
+from recording.recorder import Clock, RecorderOptions, RecorderThreads, SessionRecorder
 from recording.records import (
     Chunk,
     ChunkLine,

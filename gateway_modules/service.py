@@ -45,6 +45,7 @@ from gateway_modules.web.limits import (
     RefusalLog,
     UploadCounts,
     connection_limit,
+    upload_budget,
 )
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
@@ -87,6 +88,7 @@ class Gateway:
     live: LiveSessions
     connections: Connections
     bytes_held: ByteBudget
+    bytes_uploaded: ByteBudget
     access: security.AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
@@ -181,7 +183,6 @@ def build_gateway(
     timing, limits, data_dir = timing or Timing(), settings.limits, settings.service.data_dir
     settings = _behind_doors(settings) if role is Role.DESK else settings
     access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
-    languages = Languages(STATIC / "i18n", settings.service.default_lang)
     store, registry = Store(data_dir), new_registry()
     voices, eta = _voices(settings, store), EtaStore(store, settings.service)
     connections = Connections(
@@ -206,6 +207,7 @@ def build_gateway(
         live=live,
         connections=connections,
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
+        bytes_uploaded=upload_budget(limits.recording_upload_bytes, limits.reference_upload_bytes),
         access=access,
         apps=AppRegistry(store),
         voices=voices,
@@ -213,7 +215,7 @@ def build_gateway(
         eta=eta,
         registry=registry,
         metrics=metrics,
-        languages=languages,
+        languages=Languages(STATIC / "i18n", settings.service.default_lang),
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         store=store,
         recordings=recordings,

@@ -1,34 +1,189 @@
-"""Base of the recorders: folder, timeline, media files, and finalization.
+"""Recorders: the base class of the recorders of sessions, and the threads that write for them.
 
-Calls return at once; threads do the writing. Problems of the disk never affect the session.
+No call of a session waits for the disk, and no problem of the disk affects the session.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from datetime import datetime
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from core.errors import RecordingStoppedError
+from core.errors import OmniError, RecordingStoppedError
 from core.files import append, atomic_write
 from core.protocols.events import MS_PER_S
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, MIB, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from recording import folder, jobs, media, names, records
+from recording import folder, media, names, records
 from recording.media import Picture, Sound
 from recording.recovery import mark_ready, write_checkpoint, write_results
 
 logger: Final = logging.getLogger(__name__)
 
-FLUSH_LIMIT_S: Final = 60.0  # how long an ending waits for a slow disk
+WRITER_THREADS: Final = 4  # source: docs/specification/service.md#5.6
+BACKLOG_BYTES: Final = 256 * MIB  # some twenty minutes of one duplex session
+RESERVE_BYTES: Final = 16 * MIB  # of the backlog, for the timeline, which must not be lost
+MAX_FINALIZATIONS: Final = 256
+MAX_REPLAYS: Final = 64
+PROCESS_LIMIT_S: Final = 300.0  # above the child's own limit for the video
+KEPT_MESSAGE_CHARS: Final = 2_000
+PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 NO_REPLAY: Final = frozenset({RequestType.CHAT, RequestType.STREAMING})
 DISK_TEXT: Final = "The recording was stopped: the disk could not be written."
 LOW_DISK_TEXT: Final = "The recording was stopped: the disk is nearly full."
 BACKLOG_TEXT: Final = "The recording was stopped: the disk is too slow."
+
+
+class ReplayProcess:
+    """Runs `python -m recording.replay FOLDER`, one at a time, at low priority."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+        self._is_stopped = False
+
+    def make(self, folder: Path) -> None:
+        """Make the replay of a recording; blocks until the child exits. Failures are logged."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            child = self._child = subprocess.Popen(
+                [sys.executable, "-m", "recording.replay", str(folder.resolve())],
+                cwd=PROJECT_FOLDER,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        try:
+            _, message = child.communicate(timeout=PROCESS_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            _, message = child.communicate()
+        with self._lock:
+            self._child = None
+        if child.returncode != 0:
+            tail = message[-KEPT_MESSAGE_CHARS:]
+            logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
+
+    def stop(self) -> None:
+        """Cancel the current replay and make no more."""
+        with self._lock:
+            self._is_stopped = True
+            if self._child is not None:
+                self._child.terminate()
+
+
+class RecorderThreads:
+    """The recorders' threads in a process: four write, one finalizes, one makes replays.
+
+    Each recording has one of the writing threads, so its files are written in order. Finalizing
+    takes longer, hence it has a thread of its own.
+
+    Overflow: of the bytes that wait to be written, the last `reserve_bytes` are for vital jobs, and
+    no job is taken beyond `backlog_bytes`; beyond `MAX_FINALIZATIONS` pending ones a recording is
+    left for recovery; beyond `MAX_REPLAYS` pending ones a replay is not made.
+    """
+
+    def __init__(
+        self,
+        replays: ReplayProcess | None = None,
+        *,
+        backlog_bytes: int = BACKLOG_BYTES,
+        reserve_bytes: int = RESERVE_BYTES,
+    ) -> None:
+        self._replays = replays
+        self._lock = threading.Lock()
+        self._free_bytes, self._reserve_bytes = backlog_bytes, reserve_bytes
+        self._writers = [ThreadPoolExecutor(1, "recording-write") for _ in range(WRITER_THREADS)]
+        self._turns = itertools.cycle(self._writers)
+        self._finalizer = ThreadPoolExecutor(1, "recording-finalize")
+        self._merger = ThreadPoolExecutor(1, "recording-replay")
+        self._finalizer_room = threading.BoundedSemaphore(MAX_FINALIZATIONS)
+        self._merger_room = threading.BoundedSemaphore(MAX_REPLAYS)
+
+    def next_writer(self) -> ThreadPoolExecutor:
+        """Return the writing thread of a new recording."""
+        with self._lock:
+            return next(self._turns)
+
+    def take(self, size_bytes: int, *, is_vital: bool) -> bool:
+        """Reserve bytes of the backlog for a job; False if it is full."""
+        with self._lock:
+            is_taken = size_bytes <= self._free_bytes - (0 if is_vital else self._reserve_bytes)
+            self._free_bytes -= size_bytes if is_taken else 0
+        return is_taken
+
+    def release(self, size_bytes: int) -> None:
+        with self._lock:
+            self._free_bytes += size_bytes
+
+    def finalize(self, work: Callable[[], None]) -> Future[None] | None:
+        """Finalize a recording whose files are written; None if too many wait."""
+        return _submit_bounded(self._finalizer, self._finalizer_room, work)
+
+    def replay(self, folder: Path) -> Future[None] | None:
+        """Make a replay; None if too many wait, or none are made."""
+        if self._replays is None:
+            return None
+        return _submit_bounded(self._merger, self._merger_room, partial(self._replays.make, folder))
+
+    def close(self) -> None:
+        """Write and finalize what is pending, then end the threads; blocks.
+
+        Unfinished replays are cancelled; recordings are complete without them.
+        """
+        for executor in (*self._writers, self._finalizer):
+            executor.shutdown()
+        if self._replays is not None:
+            self._replays.stop()
+        self._merger.shutdown(cancel_futures=True)
+
+
+def _submit_bounded(
+    executor: ThreadPoolExecutor, room: threading.BoundedSemaphore, work: Callable[[], None]
+) -> Future[None] | None:
+    if not room.acquire(blocking=False):
+        return None
+    future = executor.submit(work)
+    future.add_done_callback(lambda _: room.release())
+    return future
+
+
+@dataclass(frozen=True)
+class Clock:
+    monotonic_s: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = partial(datetime.now, UTC)
+
+
+@dataclass(frozen=True)
+class RecorderOptions:
+    """Options of a recorder.
+
+    Attributes:
+        on_warning: Called at most once, when the recording stops early, usually on a writing
+            thread: use `call_soon_threadsafe`.
+        min_free_gb: The recording stops when less of the disk is free, GB; 0: never.
+        owner_secret: Entitles its holder to comment on, replace and delete the recording.
+    """
+
+    threads: RecorderThreads
+    on_warning: Callable[[RecordingStoppedError], None] | None = None
+    clock: Clock = field(default_factory=Clock)
+    min_free_gb: float = 0.0
+    owner_secret: str | None = None
 
 
 class SessionRecorder:
@@ -47,7 +202,7 @@ class SessionRecorder:
         worker_id: str,
         config_snapshot: Mapping[str, Any] | None,
         data_dir: Path | str,
-        options: jobs.RecorderOptions,
+        options: RecorderOptions,
     ) -> None:
         """Begin; the threads write the folder, its lock and `meta.json`.
 
@@ -62,16 +217,17 @@ class SessionRecorder:
         self._started_s = options.clock.monotonic_s()
         self._problem: str | None = None  # why it is incomplete
         self._files_left_out = 0
-        self._jobs = jobs.RecordingJobs(options.threads, self._on_disk_error)
+        self._writer = options.threads.next_writer()
+        self._stopped = threading.Lock()  # taken once, by what stops the recording
         self._lock: folder.RecordingLock | None = None  # once the folder exists
         self._ended: Future[records.Meta | None] | None = None
         started = options.clock.now()
         opening = partial(self._open, worker_id, started, dict(config_snapshot or {}))
-        self._jobs.submit(opening, 0, is_vital=True)
+        self._submit(opening, 0, is_vital=True)
 
     @property
     def is_recording(self) -> bool:
-        return self._ended is None and not self._jobs.is_stopped
+        return self._ended is None and not self._stopped.locked()
 
     def elapsed_ms(self) -> float:
         return MS_PER_S * (self._options.clock.monotonic_s() - self._started_s)
@@ -111,7 +267,7 @@ class SessionRecorder:
 
     def checkpoint(self) -> None:
         """Write a preliminary `recording.json` while the session continues."""
-        self._jobs.submit(lambda: write_checkpoint(self.folder), 0)
+        self._submit(lambda: write_checkpoint(self.folder), 0)
 
     def note_end(self, end_reason: records.EndReason) -> records.EndLine:
         """Record a possible end of the session, valid unless another turn follows; return it."""
@@ -131,11 +287,9 @@ class SessionRecorder:
             self._before_end()
             self._ended = Future()
             line = end if isinstance(end, records.EndLine) else self._ending(records.EndReason(end))
-            ending = self._options.threads.finalize(lambda: self._end(line))
-            if ending is None:  # pending jobs are still written; recovery does the rest
-                self._resolve(None)
-            else:
-                ending.add_done_callback(self._check_ending)
+            # Also of a stopped recording; after all its other jobs.
+            if not self._queue(partial(self._hand_over, line), 0):
+                self._ended.set_result(None)
         return self._ended
 
     def _before_end(self) -> None:
@@ -145,7 +299,7 @@ class SessionRecorder:
         path = self.folder / names.TIMELINE_FILE
         encoded = records.encode_line(line)
         write = partial(self._in_room, partial(append, path, encoded))
-        if not self._jobs.submit(write, len(encoded), is_vital=True):
+        if not self._submit(write, len(encoded), is_vital=True) and self._ended is None:
             self._stop(BACKLOG_TEXT)
 
     def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
@@ -166,10 +320,41 @@ class SessionRecorder:
         return self._save(name, write, len(content))
 
     def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
-        if self._jobs.submit(partial(self._in_room, write), size_bytes):
+        if self._submit(partial(self._in_room, write), size_bytes):
             return name
-        self._files_left_out += not self._jobs.is_stopped
+        self._files_left_out += self.is_recording
         return None
+
+    def _submit(self, work: Callable[[], None], size_bytes: int, *, is_vital: bool = False) -> bool:
+        """Queue a job; False if it was refused.
+
+        `work` may raise OSError, or one of our errors for unusable input.
+        """
+        is_taken = self.is_recording and self._options.threads.take(size_bytes, is_vital=is_vital)
+        return is_taken and self._queue(partial(self._attempt, work), size_bytes)
+
+    def _queue(self, work: Callable[[], None], size_bytes: int) -> bool:
+        def check(job: Future[None]) -> None:
+            self._options.threads.release(size_bytes)
+            if (error := job.exception()) is not None:
+                logger.error("a part of the recording was not written", exc_info=error)
+
+        try:
+            self._writer.submit(work).add_done_callback(check)
+        except RuntimeError:  # the threads are closed
+            self._options.threads.release(size_bytes)
+            self._stopped.acquire(blocking=False)
+            return False
+        return True
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            if not self._stopped.locked():
+                work()
+        except OSError as error:
+            self._on_disk_error(error)
+        except OmniError as error:
+            logger.info("omitted from the recording: %s", error)
 
     def _in_room(self, write: Callable[[], None]) -> None:
         """Write unless the disk is nearly full; on a writing thread."""
@@ -201,8 +386,11 @@ class SessionRecorder:
             logger.warning("recording %s stopped: %s", self.session_id, error)
 
     def _stop(self, problem: str) -> bool:
-        """Stop with one warning; on any thread. Returns False if it was stopped before."""
-        is_first = self._jobs.stop()
+        """Drop what is not written yet, with one warning; on any thread.
+
+        False if it was stopped before.
+        """
+        is_first = self._stopped.acquire(blocking=False)
         if is_first:
             self._problem = problem
             if self._options.on_warning is not None:
@@ -214,14 +402,17 @@ class SessionRecorder:
         ended_at = self._options.clock.now()
         return records.EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
 
+    def _hand_over(self, line: records.EndLine) -> None:
+        """Finalize the recording; on its writing thread, when all its files are written."""
+        is_ours = self._lock is not None  # else the folder belongs to another recording
+        ending = self._options.threads.finalize(lambda: self._end(line)) if is_ours else None
+        if ending is None:
+            self._close(None)
+        else:
+            ending.add_done_callback(self._check_ending)
+
     def _end(self, line: records.EndLine) -> None:
         """Write the results, then have the replay made; on the finalizing thread."""
-        if not self._jobs.wait_idle(FLUSH_LIMIT_S):
-            self._problem = self._problem or BACKLOG_TEXT
-        self._jobs.stop()
-        if self._lock is None:  # the folder belongs to another recording
-            self._resolve(None)
-            return
         known = {"problem": self._problem, "files_left_out": self._files_left_out or None}
         line = line.model_copy(update=known)
         # The newline protects this line from one torn by a full disk.
@@ -253,8 +444,5 @@ class SessionRecorder:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        self._resolve(meta)
-
-    def _resolve(self, meta: records.Meta | None) -> None:
         assert self._ended is not None
         self._ended.set_result(meta)

@@ -20,7 +20,6 @@ from core.files import UNFINISHED_SUFFIX, locked
 from core.schemas.queue import RequestType
 from recording import names
 from recording.folder import (
-    WavShape,
     content_size_bytes,
     is_live,
     is_whole_mp4,
@@ -179,10 +178,11 @@ class MediaFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def sound(self, name: str | None) -> WavShape | None:
-        """Return a sound's shape, after repairing a truncated file."""
+    def sound(self, name: str | None) -> tuple[str | None, int | None]:
+        """Return a sound's name and duration, ms, after repairing a truncated file."""
         path = self._path(name)
-        return readable_wav(path) if path is not None else None
+        shape = readable_wav(path) if path is not None else None
+        return (name, shape.duration_ms) if name and shape else (None, None)
 
     def whole(
         self, names: Iterable[str | None] | None, is_whole: Callable[[Path], object]
@@ -282,18 +282,14 @@ def _chunks(timeline: Timeline, media: MediaFiles) -> tuple[Chunk, ...]:
             turn = names.UNIT_AUDIO_NAME.search(name)
             result = ChunkResult(mode="SPEAK", ai_audio=name, turn=int(turn[1]) if turn else None)
         if result is not None:
-            sound = media.sound(result.ai_audio)
-            known = {
-                "ai_audio": result.ai_audio if sound else None,
-                "ai_audio_duration_ms": sound.duration_ms if sound else None,
-            }
+            audio, duration_ms = media.sound(result.ai_audio)
+            known = {"ai_audio": audio, "ai_audio_duration_ms": duration_ms}
             result = result.model_copy(update=known)
-        user_audio = chunk.user_audio or user_sounds.get(index)
-        sound = media.sound(user_audio)
+        audio, duration_ms = media.sound(chunk.user_audio or user_sounds.get(index))
         pictures = media.whole([chunk.user_frame or frames.get(index)], is_whole_picture)
         found = {
-            "user_audio": user_audio if sound else None,
-            "user_audio_duration_ms": sound.duration_ms if sound else None,
+            "user_audio": audio,
+            "user_audio_duration_ms": duration_ms,
             "user_frame": pictures[0] if pictures else None,
             "extra_frames": media.whole(chunk.extra_frames, is_whole_picture),
             "result": result,
@@ -312,18 +308,14 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
     for index in sorted(indices):
         start, end = timeline.starts.get(index), timeline.ends.get(index)
         user_input: TurnInput | None = start.input if start else None
-        if start is None and media.sound(user_sounds.get(index)):
-            user_input = kind(audio=user_sounds[index])
+        if start is None and (name := media.sound(user_sounds.get(index))[0]):
+            user_input = kind(audio=name)
         if user_input is not None:
             user_input = _checked(user_input, media)
             if index in transcripts:
                 user_input = user_input.model_copy(update={"transcript": transcripts[index]})
-        answer = media.sound(model_sounds.get(index))
-        output = TurnOutput(
-            text=timeline.reply(index),
-            audio=model_sounds[index] if answer else None,
-            audio_duration_ms=answer.duration_ms if answer else None,
-        )
+        audio, duration_ms = media.sound(model_sounds.get(index))
+        output = TurnOutput(text=timeline.reply(index), audio=audio, audio_duration_ms=duration_ms)
         turn = Turn(
             turn_index=index,
             request_ts_ms=start.request_ts_ms if start else None,
@@ -338,10 +330,9 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
 
 def _checked(user_input: TurnInput, media: MediaFiles) -> TurnInput:
     """Return an input with those of its files that are complete."""
-    sound = media.sound(user_input.audio)
-    audio = user_input.audio if sound else None
+    audio, duration_ms = media.sound(user_input.audio)
     if isinstance(user_input, VoiceInput):
-        duration_ms = sound.duration_ms if sound else user_input.duration_ms
+        duration_ms = user_input.duration_ms if duration_ms is None else duration_ms
         return user_input.model_copy(update={"audio": audio, "duration_ms": duration_ms})
     known = {
         "audio": audio,

@@ -61,6 +61,7 @@ class Ticket:
         has_started: The session began, so its duration counts towards the estimates.
         kept_hash: History in the worker's cache when the slot is released.
         changed: Set when position, worker or refusal changed.
+        on_end: Called at the end of waiting, in place of `wait`.
     """
 
     ticket_id: str
@@ -82,6 +83,7 @@ class Ticket:
     has_started: bool = False
     kept_hash: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    on_end: Callable[[Ticket], None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +109,8 @@ class Ticket:
         else:
             self.assigned, self.is_cache_hit = outcome, is_cache_hit
         self.changed.set()
+        if self.on_end is not None:
+            self.on_end(self)
 
     async def wait(
         self, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
@@ -249,9 +253,6 @@ class WorkerConnection:
             ordered = sorted(free, key=lambda slot: slot.cache_value)
             self._ordered = FreeSlots(ordered, {slot.cached_hash: slot for slot in ordered})
         return self._ordered
-
-    def slot_of(self, ticket: Ticket) -> Slot | None:
-        return next((slot for slot in self.slots if slot.ticket is ticket), None)
 
     def serve(self, ticket: Ticket, slot: Slot) -> None:
         ticket.started_at, ticket.status = self._clock(), STATUS_OF_REQUEST[ticket.request_type]

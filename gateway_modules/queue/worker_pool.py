@@ -276,7 +276,7 @@ class WorkerPool:
         if worker is None:
             self.cancel(ticket.ticket_id)
             return
-        slot = worker.slot_of(ticket)
+        slot = next((slot for slot in worker.slots if slot.ticket is ticket), None)
         if slot is None:
             return
         if ticket.has_started:

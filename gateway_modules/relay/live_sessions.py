@@ -120,7 +120,7 @@ class Door:
         self._pool = pool
         self._websocket = websocket
         self.held: dict[str, Ticket] = {}
-        self._waits: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, Ticket] = {}
         self._outbox: list[wire.FromDesk] = []
         self._wake = asyncio.Event()
         self._sent_queue = (0, 0.0)
@@ -143,10 +143,10 @@ class Door:
             done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
         finally:
-            for task in (reader, writer, *self._waits.values()):
+            for task in (reader, writer):
                 task.cancel()
             self.release()
-            await asyncio.gather(reader, writer, *self._waits.values(), return_exceptions=True)
+            await asyncio.gather(reader, writer, return_exceptions=True)
 
     def end(self) -> None:
         self._is_over = True
@@ -220,19 +220,14 @@ class Door:
             return
         self.held[ticket_id] = ticket
         if ticket.is_waiting:
-            task = asyncio.create_task(self._wait(ticket), name="door ticket")
-            self._waits[ticket_id] = task
-            task.add_done_callback(lambda _: self._waits.pop(ticket_id, None))
+            self._waiting[ticket_id] = ticket
+            ticket.on_end = self._answer
         else:
             self._answer(ticket)
 
-    async def _wait(self, ticket: Ticket) -> None:
-        with suppress(OmniError):  # the ticket has it
-            await ticket.wait()
-        self._answer(ticket)
-
     def _answer(self, ticket: Ticket) -> None:
         ticket_id = ticket.ticket_id
+        self._waiting.pop(ticket_id, None)
         self._sent_tickets.pop(ticket_id, None)
         if self.held.get(ticket_id) is not ticket:
             return
@@ -275,7 +270,7 @@ class Door:
                 async with asyncio.timeout(SEND_LIMIT_S):
                     await self._websocket.send_text(text)
             with suppress(TimeoutError):
-                async with asyncio.timeout(BATCH_S if self._waits else REPORT_S):
+                async with asyncio.timeout(BATCH_S if self._waiting else REPORT_S):
                     await self._wake.wait()
 
     def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
@@ -283,10 +278,7 @@ class Door:
         pool = self._pool
         pool.refresh_estimates()
         moved = []
-        for ticket_id in self._waits:
-            ticket = self.held.get(ticket_id)
-            if ticket is None or not ticket.is_waiting:
-                continue
+        for ticket_id, ticket in self._waiting.items():
             now = wire.WaitingTicket(
                 ticket_id, ticket.order, ticket.position, ticket.estimated_wait_s
             )

@@ -203,13 +203,8 @@ class ParsedTraffic(Traffic, Generic[Result]):
         """Return the type of a message, and what it is parsed to if it begins a turn."""
 
     async def read(self, text: str) -> RawMessage:
-        """Parse in a thread if the text is long, on the voices' threads if it names one."""
-        is_long = size_chars(text) > INLINE_CHARS
         try:
-            if await off_loop(is_long, names_files, text):
-                kind, turn = await self._voices.run(self.parse, text)
-            else:
-                kind, turn = await off_loop(is_long, self.parse, text)
+            kind, turn = await parse_apart(self.parse, text, self._voices)
         except errors.UnknownTypeError:
             return RawMessage(OTHER, text)
         self._read = None if turn is None else (text, turn)
@@ -298,6 +293,14 @@ class ChatTraffic(ParsedTraffic[str]):
             case "error":
                 return Verdict.LAST
         return Verdict.PASS
+
+
+async def parse_apart(work: Callable[[str], Result], text: str, voices: VoiceLibrary) -> Result:
+    """Parse in a thread if the text is long, on the voices' threads if it names one."""
+    is_long = size_chars(text) > INLINE_CHARS
+    if await off_loop(is_long, names_files, text):
+        return await voices.run(work, text)
+    return await off_loop(is_long, work, text)
 
 
 async def off_loop(

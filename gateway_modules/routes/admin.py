@@ -19,7 +19,7 @@ from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
-from gateway_modules.web.responses import NO_STORE, json_answer, problems
+from gateway_modules.web.responses import json_answer, problems
 from gateway_modules.web.security import SESSION_AGE_S, mark_admin
 from recording.listing import CleanupReport, Order, RecordingPage, page_of
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
@@ -275,8 +275,8 @@ def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
     )
 
 
-@admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))
-async def recordings(
+@admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422, 502))
+def recordings(
     request: Request,
     gateway: GatewayHere,
     offset: Annotated[int, Query(ge=0, le=OFFSET_MAX)] = 0,
@@ -284,21 +284,20 @@ async def recordings(
     sort: Order = Order.NEWEST,
 ) -> Response:
     """List recordings with their sizes, including running ones."""
-    listed = await asyncio.to_thread(gateway.recordings.listed)
-    page = page_of(listed, offset, limit, sort)
-    return await json_answer(page.model_dump_json().encode(), request.headers, NO_STORE)
+    page = page_of(gateway.recordings.listed(), offset, limit, sort)
+    return json_answer(page, request.headers)
 
 
 @admin_router.get("/history", response_model=History)
 async def history(request: Request, gateway: GatewayHere) -> Response:
     """Return the last hour as columns: sessions, queue, units, memory, refusals."""
     assert gateway.trends is not None, "a door asks its desk"
-    body = gateway.trends.history().model_dump_json().encode()
-    return await json_answer(body, request.headers, NO_STORE)
+    columns = gateway.trends.history()
+    return await asyncio.to_thread(json_answer, columns, request.headers)
 
 
 @admin_router.get("/logs", response_model=LogPart, responses=problems(400, 404, 422))
-async def logs(
+def logs(
     request: Request,
     gateway: GatewayHere,
     source: Annotated[str, Query(max_length=limits.ID_MAX_CHARS)] = "gateway",
@@ -306,8 +305,7 @@ async def logs(
     limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = LINES_MAX,
 ) -> Response:
     """Return the end of a program's log, or what follows an earlier response's cursor."""
-    part = await asyncio.to_thread(gateway.logs.read, source, after, limit)
-    return await json_answer(part.model_dump_json().encode(), request.headers, NO_STORE)
+    return json_answer(gateway.logs.read(source, after, limit), request.headers)
 
 
 @admin_router.get("/audit", responses=problems(422))

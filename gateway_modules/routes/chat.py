@@ -43,6 +43,7 @@ from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
+from gateway_modules.relay.traffic import parse_apart
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
@@ -116,7 +117,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
     """Answer one request, waiting for a worker if necessary; disconnecting cancels it."""
     check_chat(gateway)
     text = await text_of(request)
-    prepared = await gateway.voices.run(_prepared, text, gateway.voices)
+    prepared = await parse_apart(partial(_prepared, gateway.voices), text, gateway.voices)
     client = gateway.access.limited_client(request)
     answer = await unless_disconnected(request, _answer(gateway, prepared, client))
     return JSONResponse(answer.model_dump(mode="json"))
@@ -128,7 +129,7 @@ def check_chat(gateway: Gateway) -> None:
         raise NoWorkerError()
 
 
-def _prepared(text: str, voices: VoiceLibrary) -> str:
+def _prepared(voices: VoiceLibrary, text: str) -> str:
     return with_confined_tts(parse_message(CHAT_REQUEST, text), text, voices)
 
 

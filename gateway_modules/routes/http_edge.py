@@ -51,13 +51,11 @@ QUIET_PATHS: Final = OPEN_PATHS | {"/status"}  # polled every few seconds
 ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
 
-CHAT_PATHS: Final = frozenset(
-    {
-        "/api/chat",
-        *("/v1/chat/completions", "/chat/completions"),
-        *("/v1/audio/transcriptions", "/audio/transcriptions"),
-    }
-)
+TRANSCRIPTION_FORMS: Final = frozenset({"/v1/audio/transcriptions", "/audio/transcriptions"})
+CHAT_PATHS: Final = TRANSCRIPTION_FORMS | {
+    "/api/chat",
+    *("/v1/chat/completions", "/chat/completions"),
+}
 VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
 BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
@@ -155,11 +153,13 @@ class HttpEdge:
         except OmniError as error:
             await error_answer(error, path)(scope, receive, send)
             return
-        lease = self._gateway.bytes_held.lease(self._gateway.access.limited_client(connection))
-        limit_bytes = body_limit_bytes(self._gateway, path)
-        held = None if is_upload(path) else lease
+        gateway, is_file = self._gateway, is_upload(path)
+        budget = gateway.bytes_uploaded if is_file else gateway.bytes_held
+        lease = budget.lease(gateway.access.limited_client(connection))
+        values_max = None if is_file or path in TRANSCRIPTION_FORMS else JSON_VALUES_MAX
+        body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
         try:
-            await self._app(scope, limited(receive, limit_bytes, saw, held), send)
+            await self._app(scope, body, send)
         finally:
             lease.release()
 
@@ -237,12 +237,16 @@ def is_upload(path: str) -> bool:
 
 
 def limited(
-    receive: Receive, limit_bytes: int, saw: Callable[[bytes], None], lease: ByteLease | None = None
+    receive: Receive,
+    limit_bytes: int,
+    saw: Callable[[bytes], None],
+    lease: ByteLease,
+    values_max: int | None,
 ) -> Receive:
     """Return a `receive` that raises HTTP 413 for a body that is too large.
 
-    A body with a `lease` may be JSON, so its values are limited too, counted as by
-    `check_json_shape`; one without is written to disk as it arrives.
+    At most `values_max` values may be in a body that may be JSON, counted as by `check_json_shape`;
+    None for a form, whose bytes mean nothing to that count.
     """
     received = values = 0
 
@@ -256,11 +260,11 @@ def limited(
             if received > limit_bytes:
                 detail = f"The request is longer than {limit_bytes} bytes."
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
-            if lease is not None:
-                lease.add(len(part))
+            lease.add(len(part))
+            if values_max is not None:
                 values += count_values(part)
-                if values > JSON_VALUES_MAX:
-                    detail = f"The request has more than {JSON_VALUES_MAX} values."
+                if values > values_max:
+                    detail = f"The request has more than {values_max} values."
                     raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
         return message
 

@@ -8,7 +8,8 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
@@ -22,8 +23,8 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from core import errors
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.service import Gateway, GatewayHere
-from gateway_modules.web.responses import NO_STORE, problems
+from gateway_modules.service import Gateway, GatewayHere, gateway_of
+from gateway_modules.web.responses import NO_STORE, error_answer, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
 from recording.folder import is_owner, parse_meta
@@ -51,7 +52,16 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
-router = APIRouter(prefix="/api/sessions", tags=["recordings"])
+router = APIRouter(prefix="/api/sessions", tags=["recordings"], responses=problems(502))
+
+
+async def on_store_away(request: Request, error: Exception) -> Response:
+    """Answer a request that needs an object store, or a worker's disk, that cannot be reached."""
+    gateway_of(request).refusals.warn("recordings unreachable", reason=str(error))
+    answer = errors.WorkerUnreachableError(
+        "The recordings cannot be reached at the moment. Please try again later."
+    )
+    return error_answer(answer, request.url.path)
 
 
 class Comment(WireModel):
@@ -114,12 +124,7 @@ class RecordingFiles:
         self.check()
         name = f"{names.UPLOAD_STEM}.{suffix}"
         file.seek(0)
-        try:
-            self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise errors.RecordingStoppedError(NO_ROOM) from error
+        self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
         return UploadKept(path=name, size_bytes=size_bytes)
 
 
@@ -152,6 +157,16 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
 
 OwnerOnly = Depends(only_owner)
 """Marks a route that only a recording's owner and administrators may use."""
+
+
+@contextmanager
+def _enough_room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise errors.RecordingStoppedError(NO_ROOM) from error
 
 
 def _json(body: bytes) -> Response:
@@ -229,7 +244,7 @@ async def upload(
     """Store the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
-    with gateway.uploads.counted(recording_id):
+    with gateway.uploads.counted(recording_id), _enough_room():
         wanted_bytes = int(length) if length.isdecimal() else most
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)
@@ -262,9 +277,7 @@ def set_comment(body: Comment, files: Files) -> CommentKept:
     return CommentKept(len=len(text))
 
 
-@router.delete(
-    "/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409, 502)
-)
+@router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
 def delete(files: Files) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
     files.gateway.recordings.delete(files.id)

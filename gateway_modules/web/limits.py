@@ -162,6 +162,7 @@ ADDRESSES_MAX: Final = 10_000  # buckets in memory
 # Smallest allocation to a provider's customer. Source: RFC 6177, section 2.
 CLIENT_PREFIX_BITS: Final = 64
 LEASE_MARK: Final = "byte lease"  # key in a socket's scope
+NO_BUFFER: Final = "The server cannot buffer more data now; try again later."
 
 
 def network_of(address: str) -> str:
@@ -223,9 +224,10 @@ class AddressBuckets:
 class ByteBudget:
     """Bytes held for clients; more are refused, nothing held is dropped."""
 
-    def __init__(self, total_bytes: int, per_client_bytes: int) -> None:
+    def __init__(self, total_bytes: int, per_client_bytes: int, refusal: str = NO_BUFFER) -> None:
         self._total_bytes = total_bytes
         self._per_client_bytes = per_client_bytes
+        self._refusal = refusal
         self.held_bytes = 0
         self._by_client: Counter[str] = Counter()
 
@@ -235,7 +237,7 @@ class ByteBudget:
     def take(self, client: str, size_bytes: int) -> None:
         is_full = self.held_bytes + size_bytes > self._total_bytes
         if is_full or (client and self._by_client[client] + size_bytes > self._per_client_bytes):
-            raise RateLimitedError("The server cannot buffer more data now; try again later.")
+            raise RateLimitedError(self._refusal)
         self.held_bytes += size_bytes
         self._by_client[client] += size_bytes
 
@@ -271,12 +273,21 @@ class GatewayConfig(uvicorn.Config):
         self.tls = tls
 
 
+UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together may have
+UPLOADS_EACH: Final = 4  # the same, of one client
+UPLOADS_BUSY: Final = "Too many files are being uploaded at the moment; try again later."
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
 UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
 
 
+def upload_budget(*largest_bytes: int) -> ByteBudget:
+    """Return the budget of all uploads; `largest_bytes` are the limits of single ones."""
+    most = max(largest_bytes)
+    return ByteBudget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, UPLOADS_BUSY)
+
+
 class UploadCounts:
-    """Limits uploads to a recording: one at a time, `UPLOADS_MAX` in all.
+    """Limits uploads to a recording: one at a time, `UPLOADS_MAX` successful ones in all.
 
     Overflow: beyond `UPLOADED_TO_MAX` recordings the least recently uploaded count is dropped.
     """
@@ -287,17 +298,16 @@ class UploadCounts:
 
     @contextmanager
     def counted(self, recording_id: str) -> Iterator[None]:
-        """Count an upload for the block."""
+        """Count an upload if the block succeeds."""
         if recording_id in self._running:
             raise SessionInUseError("Another file is being uploaded to this recording.")
-        count = self._counts.pop(recording_id, 0)
-        self._counts[recording_id] = min(count + 1, UPLOADS_MAX)
-        if count == UPLOADS_MAX:
+        if self._counts.get(recording_id, 0) >= UPLOADS_MAX:
             raise RateLimitedError(f"A recording takes at most {UPLOADS_MAX} uploads.")
-        if len(self._counts) > UPLOADED_TO_MAX:
-            self._counts.popitem(last=False)
         self._running.add(recording_id)
         try:
             yield
+            self._counts[recording_id] = self._counts.pop(recording_id, 0) + 1
+            if len(self._counts) > UPLOADED_TO_MAX:
+                self._counts.popitem(last=False)
         finally:
             self._running.remove(recording_id)

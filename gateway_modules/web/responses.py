@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -253,12 +253,12 @@ class StaticFolder(StaticFiles):
         return found
 
 
-async def json_answer(
-    body: bytes, request_headers: Headers, cache_control: str = NO_CACHE
-) -> Response:
-    headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding"}
+def json_answer(answer: BaseModel, request_headers: Headers) -> Response:
+    """Return a long answer, compressed if the client accepts that; call it from a thread."""
+    body = answer.model_dump_json().encode()
+    headers = {"Cache-Control": NO_STORE, "Vary": "Accept-Encoding"}
     if len(body) >= WORTH_BYTES and accepts_gzip(request_headers):
-        body = await asyncio.to_thread(_compressed, body)
+        body = _compressed(body)
         headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 
 from core.schemas.worker import WorkerStatus
 from gateway_modules.routes.chat import reply
+from gateway_modules.voices import DECODERS
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import busy_count, count, idle_count
 
+WAIT_S = 60.0  # ends a test that hangs
 REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -26,6 +29,20 @@ async def test_a_reply_includes_its_wait(stage: Stage) -> None:
     assert body["estimated_queue_wait_s"] == 0
     assert stage.worker.told == [REQUEST]
     assert stage.gateway.pool.eta_tracker.get_status().ema_chat_samples == 1
+
+
+@on_stage()
+async def test_a_request_without_a_voice_does_not_wait_for_decoders(stage: Stage) -> None:
+    decoded = threading.Event()
+    voices = stage.gateway.voices
+    decoding = [asyncio.create_task(voices.run(decoded.wait, WAIT_S)) for _ in range(DECODERS)]
+    try:
+        async with asyncio.timeout(WAIT_S):
+            answer = await stage.http.post("/api/chat", json=REQUEST)
+    finally:
+        decoded.set()
+        await asyncio.gather(*decoding)
+    assert answer.status_code == 200
 
 
 @on_stage()

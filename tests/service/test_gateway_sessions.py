@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from starlette.datastructures import UploadFile
 
 from core.schemas.queue import RequestType
 from recording.folder import RecordingLock, read_meta, write_meta
@@ -256,6 +257,35 @@ async def test_an_upload_that_fills_the_disk_leaves_nothing(
 
 
 @on_stage()
+async def test_an_upload_that_fills_the_temporary_folder_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill(file: UploadFile, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    record(stage)
+    monkeypatch.setattr(UploadFile, "write", fill)
+    url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
+    answer = await stage.http.post(url, files=file)
+    assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped")
+
+
+@on_stage(limits={"recording_upload_bytes": 100_000, "reference_upload_bytes": 100_000})
+async def test_all_uploads_together_have_a_limit(stage: Stage) -> None:
+    folder = record(stage)
+    url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
+    others = stage.gateway.bytes_uploaded.lease("")
+    others.add(8 * 100_000)
+    answer = await stage.http.post(url, files=file)
+    assert (answer.status_code, answer.json()["code"]) == (429, "rate_limited")
+    assert "Too many files are being uploaded" in answer.json()["detail"]
+    assert answer.headers["Retry-After"] and not list(folder.glob("frontend_replay*"))
+    others.release()
+    assert (await stage.http.post(url, files=file)).is_success
+    assert stage.gateway.bytes_uploaded.held_bytes == 0
+
+
+@on_stage()
 async def test_an_upload_survives_the_end_of_its_recording(stage: Stage) -> None:
     folder = record(stage)
     boundary = b"--b\r\n"
@@ -285,6 +315,16 @@ async def test_a_recording_takes_one_upload_at_a_time_and_ten_in_all(stage: Stag
     statuses = [(await stage.http.post(url, files=file)).status_code for _ in range(10)]
     assert statuses == [200] * 9 + [429]
     assert (await stage.http.post(url.replace(SID, "other"), files=file)).status_code == 200
+
+
+@on_stage()
+async def test_a_refused_upload_does_not_count(stage: Stage) -> None:
+    record(stage)
+    url = f"/api/sessions/{SID}/upload-recording"
+    for _ in range(11):
+        answer = await stage.http.post(url, files={"file": ("x", WEBM, "text/html")})
+        assert answer.status_code == 400
+    assert (await stage.http.post(url, files={"file": ("x", WEBM, "video/webm")})).is_success
 
 
 # Comments and deletion.

@@ -12,10 +12,12 @@ import pytest
 from openai import AsyncOpenAI
 
 from core.errors import NotAvailableError
+from core.schemas.limits import JSON_VALUES_MAX
 from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.serving.routes import transcription
 from core.serving.runtime import WorkerRuntime
 from core.transcription import DEFAULT_OPTIONS
+from recording.folder import wav_header
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import client_of, wav
 
@@ -66,6 +68,15 @@ async def test_a_recording_is_transcribed_in_every_format(stage: Stage) -> None:
         )
         vtt: Any = await create(model="x", file=FILE, response_format="vtt")
         assert vtt.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.500\nHello\n")
+
+
+@on_stage()
+async def test_the_bytes_of_a_recording_are_not_counted_as_values_of_json(stage: Stage) -> None:
+    samples = b"," * 2 * JSON_VALUES_MAX
+    file = ("commas.wav", wav_header(16_000, 1, len(samples)) + samples)
+    async with await able(stage) as client:
+        answer = await client.audio.transcriptions.create(model="x", file=file)
+    assert answer.text == "Hello there."
 
 
 @on_stage()

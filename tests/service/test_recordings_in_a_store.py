@@ -119,6 +119,23 @@ async def test_sealed_recordings_read_as_on_disk(folder: Path) -> None:
 
 
 @in_loop
+async def test_an_unreachable_store_is_not_reported_as_an_internal_error(folder: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise BucketError(errno.EIO, "connection refused")
+
+    async with site(folder, "a") as here:
+        http = here.stage.http
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Bucket, "read", refuse)
+            patched.setattr(Bucket, "list_folder", refuse)
+            for url in ("/api/sessions/a", "/s/a", "/api/admin/recordings"):
+                answer = await http.get(url)
+                assert (answer.status_code, answer.json()["code"]) == (502, "worker_unreachable")
+                assert answer.json()["detail"].startswith("The recordings cannot be reached")
+        assert (await http.get("/api/sessions/a")).status_code == 200
+
+
+@in_loop
 async def test_only_owners_comment_upload_and_delete(folder: Path) -> None:
     async with site(folder, "a") as here:
         admin, stranger = here.stage.http, here.stage.http_client()

@@ -22,8 +22,8 @@ from core.audio import encode_wire_audio, to_pcm
 from core.schemas.duplex import Result
 from recording import names
 from recording.folder import read_recording
-from recording.jobs import Clock, RecorderThreads, ReplayProcess
 from recording.names import recording_folder
+from recording.recorder import Clock, RecorderThreads, ReplayProcess
 from recording.records import DuplexRecording, Meta, Recording, TurnRecording
 from session_recorder import (
     DuplexSessionRecorder,

@@ -31,6 +31,7 @@ LONG_FILES: dict[str, str] = {
     "core/protocols/realtime_responses.py": "which of two engines responds, and both side by side",
     "gateway_modules/queue/worker_pool.py": "a ticket from its draw to the slot it gives back",
     "gateway_modules/relay/relay.py": "a client's socket and its worker's, from queue to release",
+    "recording/recorder.py": "a job from a session's call to the file, and the threads between",
     "minicpmo_live/events.py": "generated: a class for each message",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
@@ -55,7 +56,6 @@ CATCH_ALL: dict[str, str] = {
     "gateway_modules/routes/http_edge.py": "the edge of HTTP: logged, and answered with 500",
     "recording/uploads.py": "the edge of the uploader: logged, the next round comes all the same",
     "recording/store.py": "the edge of the cleanup: logged, the next run comes",
-    "recording/jobs.py": "the edge of the recorder's threads: logged, the session never notices",
     "tests/goldens/runner.py": "one broken comparer must not hide the others; it is reported",
     "tests/goldens/resizing.py": "raised again when the other order does not fit either",
 }

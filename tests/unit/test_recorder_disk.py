@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,11 @@ import pytest
 
 from core.audio import encode_wire_audio
 from core.errors import ErrorCode, RecordingStoppedError
+from recording import recorder as recorders_module
+from recording import recovery
 from recording.folder import is_live, read_meta
-from recording.jobs import RecorderThreads, ReplayProcess
-from recording.records import DuplexRecording
+from recording.recorder import RecorderThreads, ReplayProcess
+from recording.records import DuplexRecording, Meta
 from recording.recovery import needs_recovery, recover_session
 from session_recorder import RecorderOptions, SessionRecorder
 from tests.unit.recordings import (
@@ -265,6 +268,32 @@ def test_what_follows_the_end_is_ignored(bench: Bench) -> None:
     recorder.record_event("pause")
     recorder.record_input(1, level_pcm(0.1, 1_600))
     assert not recorder.is_recording and timeline_bytes(bench.folder("dx")) == before
+
+
+def test_a_recording_that_too_many_others_precede_is_left_for_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders_module, "MAX_FINALIZATIONS", 1)
+    bench, reached, opened = make_bench(tmp_path), threading.Event(), threading.Event()
+    real = recovery.write_results
+
+    def write_results(folder: Path) -> Meta:
+        reached.set()
+        assert opened.wait(WAIT_S)
+        return real(folder)
+
+    monkeypatch.setattr(recorders_module, "write_results", write_results)
+    first = record_duplex(bench, "first", [listen()]).finalize()
+    assert reached.wait(WAIT_S)
+    second = record_duplex(bench, "second", [speak("kept")]).finalize()
+    assert second.result(WAIT_S) is None
+    folder = bench.folder("second")
+    assert b"kept" in timeline_bytes(folder)
+    assert not is_live(folder) and needs_recovery(folder)
+    opened.set()
+    assert first.result(WAIT_S) is not None
+    assert recover_session(folder).status == "ready"
+    bench.threads.close()
 
 
 def test_closing_the_threads_finishes_pending_finalizations(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from recording.folder import (
     readable_wav,
     wav_header,
 )
-from recording.jobs import ReplayProcess
+from recording.recorder import ReplayProcess
 from recording.records import DuplexRecording, EndReason, Recording, Status, TurnRecording
 from recording.recovery import needs_recovery, recover_all, recover_session
 from recording.replay import build_replay

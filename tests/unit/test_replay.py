@@ -16,7 +16,7 @@ from core.schemas.duplex import Result
 from recording import names
 from recording import replay as replay_module
 from recording.folder import read_recording, wav_header, write_recording
-from recording.jobs import ReplayProcess
+from recording.recorder import ReplayProcess
 from recording.records import Chunk, DuplexRecording
 from recording.replay import build_replay
 from session_recorder import RecorderThreads, TextInput, TurnTiming

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 
 from core.errors import NotFoundError
+from gateway_modules.relay.telemetry import History
 from gateway_modules.web import responses as web_files
 from gateway_modules.web.responses import (
     NONCE_PLACE,
@@ -99,10 +99,10 @@ def test_accepting_gzip(told: str, expected: bool) -> None:
 
 
 def test_long_json_is_compressed() -> None:
-    body = json.dumps({"t": list(range(1_000))}).encode()
-    packed = asyncio.run(json_answer(body, Headers(GZIP)))
-    assert gzip.decompress(bytes(packed.body)) == body
-    assert "content-encoding" not in asyncio.run(json_answer(b"{}", Headers(GZIP))).headers
+    long, short = (History(period_s=1, t=list(map(float, range(n))), series={}) for n in (1_000, 1))
+    packed = json_answer(long, Headers(GZIP))
+    assert gzip.decompress(bytes(packed.body)) == long.model_dump_json().encode()
+    assert "content-encoding" not in json_answer(short, Headers(GZIP)).headers
 
 
 def test_a_page_gets_a_fresh_nonce_each_time() -> None:

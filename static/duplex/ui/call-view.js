@@ -153,7 +153,7 @@ function mountProblemNotice(el, anyCall, { restart, openCamera, useFile }) {
   return { show, clear };
 }
 
-const loadRecorder = late(() => Promise.all([import("../lib/session-recorder.js"), import("../lib/capture.js")]));
+const loadRecorder = late(() => import("../lib/session-recorder.js"));
 
 /**
  * @typedef {Object} FinishedCall
@@ -211,9 +211,9 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
     if (isStarting) after.update(null);
   });
   const record = async (/** @type {AudioNode | null} */ answer) => {
-    const [{ SessionRecorder }, { createCapture }] = await loadRecorder();
+    const { SessionRecorder } = await loadRecorder();
     if (recorder || !call.isActive) return;
-    const fresh = new SessionRecorder(createCapture);
+    const fresh = new SessionRecorder();
     recorder = fresh;
     fresh.addEventListener("full", () => toast(t("live.recording_full")));
     // The call may have ended while the recorder was starting.

@@ -149,8 +149,8 @@ function mountMixerPanel(el, options) {
   const buttons = (/** @type {boolean} */ hasVoice) => {
     const [isBusy, isRecording, isPlaying] = ["measuring", "recording", "playing"].map((one) => doing === one);
     const measure = () => void use("measuring", measureVoice);
-    const record = () => (isRecording ? bench?.mixer.finishPreview() : void use("recording", recordMix));
-    const play = () => (isPlaying ? bench?.mixer.stopPreview() : void playMix());
+    const record = () => (isRecording ? bench?.finish() : void use("recording", recordMix));
+    const play = () => (isPlaying ? bench?.stopPlaying() : void playMix());
     const [recordKey, playKey] = [isRecording ? "preview_stop" : "preview_record", isPlaying ? "preview_stop" : "preview_play"];
     const isIdle = doing === "idle" || doing === "recorded";
     return [
@@ -227,7 +227,7 @@ function mountMixerPanel(el, options) {
   const playMix = async () => {
     doing = "playing";
     draw();
-    await bench?.mixer.playPreview();
+    await bench?.play();
     if (doing === "playing") doing = "recorded";
     draw();
   };

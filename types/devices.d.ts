@@ -101,18 +101,12 @@ export type VideoSourceOptions = {
 
 export type VideoRecorderOptions = {
   picture: HTMLVideoElement;
-  user: MediaStream | AudioNode | null; // left
-  answer: MediaStream | AudioNode | null; // right
+  user: AudioNode | null | undefined; // left
+  answer: AudioNode | null; // right
+  isMuted: boolean; // the user, at the start
   formatId?: string;
-  bitrate?: number; // bits per second
+  bitrate: number; // bits per second
   draw?: (canvas: CanvasRenderingContext2D, widthPx: number, heightPx: number) => void; // paints subtitles over each picture
-};
-
-export type UserBus = {
-  stream: MediaStream;
-  connect: (node: AudioNode | null | undefined) => void; // in the place of what was connected before
-  setMuted: (isMuted: boolean) => void;
-  close: () => Promise<void>;
 };
 
 export type BenchOptions = {

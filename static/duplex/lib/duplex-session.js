@@ -61,12 +61,9 @@ export class DuplexSession extends LiveSession {
 
   /** Sends the audio of one unit. @param {DuplexInput} input @returns {SendOutcome} */
   sendChunk(input) {
-    if (this.state.phase !== "running" || !this.link?.isOpen()) {
-      this.apply({ type: "chunk_dropped", why: "idle" });
-      return "not_running";
-    }
+    if (this.state.phase !== "running" || !this.link?.isOpen()) return "not_running";
     if (!this.#budget.allowsChunk(this.link.bufferedBytes())) {
-      this.apply({ type: "chunk_dropped", why: "upload" });
+      this.apply({ type: "chunk_dropped" });
       this.warn("upload_slow", "", this.state.chunksUploadDropped);
       return "upload_dropped";
     }

@@ -1,10 +1,10 @@
-/** Records a call in the browser: user left, model right. Device. */
+/** Records a call in the browser: user left, model right. Pure: the page provides the capture. */
 
 import { toPcm16, wavHeader } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
-import { Capture } from "./capture.js";
 
 /** @import { DuplexCall } from "./call-kinds.js" */
+/** @import { Capture } from "./capture.js" */
 
 const RECORDING_MAX_S = 1_800;
 const RIGHT_CHUNK_SAMPLES = 4_000;
@@ -13,10 +13,15 @@ const MS_PER_S = 1_000;
 /** Events: `full` when the bound is reached. */
 export class SessionRecorder extends EventTarget {
   #tape = new StereoTape();
-  #answer = new Capture();
+  #answer;
   #offCall = () => {};
   #startedAtMs = 0;
   #isRecording = false;
+
+  constructor(/** @type {Capture} */ answer) {
+    super();
+    this.#answer = answer;
+  }
 
   /** Records what goes to the model, and the audio of `answer`. @param {DuplexCall} call @param {AudioNode | null} answer */
   async start(call, answer) {

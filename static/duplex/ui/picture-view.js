@@ -14,7 +14,6 @@ import { bindSettings } from "../../shared/settings-form.js";
 import { choiceField, flagField, SettingsStore } from "../../shared/settings-store.js";
 import {
   BITRATES,
-  createUserBus,
   FORMATS,
   isSupported,
   mayLackSound,
@@ -30,7 +29,6 @@ import { mountCallRecorder } from "./call-view.js";
 /** @import { UserTurn } from "../lib/session-state.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 /** @import { CallEvents } from "../../../types/duplex.js" */
-/** @import { UserBus } from "../../../types/devices.js" */
 
 // Named presets of the length penalty.
 
@@ -195,7 +193,6 @@ const RECORD_FIELDS = Object.freeze({
 /** @param {HTMLElement} el list of the files @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */ let recorder = null;
-  /** @type {UserBus | null} */ let bus = null;
   /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;
   /** @type {RecordedFile[]} */ let files = [];
   let count = 0;
@@ -221,12 +218,11 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
     if (recorder || !opened) return;
     const fresh = new SessionVideoRecorder();
     recorder = fresh;
-    bus = createUserBus({ isMuted: call.devices.isMuted });
-    bus.connect(opened.source.output);
     const wish = store.get("format");
-    const format = await fresh.start({
+    const format = fresh.start({
       picture: video,
-      user: bus.stream,
+      user: opened.source.output,
+      isMuted: call.devices.isMuted,
       answer: opened.player.output,
       bitrate: Number(store.get("bitrate")),
       ...(wish !== "auto" && { formatId: wish }),
@@ -241,12 +237,11 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
   };
   /** @param {string} [reasonKey] why it stopped by itself */
   const stop = async (reasonKey) => {
-    const [ending, endingBus] = [recorder, bus];
-    [recorder, bus] = [null, null];
+    const ending = recorder;
+    recorder = null;
     if (!ending) return;
     if (reasonKey) toast(t(reasonKey));
     const blob = await ending.stop();
-    await endingBus?.close();
     if (blob) {
       count += 1;
       const name = `${call.state.sessionId}_${count}.${ending.format?.extension ?? "webm"}`;
@@ -258,9 +253,9 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
   on(button, "click", () => void (recorder ? stop() : start()));
   call.on("opened", (devices) => {
     opened = devices;
-    bus?.connect(devices.source.output);
+    recorder?.connectUser(devices.source.output);
   });
-  call.on("devices", ({ isMuted }) => bus?.setMuted(isMuted));
+  call.on("devices", ({ isMuted }) => recorder?.setMuted(isMuted));
   call.on("prepared", () => {
     if (isAutomatic()) void start();
   });

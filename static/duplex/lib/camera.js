@@ -85,6 +85,7 @@ export class Camera extends EventTarget {
   video;
   /** @type {MediaStream | null} */ #stream = null;
   /** @type {Facing} */ facing;
+  #round = 0; // incremented at each switch and end, so that a camera that opens too late is closed again
 
   constructor(/** @type {CameraOptions} */ { facing = "user", video = document.createElement("video") }) {
     super();
@@ -92,6 +93,10 @@ export class Camera extends EventTarget {
     this.facing = facing;
     video.muted = true;
     video.playsInline = true;
+  }
+
+  get isOpen() {
+    return this.#stream !== null;
   }
 
   get label() {
@@ -109,7 +114,9 @@ export class Camera extends EventTarget {
   /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {Error} then no camera is open */
   async switchTo(wish) {
     this.#stopTracks(); // phones refuse a second camera while the first is open
+    const round = ++this.#round;
     const stream = await openStream(wish);
+    if (round !== this.#round) return stream.getTracks().forEach((track) => track.stop());
     this.#stream = stream;
     if (wish.facing) this.facing = wish.facing;
     this.video.srcObject = stream;
@@ -136,6 +143,7 @@ export class Camera extends EventTarget {
   }
 
   close() {
+    this.#round += 1;
     this.#stopTracks();
     this.video.srcObject = null;
   }

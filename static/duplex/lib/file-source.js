@@ -15,8 +15,6 @@ import { videoEvent } from "../../shared/decode-sound.js";
 /** @import { Microphone } from "./capture.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
 
-export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
-
 const FRAME_INSTANT_S = 0.5; // position of the frame within each second
 const MS_PER_S = 1_000;
 const MAX_VIDEO_DRIFT_S = 0.15; // drift between video and audio from which the video is repositioned

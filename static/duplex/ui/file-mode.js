@@ -5,7 +5,8 @@ import { html, icon, mountView, on, textButton } from "../../shared/lit.js";
 import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
 import { bindSettings, iconPills } from "../../shared/settings-form.js";
-import { openVideoSource, readVideoFile, showVideo, VIDEO_MAX_S } from "../lib/file-source.js";
+import { VIDEO_MAX_S } from "../lib/capture-format.js";
+import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
 import { mountFilePanel } from "./source-choice.js";
 

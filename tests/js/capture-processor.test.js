@@ -42,11 +42,17 @@ scope.sampleRate = 16_000;
 // Not by name: the page's types do not hold in the audio thread, whose project checks this module.
 await import(new URL("../../static/duplex/lib/capture-processor.js", import.meta.url).href);
 
-/** @param {number} rateHz @param {number} chunkSize @returns {Processor} */
-function createProcessor(rateHz, chunkSize) {
+/** @param {number} rateHz @param {object} [processorOptions] @returns {Processor} */
+function createRunning(rateHz, processorOptions) {
   assert.ok(registered);
   scope.sampleRate = rateHz;
-  return new registered({ processorOptions: { chunkSize } });
+  // A browser leaves the key out where the page gives no options.
+  return new registered(processorOptions ? { processorOptions } : {});
+}
+
+/** @param {number} rateHz @param {number} chunkSize @returns {Processor} */
+function createProcessor(rateHz, chunkSize) {
+  return createRunning(rateHz, { chunkSize, waitsForStart: true });
 }
 
 /** @param {Processor} processor @param {Float32Array[]} channels */
@@ -79,6 +85,24 @@ test("whole chunks come between start and stop, and the rest at the stop", () =>
   assert.equal(processor.port.messages.at(-1)?.type, "stopped");
   assert.deepEqual(captured(processor), tone.slice(0, 2_560));
 });
+
+for (const [options, chunkSamples] of /** @type {[object | undefined, number][]} */ ([
+  [undefined, 8_000],
+  [{ chunkSize: 16_000 }, 16_000],
+])) {
+  test(`without a start chunks of ${chunkSamples} samples come by themselves`, () => {
+    const processor = createRunning(16_000, options);
+    feed(processor, [tone]);
+    const chunks = processor.port.of("chunk");
+    const count = Math.floor(tone.length / chunkSamples);
+    assert.deepEqual(
+      chunks.map(({ audio }) => audio.length),
+      Array(count).fill(chunkSamples),
+    );
+    processor.port.send({ type: "stop" });
+    assert.deepEqual(captured(processor), tone);
+  });
+}
 
 test("a second start begins with an empty chunk", () => {
   const processor = createProcessor(16_000, 128);

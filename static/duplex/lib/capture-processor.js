@@ -9,15 +9,17 @@ import { Resampler, SpeechFeatures } from "./resampler.js";
 
 const MAX_BLOCK_SAMPLES = 2_048; // longest block that is supported; browsers use 128 samples
 const POOL_SIZE = 4; // spare chunk buffers; further ones are garbage-collected
+const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2; // half a second
 
 /**
- * processorOptions: {chunkSize: samples at 16 kHz}
+ * processorOptions: {chunkSize?: samples at 16 kHz, waitsForStart?: boolean}
  * to it:   {type: "start"} | {type: "stop"} | {type: "close"} | {type: "recycle", buffer}
  *          | {type: "features", isOn} | {type: "windows", isOn}
  * from it: {type: "chunk", audio, endTimeS} · {type: "stopped"}
  *          · {type: "level", rms, peak, isSilent} · {type: "feature", rms, upperRms}
  *          · {type: "window", audio} of 512 samples, for a voice detector
- * Chunks are sent from "start" until "stop", which sends the shorter rest and then "stopped". Levels are always sent.
+ * Chunks are sent at once, as other clients expect, or from "start" on with `waitsForStart`, until "stop", which sends the
+ * shorter rest and then "stopped". Levels are always sent.
  */
 class CaptureProcessor extends AudioWorkletProcessor {
   #chunkSamples;
@@ -32,9 +34,11 @@ class CaptureProcessor extends AudioWorkletProcessor {
   #windows = new WindowCutter();
   #is = { running: false, closed: false, giving: { features: false, windows: false } };
 
-  constructor(/** @type {{processorOptions: {chunkSize: number}}} */ { processorOptions }) {
+  /** @param {{processorOptions?: {chunkSize?: number, waitsForStart?: boolean}}} options */
+  constructor({ processorOptions: { chunkSize = DEFAULT_CHUNK_SAMPLES, waitsForStart = false } = {} }) {
     super();
-    this.#chunkSamples = processorOptions.chunkSize;
+    this.#chunkSamples = chunkSize;
+    this.#is.running = !waitsForStart;
     this.#chunk = new Float32Array(this.#chunkSamples);
     if (sampleRate !== CAPTURE_RATE_HZ) {
       this.#resampler = new Resampler(sampleRate, CAPTURE_RATE_HZ);

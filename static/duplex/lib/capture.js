@@ -31,8 +31,8 @@ export class Capture extends Emitter {
     const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL); // once for each context
     loadedModules.set(context, loading);
     await loading;
-    const ports = { numberOfInputs: 1, numberOfOutputs: 0 };
-    this.#worklet = new AudioWorkletNode(context, PROCESSOR_NAME, { ...ports, processorOptions: { chunkSize: chunkSamples } });
+    const processorOptions = { chunkSize: chunkSamples, waitsForStart: true };
+    this.#worklet = new AudioWorkletNode(context, PROCESSOR_NAME, { numberOfInputs: 1, numberOfOutputs: 0, processorOptions });
     this.#worklet.port.onmessage = ({ data: message }) => {
       if (message.type === "chunk") this.onChunk(message);
       else if (message.type === "level") this.onLevel(message);

@@ -152,12 +152,11 @@ test("noise louder than an echo does not make it louder", () => {
   }
 });
 
-test("a file run is planned in whole chunks, with a frame in the middle of each second", () => {
+test("a file run is planned in whole chunks", () => {
   const plan = planRun({ durationS: 2.7, paddingBeforeS: 1, paddingAfterS: 2, chunkS: 1 });
   assert.equal(plan.chunkCount, 6);
   assert.equal(plan.totalS, 6);
   assert.equal(plan.fileStartS, 1);
-  assert.deepEqual(plan.frameInstantsS, [0.5, 1.5, 2.5]);
   assert.equal(planRun({ durationS: 3, paddingBeforeS: 0, paddingAfterS: 0, chunkS: 1 }).chunkCount, 3);
 });
 

@@ -48,14 +48,11 @@ export async function decodeSound(file, context, { isVideo = false, durationS } 
 
 /**
  * @param {{durationS: number, paddingBeforeS: number, paddingAfterS: number, chunkS: number}} options
- * @returns {{fileStartS: number, totalS: number, chunkCount: number, frameInstantsS: number[]}}
- *   totalS in whole chunks; frame instants in file time
+ * @returns {{fileStartS: number, totalS: number, chunkCount: number}} totalS in whole chunks
  */
 export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   const chunkCount = Math.ceil((paddingBeforeS + durationS + paddingAfterS) / chunkS - 1e-9);
-  const frameInstantsS = [];
-  for (let atS = FRAME_INSTANT_S; atS < durationS; atS += 1) frameInstantsS.push(atS);
-  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
+  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount };
 }
 
 /** One playback of a file. */
@@ -172,8 +169,8 @@ export class FileSource extends Capture {
     const fileTimeS = elapsedS - this.#plan.fileStartS;
     this.emit("progress", { elapsedS, totalS: this.#plan.totalS });
     this.#followVideo(fileTimeS);
-    const dueS = this.#plan.frameInstantsS[this.#frameIndex];
-    if (dueS === undefined || fileTimeS < dueS) return;
+    const dueS = this.#frameIndex + FRAME_INSTANT_S;
+    if (dueS >= this.#options.sound.duration || fileTimeS < dueS) return;
     this.emit("frame-due", null);
     this.#frameIndex += 1;
   }

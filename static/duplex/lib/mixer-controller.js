@@ -125,7 +125,8 @@ export class MixerBench {
   /** @type {Float32Array} */ #preview = new Float32Array(0);
   /** @type {AudioBufferSourceNode | null} */ #previewSource = null;
 
-  constructor(/** @type {BenchOptions} */ { mix, sound }) {
+  /** @param {Omit<BenchOptions, "microphone">} options `open` makes one that is ready to use */
+  constructor({ mix, sound }) {
     this.#context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
     this.mixer = new MixerController(this.#context, { mode: mix.mode });
     this.#sound = sound;
@@ -133,7 +134,19 @@ export class MixerBench {
     this.mixer.set(mix);
   }
 
-  async openMicrophone(/** @type {MicrophoneOptions} */ wish) {
+  /** The microphone is open where the mode needs it. @param {BenchOptions} options */
+  static async open({ microphone, ...options }) {
+    const bench = new MixerBench(options);
+    try {
+      if (options.mix.mode !== "file") await bench.#openMicrophone(microphone);
+    } catch (error) {
+      await bench.close();
+      throw error;
+    }
+    return bench;
+  }
+
+  async #openMicrophone(/** @type {MicrophoneOptions} */ wish) {
     this.#microphone = await openMicrophone(wish);
     this.#voice = this.#context.createMediaStreamSource(this.#microphone.stream);
     this.#voice.connect(this.mixer.microphoneInput);
@@ -197,16 +210,4 @@ export class MixerBench {
     await this.#microphone?.close();
     if (this.#context.state !== "closed") await this.#context.close();
   }
-}
-
-/** Ready to use; the microphone is open where the mode needs it. @param {BenchOptions} options @returns {Promise<MixerBench>} */
-export async function openMixerBench(options) {
-  const bench = new MixerBench(options);
-  try {
-    if (options.mix.mode !== "file") await bench.openMicrophone(options.microphone);
-  } catch (error) {
-    await bench.close();
-    throw error;
-  }
-  return bench;
 }

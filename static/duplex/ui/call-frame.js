@@ -13,19 +13,12 @@ const TICK_MS = 500;
 const MS_PER_S = 1_000;
 
 /**
- * @typedef {Object} StageLook
- * @property {CallState} callState state of the orb
- * @property {string} sign icon inside the orb, so that colour is not the only cue
- * @property {string} word
- * @property {string} hint
- */
-
-/**
  * @param {HTMLElement} el
  * @param {Object} source
  * @param {() => {inputRms: number, outputRms: number}} source.levels
  * @param {() => number | null} source.lengthMs duration of the call; null before it
- * @param {() => StageLook} source.look
+ * @param {() => {callState: CallState, sign: string, word: string, hint: string}} source.look `sign` is the icon inside the orb,
+ *   so that colour is not the only cue
  * @returns {() => void} redraws it
  */
 export function mountStageFrame(el, { levels, lengthMs, look }) {

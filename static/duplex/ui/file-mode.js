@@ -7,13 +7,13 @@ import { mixSettingsOf } from "../lib/call-settings.js";
 import { bindSettings, iconPills } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/capture-format.js";
 import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
-import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
+import { automaticGains, MixerBench } from "../lib/mixer-controller.js";
 import { mountFilePanel } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
-/** @import { MixerBench, MixLevels, MixMode } from "../lib/mixer-controller.js" */
+/** @import { MixLevels, MixMode } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
@@ -200,7 +200,7 @@ function mountMixerPanel(el, options) {
     [doing, problem] = [what, ""];
     draw();
     try {
-      const opened = await openMixerBench({
+      const opened = await MixerBench.open({
         mix: mixSettingsOf(store, microphoneLufs, "monitor_volume"),
         sound: file()?.sound ?? null,
         microphone: options.microphone(),

@@ -70,8 +70,21 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   );
   mountLengthPills(part("length-pills"), store);
 
-  const isAutomatic = () => store.get("record");
-  const recordings = mountRecordings(call, { video, look, subtitle: subtitles.text, isAutomatic });
+  const recordStore = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
+  const recordSettings = byId("record-settings", HTMLDialogElement);
+  mountRecordSettings(recordSettings, recordStore);
+  const { latest } = mountRecordingPanel(part("recorded"), call, {
+    ...{ button: byId("record", HTMLButtonElement), video, store: recordStore, look, subtitle: subtitles.text },
+    isAutomatic: () => store.get("record"),
+  });
+  mountCallRecorder(part("after-call"), call, {
+    appType: "omni",
+    isOn: () => false,
+    video() {
+      const file = latest();
+      return file?.name.startsWith(call.state.sessionId) ? { blob: file.blob, fileName: file.name } : null;
+    },
+  });
 
   call.on("opened", ({ source }) => pictures.attach(source, (base64) => call.session?.sendPicture(base64) ?? false));
   call.on("state", () => {
@@ -82,7 +95,7 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   call.on("heard", overlay.update);
   on(store, "change", subtitles.update);
   return {
-    openRecordSettings: recordings.openSettings,
+    openRecordSettings: () => recordSettings.showModal(),
     prepare() {
       pictures.clear();
       bars.clear();
@@ -146,27 +159,6 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
   };
 }
 
-/** @param {DuplexCall} call @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options */
-function mountRecordings(call, options) {
-  const store = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
-  const dialog = byId("record-settings", HTMLDialogElement);
-  mountRecordSettings(dialog, store);
-  const { latest } = mountRecordingPanel(byId("recorded", HTMLElement), call, {
-    ...options,
-    button: byId("record", HTMLButtonElement),
-    store,
-  });
-  mountCallRecorder(byId("after-call", HTMLElement), call, {
-    appType: "omni",
-    isOn: () => false,
-    video() {
-      const file = latest();
-      return file?.name.startsWith(call.state.sessionId) ? { blob: file.blob, fileName: file.name } : null;
-    },
-  });
-  return { openSettings: () => dialog.showModal() };
-}
-
 // Records video and audio of a call in the browser and offers the files.
 
 /** @typedef {SettingsStore<typeof RECORD_FIELDS>} RecordStore */
@@ -181,16 +173,12 @@ const RECORD_FIELDS = Object.freeze({
 });
 
 /**
- * @typedef {Object} RecordingOptions
- * @property {HTMLButtonElement} button starts and stops a recording
- * @property {HTMLVideoElement} video
- * @property {RecordStore} store
- * @property {() => boolean} isAutomatic record each call from its start
- * @property {() => SubtitleLook} look
- * @property {() => string} subtitle current subtitle
+ * @param {HTMLElement} el list of the files
+ * @param {DuplexCall} call
+ * @param {{button: HTMLButtonElement, video: HTMLVideoElement, store: RecordStore, isAutomatic: () => boolean,
+ *   look: () => SubtitleLook, subtitle: () => string}} options `button` starts and stops a recording, `isAutomatic`: each call
+ *   is recorded from its start
  */
-
-/** @param {HTMLElement} el list of the files @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */ let recorder = null;
   /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;

@@ -152,16 +152,16 @@ const LEVEL_INTERVAL_MS = 50;
 
 /** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
 function connectStream(stream, { context: given }) {
-  if (given) return { context: given, source: given.createMediaStreamSource(stream), isOwn: false };
+  const connect = (/** @type {AudioContext} */ context) => ({ context, source: context.createMediaStreamSource(stream) });
+  if (given) return connect(given);
   /** @type {AudioContext | null} */ let context = null;
   try {
     context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ, latencyHint: "interactive" });
-    return { context, source: context.createMediaStreamSource(stream), isOwn: true };
+    return connect(context);
   } catch {
     // Firefox rejects a stream whose rate differs from the context's; the worklet then resamples.
     context?.close();
-    context = new AudioContext({ latencyHint: "interactive" });
-    return { context, source: context.createMediaStreamSource(stream), isOwn: true };
+    return connect(new AudioContext({ latencyHint: "interactive" }));
   }
 }
 
@@ -180,7 +180,7 @@ export class Microphone extends Capture {
     const connected = connectStream(stream, options);
     this.context = connected.context;
     this.#source = connected.source;
-    this.#isOwnContext = connected.isOwn;
+    this.#isOwnContext = options.context === undefined;
   }
 
   /** Its node in the context, for recorders and mixers. @returns {AudioNode} */

@@ -1,37 +1,18 @@
 /** What microphone, camera, files and player take and deliver. */
 
 import type { MixMode, MixerController } from "../static/duplex/lib/mixer-controller.js";
+import type { Microphone } from "../static/duplex/lib/capture.js";
 import type { Facing } from "../static/duplex/lib/camera.js";
-import type { SpeechFrame } from "../static/duplex/lib/resampler.js";
 
 export type CaptureChunk = {
   audio: Float32Array; // 16 kHz mono
-  startSample: number; // place in the stream since start, samples
   endTimeS: number; // context time at its end, seconds
-  droppedSamples: number; // lost so far
 };
 
 export type CaptureLevel = {
   rms: number;
   peak: number;
   isSilent: boolean; // every sample was exactly zero
-};
-
-export type CaptureListeners = {
-  onChunk?: (chunk: CaptureChunk) => void;
-  onLevel?: (level: CaptureLevel) => void;
-  onFeature?: (frame: SpeechFrame) => void;
-  onWindow?: (audio: Float32Array) => void; // 512 samples
-};
-
-export type Capture = {
-  node: AudioWorkletNode; // connect sources to it
-  start: () => void; // begin to deliver chunks
-  stop: () => Promise<void>; // ends when the rest has been delivered
-  setFeatures: (isOn: boolean) => void; // deliver 10 ms frames for the speech gate
-  setWindows: (isOn: boolean) => void; // deliver 512-sample windows for a voice detector
-  recycle: (audio: Float32Array) => void; // give a chunk's memory back; do not use it after
-  close: () => void;
 };
 
 export type MicrophoneOptions = {
@@ -41,13 +22,6 @@ export type MicrophoneOptions = {
   autoGainControl?: boolean; // on by default
   chunkSamples?: number; // samples of a chunk at 16 kHz; one second by default
   context?: AudioContext; // used and not closed by the microphone; its own when left out
-};
-
-export type PlayerOptions = {
-  rateHz?: number; // of the chunks; 24 kHz
-  delayMs?: number; // base playback delay; 200
-  maxAheadS?: number; // bound on queued sound; 120
-  context?: AudioContext; // used and not closed; its own when left out
 };
 
 export type PlayerGap = {
@@ -79,7 +53,7 @@ export type CameraOptions = {
 export type FileSourceOptions = {
   sound: AudioBuffer;
   context: AudioContext; // its own, so that a pause may suspend it; closed by `close`
-  microphone?: MediaStream; // mixed in as the mixer's mode says
+  microphone: Microphone | null; // mixed in as the mixer's mode says; closed by `close`
   mixer: MixerController;
   video?: HTMLVideoElement; // played along, muted
   paddingBeforeS: number; // 0 to 30
@@ -127,18 +101,12 @@ export type VideoSourceOptions = {
 
 export type VideoRecorderOptions = {
   picture: HTMLVideoElement;
-  user: MediaStream | AudioNode | null; // left
-  answer: MediaStream | AudioNode | null; // right
+  user: AudioNode | null | undefined; // left
+  answer: AudioNode | null; // right
+  isMuted: boolean; // the user, at the start
   formatId?: string;
-  bitrate?: number; // bits per second
+  bitrate: number; // bits per second
   draw?: (canvas: CanvasRenderingContext2D, widthPx: number, heightPx: number) => void; // paints subtitles over each picture
-};
-
-export type UserBus = {
-  stream: MediaStream;
-  connect: (node: AudioNode | null | undefined) => void; // in the place of what was connected before
-  setMuted: (isMuted: boolean) => void;
-  close: () => Promise<void>;
 };
 
 export type BenchOptions = {

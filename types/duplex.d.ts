@@ -17,7 +17,7 @@ export type SessionEvent =
   | { type: "server"; message: DuplexServerMessage; nowMs: number; unixMs: number }
   | { type: "chunk_sent" }
   | { type: "picture_sent" }
-  | { type: "chunk_dropped"; why: "upload" | "idle" }
+  | { type: "chunk_dropped" }
   | { type: "pause_asked"; isAuto: boolean }
   | { type: "drained" }
   | { type: "resume_asked" }

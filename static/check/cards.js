@@ -11,7 +11,7 @@ import { createRateCounter } from "../shared/async.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { createMicrophoneSession, measureRoundTrips, measureSocket, playMelody, takeClip } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";
-import { createCapture, openMicrophone, untilRunning } from "../duplex/lib/capture.js";
+import { openMicrophone, recordNode, untilRunning } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/measure.js";
 
 /** @import { Camera } from "../duplex/lib/camera.js" */
@@ -288,7 +288,7 @@ async function measure({ micId, speakerId, echoCancellation }) {
     /** @type {Promise<never>} */ const expired = new Promise((_, reject) => {
       setTimeout(() => reject(new CodedError("no_sound_output")), LIMIT_MS);
     });
-    return await Promise.race([runEchoTest(microphone, createCapture), expired]);
+    return await Promise.race([runEchoTest(microphone, recordNode), expired]);
   } finally {
     await microphone.close();
   }

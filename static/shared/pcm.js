@@ -9,8 +9,6 @@ const BASE64_PIECE_BYTES = 24_576; // a multiple of 3, so that pieces join witho
 /** Level of an all-zero signal, so that meters need no infinity. */
 export const FLOOR_DB = -120;
 
-const IS_LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
-
 export function bytesToBase64(/** @type {Uint8Array} */ bytes) {
   let text = "";
   for (let start = 0; start < bytes.length; start += BASE64_PIECE_BYTES) {
@@ -28,15 +26,8 @@ export function base64ToBytes(text) {
   return bytes;
 }
 
-/** Base64 of little-endian float32 samples, as the protocol requires. @param {Float32Array} samples @returns {string} */
-export function floatsToBase64(samples) {
-  if (IS_LITTLE_ENDIAN) {
-    return bytesToBase64(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
-  }
-  const view = new DataView(new ArrayBuffer(samples.length * BYTES_PER_FLOAT));
-  samples.forEach((sample, i) => view.setFloat32(i * BYTES_PER_FLOAT, sample, true));
-  return bytesToBase64(new Uint8Array(view.buffer));
-}
+/** Base64 of little-endian float32 samples, as the protocol requires and every browser stores them. @param {Float32Array} samples */
+export const floatsToBase64 = (samples) => bytesToBase64(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
 
 /** @param {string} text little-endian float32 @throws {RangeError} the length is not a whole number of samples */
 export function base64ToFloats(text) {
@@ -44,13 +35,7 @@ export function base64ToFloats(text) {
   if (bytes.length % BYTES_PER_FLOAT !== 0) {
     throw new RangeError(`${bytes.length} bytes are not whole float32 samples`);
   }
-  if (IS_LITTLE_ENDIAN) return new Float32Array(bytes.buffer);
-  const view = new DataView(bytes.buffer);
-  const samples = new Float32Array(bytes.length / BYTES_PER_FLOAT);
-  for (let i = 0; i < samples.length; i += 1) {
-    samples[i] = view.getFloat32(i * BYTES_PER_FLOAT, true);
-  }
-  return samples;
+  return new Float32Array(bytes.buffer);
 }
 
 /** Root mean square; 0 for no samples. @param {Float32Array} samples @returns {number} */

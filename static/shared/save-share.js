@@ -20,30 +20,27 @@ const ID_BASE = 36;
  * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] the browser's own recording
  *
  * @typedef {{update: (change: Partial<ShareSubject>) => void}} SaveShare shows another recording and discards what was entered
- *
- * @typedef {Object} State
- * @property {ShareSubject} subject
- * @property {string} comment
- * @property {boolean} isRecordingWanted
- * @property {BrowserRecording | null} recording
- * @property {Blob | null} sent
- * @property {{sentBytes: number, totalBytes: number}} progress
- * @property {AbortController | null} sending
- * @property {"open" | "sending" | "shared"} phase
- * @property {Problem | null} problem
- * @property {string | null} url
  */
 
-/** @type {Omit<State, "subject">} */ const FRESH = Object.freeze({
-  ...{ comment: "", isRecordingWanted: false, recording: null, sent: null, sending: null },
-  ...{ progress: { sentBytes: 0, totalBytes: 0 }, phase: "open", problem: null, url: null },
+const fresh = () => ({
+  comment: "",
+  isRecordingWanted: false,
+  recording: /** @type {BrowserRecording | null} */ (null),
+  sent: /** @type {Blob | null} */ (null),
+  sending: /** @type {AbortController | null} */ (null),
+  progress: { sentBytes: 0, totalBytes: 0 },
+  phase: /** @type {"open" | "sending" | "shared"} */ ("open"),
+  problem: /** @type {Problem | null} */ (null),
+  url: /** @type {string | null} */ (null),
 });
+
+/** @typedef {ReturnType<typeof fresh> & {subject: ShareSubject}} State */
 
 /** @param {HTMLElement} el @param {ShareSubject} subject @returns {SaveShare} */
 export function mountSaveShare(el, subject) {
   const id = `share-${Math.random().toString(ID_BASE).slice(2)}`; // a page may have several
   let maxBytes = MAX_UPLOAD_BYTES;
-  /** @type {State} */ const state = { ...FRESH, subject };
+  /** @type {State} */ const state = { ...fresh(), subject };
   const draw = mountView(el, () => view(id, state, maxBytes, change, () => void share(state, change, `${id}-link`)));
   function change(/** @type {Partial<State>} */ next) {
     Object.assign(state, next);
@@ -63,7 +60,7 @@ export function mountSaveShare(el, subject) {
   return {
     update(next) {
       state.sending?.abort();
-      change({ ...FRESH, subject: { ...state.subject, ...next } });
+      change({ ...fresh(), subject: { ...state.subject, ...next } });
       void look();
     },
   };

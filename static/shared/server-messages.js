@@ -7,7 +7,7 @@
 
 import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 
-/** @import { ErrorCode } from "../../types/protocol.js" */
+/** @import { ErrorCode, Queued } from "../../types/protocol.js" */
 
 /** What only the client can know, beside the codes of the server.
  * `stopped` the user stopped it · `cancelled` left the queue or cancelled connecting · `page_left` ·
@@ -114,25 +114,14 @@ export const needsProbe = (end) => end.closeCode === ABNORMAL_CLOSURE && !WIRE_C
  * @property {number} position 1 is next.
  * @property {number} etaS Estimated wait, s.
  * @property {number} queueLength How many wait.
- * @property {string} ticketId
  */
 
-/** The message's fields as any server may send them.
- * @typedef {Object} QueueWords
- * @property {number} [position]
- * @property {number} [eta_seconds]
- * @property {number} [estimated_wait_s] The older name of the same.
- * @property {number} [queue_length]
- * @property {string} [ticket_id]
- */
-
-/** Read a place. @param {QueueWords} message @returns {QueuePlace} */
+/** Read a place. @param {Partial<Omit<Queued, "type">>} message of any server @returns {QueuePlace} */
 export function queuePlace(message) {
   return {
     position: Math.max(1, numberOr0(message.position)),
     etaS: Math.max(0, numberOr0(message.eta_seconds ?? message.estimated_wait_s)),
     queueLength: numberOr0(message.queue_length),
-    ticketId: typeof message.ticket_id === "string" ? message.ticket_id : "",
   };
 }
 

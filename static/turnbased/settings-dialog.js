@@ -162,7 +162,7 @@ export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
   const open = async () => {
     const { AudioPlayer } = await import("../duplex/lib/audio-player.js"); // needed only for spoken answers
     const opened = new AudioPlayer({ delayMs });
-    opened.addEventListener("rawaudio", () => become(true));
+    opened.addEventListener("placed", () => become(true));
     opened.addEventListener("drained", () => become(false));
     opened.addEventListener("flushed", () => become(false));
     await opened.init();

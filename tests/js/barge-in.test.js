@@ -44,9 +44,9 @@ class FakeSource extends EventTarget {
   }
 }
 
-const QUIET = { rms: 1e-4, upperRms: 1e-5, zeroCrossings: 5 };
-const SPEECH = { rms: 0.1, upperRms: 0.05, zeroCrossings: 20 };
-const HUM = { rms: 0.1, upperRms: 0.005, zeroCrossings: 3 };
+const QUIET = { rms: 1e-4, upperRms: 1e-5 };
+const SPEECH = { rms: 0.1, upperRms: 0.05 };
+const HUM = { rms: 0.1, upperRms: 0.005 };
 
 function createScene() {
   const player = new FakePlayer();

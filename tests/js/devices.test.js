@@ -60,6 +60,33 @@ test("a camera whose picture cannot be shown is let go", async () => {
   assert.deepEqual([stopped, video.srcObject], [1, null]);
 });
 
+test("a camera that is switched or closed while another one opens holds the last one only", async () => {
+  const makeStream = () => {
+    const track = { isStopped: false, addEventListener: () => {}, stop: () => void (track.isStopped = true) };
+    return { track, getTracks: () => [track], getVideoTracks: () => [track] };
+  };
+  /** @type {((stream: ReturnType<typeof makeStream>) => void)[]} */ const answers = [];
+  const getUserMedia = () => new Promise((resolve) => answers.push(resolve));
+  const found = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: { mediaDevices: { getUserMedia } } });
+  const video = { srcObject: null, readyState: 4, play: async () => {} };
+  const streams = [makeStream(), makeStream(), makeStream()];
+  try {
+    const camera = new Camera({ video: /** @type {HTMLVideoElement} */ (/** @type {unknown} */ (video)) });
+    const switches = [camera.flip(), camera.flip()];
+    answers.forEach((answer, index) => answer(streams[index]));
+    await Promise.all(switches);
+    assert.deepEqual([streams[0].track.isStopped, streams[1].track.isStopped, camera.isOpen], [true, false, true]);
+    const late = camera.flip();
+    camera.close();
+    answers[2](streams[2]);
+    await late;
+    assert.deepEqual([streams[1].track.isStopped, streams[2].track.isStopped, camera.isOpen], [true, true, false]);
+  } finally {
+    if (found) Object.defineProperty(globalThis, "navigator", found);
+  }
+});
+
 test("a frame keeps its proportions and its longest side is bounded", () => {
   assert.deepEqual(fitSize(1_920, 1_080, 1_280), { widthPx: 1_280, heightPx: 720 });
   assert.deepEqual(fitSize(1_080, 1_920, 1_280), { widthPx: 720, heightPx: 1_280 });
@@ -125,12 +152,11 @@ test("noise louder than an echo does not make it louder", () => {
   }
 });
 
-test("a file run is planned in whole chunks, with a frame in the middle of each second", () => {
+test("a file run is planned in whole chunks", () => {
   const plan = planRun({ durationS: 2.7, paddingBeforeS: 1, paddingAfterS: 2, chunkS: 1 });
   assert.equal(plan.chunkCount, 6);
   assert.equal(plan.totalS, 6);
   assert.equal(plan.fileStartS, 1);
-  assert.deepEqual(plan.frameInstantsS, [0.5, 1.5, 2.5]);
   assert.equal(planRun({ durationS: 3, paddingBeforeS: 0, paddingAfterS: 0, chunkS: 1 }).chunkCount, 3);
 });
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
-import { STATE_COLOURS, callStateOf, controlsFor } from "../../static/duplex/lib/call-state.js";
+import { STATE_LOOKS, callStateOf, controlsFor } from "../../static/duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/call-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
@@ -271,7 +271,7 @@ test("every callState has a colour, and buttons follow the state", () => {
     "interrupted",
     "settling",
   ])) {
-    assert.ok(callStateOf({ phase: "running", activity }) in STATE_COLOURS);
+    assert.ok(callStateOf({ phase: "running", activity }) in STATE_LOOKS);
   }
   const answer = controlsFor({ phase: "running", activity: "speaking" });
   assert.deepEqual([answer.canInterrupt, answer.canStop, answer.isTalk], [true, true, true]);

@@ -62,7 +62,7 @@ test("chunks and levels come as events, the rest before stop resolves", async ()
   const [worklet] = FakeWorkletNode.made;
   const chunks = collect(microphone, "chunk");
   microphone.start();
-  worklet.send({ type: "chunk", audio: new Float32Array(4), startSample: 0 });
+  worklet.send({ type: "chunk", audio: new Float32Array(4), endTimeS: 0 });
   await microphone.stop();
   assert.deepEqual(
     worklet.commands.map(({ type }) => type),

@@ -5,10 +5,15 @@ import { PlaybackSchedule } from "./playback-schedule.js";
 import { keepRunning } from "./capture.js";
 import { Resampler } from "./resampler.js";
 
-/** @import { PlayerGap, PlayerOptions, Queued } from "../../../types/devices.js" */
+/** @import { PlayerGap, Queued } from "../../../types/devices.js" */
 /** @import { Placement } from "./playback-schedule.js" */
 
 const MS_PER_S = 1_000;
+const RATE_HZ = 24_000; // of the chunks
+const MAX_AHEAD_S = 120;
+const FADE_S = 0.03; // duration of a fade, seconds
+const FADE_CONSTANT_S = FADE_S / 6; // of its exponential course: 0.25 % remain at its end
+const METER_SAMPLES = 1_024;
 const METRICS_INTERVAL_MS = 200;
 const LEAD_S = 0.005; // lead time of scheduling, without which the first samples would be cut off
 
@@ -18,15 +23,20 @@ const LEAD_S = 0.005; // lead time of scheduling, without which the first sample
  * Order: `init()` → `beginTurn(turnId)` → `playChunk()`… → `endTurn()`. `flush()` fades out within 30 ms
  * and then ignores chunks until a `beginTurn` with another turnId (or none), so that nothing stale is heard.
  * `hold()` fades out and retains the rest, `release()` resumes there; `duck(gainDb)` only lowers.
- * Memory bound: samples of queued chunks only, at most `maxAheadS` seconds of them.
- * Events (CustomEvent, `detail`): `metrics` each 200 ms · `gap` PlayerGap · `flushed`
- * {lostMs} · `drained` when the queue has played out · `suspended`/`resumed`
- * · `rawaudio` {samples, rateHz, playbackTimeS} for each chunk placed.
+ * Output chain: sources → fader → meter → loudspeaker.
+ * Memory bound: samples of queued chunks only, at most two minutes of them.
+ * Events (CustomEvent, `detail`): `metrics` each 200 ms · `gap` PlayerGap · `placed` for each chunk · `flushed` ·
+ * `drained` when the queue has played out · `suspended`/`resumed`.
  * @extends {Emitter<Record<string, any>>} `any`: each event has its own detail
  */
 export class AudioPlayer extends Emitter {
-  #options;
-  /** @type {PlayerOutput | null} */ #output = null;
+  #delayMs;
+  /** @type {AudioContext | null} */ #context = null;
+  /** The audible output, for recorders; null before `init`. @type {AnalyserNode | null} */ output = null;
+  /** @type {GainNode | null} */ #fader = null;
+  #duckGain = 1;
+  #meter = new Float32Array(METER_SAMPLES);
+  #endWatch = () => {};
   #schedule;
   /** @type {Resampler | null} */ #resampler = null;
   /** @type {Map<number, Queued>} by placement id */ #queued = new Map();
@@ -36,41 +46,30 @@ export class AudioPlayer extends Emitter {
   #wasPlaying = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */ #timer;
 
-  /** @param {PlayerOptions} [options] */
-  constructor(options = {}) {
+  /** @param {{delayMs?: number}} [options] base playback delay */
+  constructor({ delayMs = 200 } = {}) {
     super();
-    this.#options = { rateHz: 24_000, delayMs: 200, maxAheadS: 120, ...options };
-    this.#schedule = new PlaybackSchedule({ baseDelayS: this.#options.delayMs / MS_PER_S });
+    this.#delayMs = delayMs;
+    this.#schedule = new PlaybackSchedule({ baseDelayS: delayMs / MS_PER_S });
   }
 
   /** Opens the output, unless it is open. */
   async init() {
-    if (this.#output !== null) return;
-    const { context: given, rateHz, delayMs, maxAheadS } = this.#options;
-    this.#output = new PlayerOutput(given);
-    const { context } = this.#output;
-    this.#schedule = new PlaybackSchedule({ baseDelayS: delayMs / MS_PER_S, maxAheadS, gridHz: context.sampleRate });
-    if (context.sampleRate !== rateHz) this.#resampler = new Resampler(rateHz, context.sampleRate);
-    context.addEventListener("statechange", this.#reportState);
+    if (this.#context !== null) return;
+    const context = new AudioContext({ latencyHint: "interactive" });
+    this.#context = context;
+    this.output = new AnalyserNode(context, { fftSize: METER_SAMPLES });
+    this.output.connect(context.destination);
+    this.#replaceFader(1);
+    const { sampleRate: gridHz } = context;
+    this.#schedule = new PlaybackSchedule({ baseDelayS: this.#delayMs / MS_PER_S, maxAheadS: MAX_AHEAD_S, gridHz });
+    if (gridHz !== RATE_HZ) this.#resampler = new Resampler(RATE_HZ, gridHz);
+    this.#endWatch = keepRunning(context, (isRunning) => this.emit(isRunning ? "resumed" : "suspended", null));
     this.#timer = setInterval(() => this.#report(), METRICS_INTERVAL_MS);
   }
 
-  /** The context it plays in; null before `init`. */
-  get context() {
-    return this.#output?.context ?? null;
-  }
-
-  /** The audible output as a node, for recorders; null before `init`. @returns {AudioNode | null} */
-  get output() {
-    return this.#output?.node ?? null;
-  }
-
-  get isRunning() {
-    return this.context?.state === "running";
-  }
-
   get isPlaying() {
-    return this.#output !== null && this.#schedule.isPlaying(this.#now);
+    return this.#context !== null && this.#schedule.isPlaying(this.#now);
   }
 
   get isHeld() {
@@ -82,7 +81,7 @@ export class AudioPlayer extends Emitter {
   }
 
   get #now() {
-    return this.#output?.context.currentTime ?? 0;
+    return this.#context?.currentTime ?? 0;
   }
 
   get metrics() {
@@ -97,7 +96,9 @@ export class AudioPlayer extends Emitter {
 
   /** Level of the last 20 ms or so, after volume. */
   outputRms() {
-    return this.#output?.rms() ?? 0;
+    if (this.output === null) return 0;
+    this.output.getFloatTimeDomainData(this.#meter);
+    return rms(this.#meter);
   }
 
   /** @param {string | number | null} [turnId] a turn that was flushed stays silent */
@@ -111,22 +112,22 @@ export class AudioPlayer extends Emitter {
   }
 
   /**
-   * @param {string | Float32Array} chunk Base64 as received, or samples at `rateHz`
+   * @param {string | Float32Array} chunk Base64 as received, or samples at 24 kHz
    * @returns {boolean} false: not played, since the turn was flushed, the queue is full or not `init`ed
    */
   playChunk(chunk) {
-    if (this.#isDiscarding || this.#output === null) return false;
+    if (this.#isDiscarding || this.#context === null) return false;
     const samples = typeof chunk === "string" ? base64ToFloats(chunk) : chunk;
     if (samples.length === 0) return true;
     if (!this.#schedule.isTurnOpen) this.beginTurn();
-    return this.#enqueue(this.#toContextRate(samples), samples);
+    return this.#enqueue(this.#toContextRate(samples));
   }
 
   endTurn() {
     if (this.#resampler !== null && this.#schedule.isTurnOpen && this.#chunkIndex > 0) {
       const tail = new Float32Array(this.#resampler.maxOutputSamples(0));
       const length = this.#resampler.flush(tail);
-      if (length > 0) this.#enqueue(tail.subarray(0, length), null);
+      if (length > 0) this.#enqueue(tail.subarray(0, length));
     }
     this.#schedule.endTurn();
   }
@@ -141,48 +142,64 @@ export class AudioPlayer extends Emitter {
     this.#silence();
     this.#queued.clear();
     this.#wasPlaying = false;
-    if (lostMs > 0) this.emit("flushed", { lostMs });
+    if (lostMs > 0) this.emit("flushed", null);
     return lostMs;
   }
 
   /** Fades out within 30 ms and pauses; chunks are still accepted. */
   hold() {
-    if (this.#output === null || this.#schedule.isHeld) return;
+    if (this.#context === null || this.#schedule.isHeld) return;
     this.#schedule.hold(this.#now);
     this.#silence();
   }
 
   release() {
-    if (this.#output === null || !this.#schedule.isHeld) return;
+    if (this.#context === null || !this.#schedule.isHeld) return;
     const now = this.#now + LEAD_S;
-    this.#output.fadeIn();
+    this.#fader?.disconnect();
+    this.#replaceFader(0);
+    this.#fade(this.#duckGain);
     for (const placement of this.#schedule.release(now)) this.#startSource(placement, now);
   }
 
   /** Sets the volume of the answer. @param {number} gainDb 0 or below */
   duck(gainDb) {
-    this.#output?.duck(fromDb(gainDb));
+    this.#duckGain = fromDb(gainDb);
+    this.#fade(this.#duckGain);
   }
 
   /** Base delay of the next turn. @param {number} delayMs */
   setDelay(delayMs) {
-    this.#options.delayMs = delayMs;
+    this.#delayMs = delayMs;
     this.#schedule.setBaseDelay(delayMs / MS_PER_S);
   }
 
-  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false when it cannot */
+  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false where the browser cannot choose */
   async setSinkId(deviceId) {
-    return (await this.#output?.setSinkId(deviceId)) ?? false;
+    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>} | null} */ (this.#context);
+    if (typeof context?.setSinkId !== "function") return false;
+    await context.setSinkId(deviceId);
+    return true;
   }
 
   async stop() {
-    if (this.#output === null) return;
-    const output = this.#output;
+    const context = this.#context;
+    if (context === null) return;
     this.flush();
     clearInterval(this.#timer);
-    output.context.removeEventListener("statechange", this.#reportState);
-    this.#output = null;
-    await output.close();
+    this.#endWatch();
+    this.#context = null;
+    await context.close();
+  }
+
+  /** Sources created from now on play through a fader of their own. @param {number} gain */
+  #replaceFader(gain) {
+    this.#fader = new GainNode(/** @type {AudioContext} */ (this.#context), { gain });
+    this.#fader.connect(/** @type {AnalyserNode} */ (this.output));
+  }
+
+  #fade(/** @type {number} */ gain) {
+    this.#fader?.gain.setTargetAtTime(gain, this.#now, FADE_CONSTANT_S);
   }
 
   #toContextRate(/** @type {Float32Array} */ samples) {
@@ -191,12 +208,8 @@ export class AudioPlayer extends Emitter {
     return output.subarray(0, this.#resampler.process(samples, output));
   }
 
-  /**
-   * @param {Float32Array} samples at the context's rate
-   * @param {Float32Array | null} raw the same at the chunk's rate; null for a resampler's tail
-   */
-  #enqueue(samples, raw) {
-    const { context } = /** @type {PlayerOutput} */ (this.#output);
+  #enqueue(/** @type {Float32Array} */ samples) {
+    const context = /** @type {AudioContext} */ (this.#context);
     const now = context.currentTime + LEAD_S;
     const durationS = samples.length / context.sampleRate;
     const { placement, gapS, isCounted } = this.#schedule.place(durationS, now);
@@ -209,15 +222,15 @@ export class AudioPlayer extends Emitter {
     this.#queued.set(placement.id, { buffer, source: null });
     if (!this.#schedule.isHeld) this.#startSource(placement, now);
     this.#wasPlaying = true;
-    const { rateHz } = this.#options;
-    if (raw) this.emit("rawaudio", { samples: raw, rateHz, playbackTimeS: placement.startS });
+    this.emit("placed", null);
     return true;
   }
 
   #startSource(/** @type {Placement} */ { id, startS }, /** @type {number} */ now) {
     const queued = this.#queued.get(id);
-    if (queued === undefined || this.#output === null) return;
-    const source = this.#output.createSource(queued.buffer);
+    if (queued === undefined || this.#context === null || this.#fader === null) return;
+    const source = new AudioBufferSourceNode(this.#context, { buffer: queued.buffer });
+    source.connect(this.#fader);
     queued.source = source;
     source.onended = () => {
       source.disconnect();
@@ -226,8 +239,14 @@ export class AudioPlayer extends Emitter {
     source.start(Math.max(startS, now), Math.max(0, now - startS));
   }
 
+  /** Fades out all sources created so far, and stops them. */
   #silence() {
-    const endS = this.#output?.silence();
+    const faded = this.#fader;
+    if (faded === null) return;
+    this.#fade(0);
+    setTimeout(() => faded.disconnect(), 4 * FADE_S * MS_PER_S);
+    this.#replaceFader(this.#duckGain);
+    const endS = this.#now + FADE_S;
     for (const queued of this.#queued.values()) {
       const { source } = queued;
       queued.source = null; // so that its end is not counted as played
@@ -246,8 +265,6 @@ export class AudioPlayer extends Emitter {
     this.emit("gap", gap);
   }
 
-  #reportState = () => this.emit(this.isRunning ? "resumed" : "suspended", null);
-
   #report() {
     this.emit("metrics", this.metrics);
     const isPlaying = this.isPlaying;
@@ -255,110 +272,5 @@ export class AudioPlayer extends Emitter {
       this.#wasPlaying = false;
       this.emit("drained", null);
     }
-  }
-}
-
-// Output chain of the player: sources → fader → meter → loudspeaker.
-
-const FADE_S = 0.03; // duration of a fade, seconds
-const METER_SAMPLES = 1_024;
-
-/** A gain that tracks its own value, since not every browser reports it during a ramp. */
-class Fader {
-  /** @readonly */
-  node;
-  #from;
-  #to;
-  #startS;
-
-  constructor(/** @type {BaseAudioContext} */ context, /** @type {number} */ gain) {
-    this.node = new GainNode(context, { gain });
-    this.#from = gain;
-    this.#to = gain;
-    this.#startS = context.currentTime;
-  }
-
-  fadeTo(/** @type {number} */ gain) {
-    const now = this.node.context.currentTime;
-    const part = Math.min(1, (now - this.#startS) / FADE_S);
-    this.#from += (this.#to - this.#from) * part;
-    this.#to = gain;
-    this.#startS = now;
-    this.node.gain.cancelScheduledValues(now);
-    this.node.gain.setValueAtTime(this.#from, now);
-    this.node.gain.linearRampToValueAtTime(gain, now + FADE_S);
-  }
-}
-
-export class PlayerOutput {
-  /** @readonly */
-  context;
-  /** The audible output, for recorders. @readonly */
-  node;
-  #isOwnContext;
-  #fader;
-  #duckGain = 1;
-  #meter = new Float32Array(METER_SAMPLES);
-  #endWatch;
-
-  /** @param {AudioContext | undefined} context default: its own */
-  constructor(context) {
-    this.#isOwnContext = context === undefined;
-    this.context = context ?? new AudioContext({ latencyHint: "interactive" });
-    this.node = new AnalyserNode(this.context, { fftSize: METER_SAMPLES });
-    this.#fader = new Fader(this.context, 1);
-    this.#fader.node.connect(this.node).connect(this.context.destination);
-    this.#endWatch = keepRunning(this.context);
-  }
-
-  /** Level of the last 20 ms or so, amplitude. */
-  rms() {
-    this.node.getFloatTimeDomainData(this.#meter);
-    return rms(this.#meter);
-  }
-
-  /** @param {AudioBuffer} buffer @returns {AudioBufferSourceNode} connected, not started */
-  createSource(buffer) {
-    const source = new AudioBufferSourceNode(this.context, { buffer });
-    source.connect(this.#fader.node);
-    return source;
-  }
-
-  /** Fade out all sources created so far. @returns {number} context time at which they are silent */
-  silence() {
-    const faded = this.#fader;
-    faded.fadeTo(0);
-    setTimeout(() => faded.node.disconnect(), 4 * FADE_S * MS_PER_S);
-    this.#fader = new Fader(this.context, this.#duckGain);
-    this.#fader.node.connect(this.node);
-    return this.context.currentTime + FADE_S;
-  }
-
-  /** Let the sources created from now on fade in. */
-  fadeIn() {
-    this.#fader.node.disconnect();
-    this.#fader = new Fader(this.context, 0);
-    this.#fader.node.connect(this.node);
-    this.#fader.fadeTo(this.#duckGain);
-  }
-
-  duck(/** @type {number} */ gain) {
-    this.#duckGain = gain;
-    this.#fader.fadeTo(gain);
-  }
-
-  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false where the browser cannot choose */
-  async setSinkId(deviceId) {
-    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (this.context);
-    if (typeof context.setSinkId !== "function") return false;
-    await context.setSinkId(deviceId);
-    return true;
-  }
-
-  async close() {
-    this.#endWatch();
-    // A shared context lives on, so our node is disconnected once the fade is over.
-    setTimeout(() => this.node.disconnect(), 4 * FADE_S * MS_PER_S);
-    if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
   }
 }

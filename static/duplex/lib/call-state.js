@@ -5,29 +5,25 @@ import { formatClock, t } from "../../shared/texts.js";
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, Phase, SessionState } from "./session-state.js" */
 
-/**
- * `hearing` and `settling` occur in half duplex only, `pausing` and `paused` in full duplex only.
- * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "hearing" | "thinking" | "speaking"
- *   | "interrupted" | "settling" | "pausing" | "paused" | "stopping" | "ended"} CallState
- */
-
-/** Colour token of each state, without the leading dashes. */
-export const STATE_COLOURS = Object.freeze({
-  idle: "accent",
-  connecting: "wait",
-  waiting: "wait",
-  preparing: "wait",
-  listening: "listen",
-  hearing: "listen",
-  thinking: "listen",
-  speaking: "speak",
-  interrupted: "interrupt",
-  settling: "idle",
-  pausing: "idle",
-  paused: "idle",
-  stopping: "idle",
-  ended: "idle",
+/** Looks of each state: colour token without the leading dashes, icon, and motion of the orb. */
+export const STATE_LOOKS = Object.freeze({
+  idle: { colour: "accent", sign: "mic", isAlive: false, isSearching: false },
+  connecting: { colour: "wait", sign: "clock", isAlive: true, isSearching: true },
+  waiting: { colour: "wait", sign: "clock", isAlive: true, isSearching: true },
+  preparing: { colour: "wait", sign: "sparkle", isAlive: true, isSearching: true },
+  listening: { colour: "listen", sign: "mic", isAlive: true, isSearching: false },
+  hearing: { colour: "listen", sign: "wave", isAlive: true, isSearching: false }, // in half duplex only
+  thinking: { colour: "listen", sign: "sparkle", isAlive: true, isSearching: true },
+  speaking: { colour: "speak", sign: "speaker", isAlive: true, isSearching: false },
+  interrupted: { colour: "interrupt", sign: "hand", isAlive: true, isSearching: false },
+  settling: { colour: "idle", sign: "mic-off", isAlive: false, isSearching: false }, // in half duplex only
+  pausing: { colour: "idle", sign: "pause", isAlive: false, isSearching: false }, // in full duplex only
+  paused: { colour: "idle", sign: "pause", isAlive: false, isSearching: false }, // in full duplex only
+  stopping: { colour: "idle", sign: "stop", isAlive: false, isSearching: true },
+  ended: { colour: "idle", sign: "check", isAlive: false, isSearching: false },
 });
+
+/** @typedef {keyof typeof STATE_LOOKS} CallState */
 
 /** @typedef {Pick<SessionState, "phase" | "activity"> | Pick<HalfState, "phase" | "activity">} Doing */
 
@@ -78,20 +74,6 @@ const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout
 /** Problems of the microphone that may resolve themselves. @type {ReadonlySet<string>} */
 export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
-/** Problems that do not end the call. @type {ReadonlySet<string>} */ const MILD_CODES = new Set([
-  "reconnecting",
-  "reconnected",
-  "silent_microphone",
-  "sink_refused",
-  "sound_suspended",
-  "late_chunk",
-  "upload_slow",
-  "context_nearly_full",
-  "no_captions",
-  "one_voice",
-  "voice_cut",
-]);
-
 /** The problem that ended a session; null if the user ended it. @param {EndReason} reason @returns {LiveProblem | null} */
 export function problemOfEnd(reason) {
   if (reason.isByUser) return null;
@@ -115,7 +97,7 @@ export function problemOfDevice(error, isInCall) {
 }
 
 /** A problem during a call that continues. @param {string} code @returns {LiveProblem} */
-export const warningOf = (code) => ({ code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] });
+export const warningOf = (code) => ({ code, message: "", kind: "caution", steps: [] });
 
 /** Warnings shown as toasts; lasting ones arrive as `problem`. */
 const SHOWN_WARNINGS = new Set([
@@ -150,23 +132,6 @@ export function throttledWarnings(show, nowMs = () => performance.now()) {
 }
 
 // Texts of the stage.
-
-export const STATE_ICONS = Object.freeze({
-  idle: "mic",
-  connecting: "clock",
-  waiting: "clock",
-  preparing: "sparkle",
-  listening: "mic",
-  hearing: "wave",
-  thinking: "sparkle",
-  speaking: "speaker",
-  interrupted: "hand",
-  settling: "mic-off",
-  pausing: "pause",
-  paused: "pause",
-  stopping: "stop",
-  ended: "check",
-});
 
 export function stopKey(/** @type {Pick<SessionState, "phase" | "preparedAtMs">} */ { phase, preparedAtMs }) {
   if (phase === "queued") return "queue.cancel";

@@ -6,7 +6,6 @@
 import { Emitter } from "../../shared/async.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
 
-/** @import { PlayerOptions } from "../../../types/devices.js" */
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { BargeIn } from "./barge-in.js" */
 /** @import { WakeLock } from "../../shared/page-visibility.js" */
@@ -20,7 +19,7 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
  * Browser services of a call, implemented in `call-parts.js`.
  * @template Session
  * @typedef {Object} CallParts
- * @property {(options: PlayerOptions) => Promise<AudioPlayer>} openPlayer
+ * @property {(options: {delayMs: number}) => Promise<AudioPlayer>} openPlayer
  * @property {(player: AudioPlayer) => Promise<BargeIn>} openBargeIn
  * @property {(options: object) => Promise<Session>} openSession
  * @property {() => WakeLock} keepAwake

@@ -8,6 +8,9 @@ import { openUserMedia } from "./capture.js";
 
 const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
+const MAX_SIDE_PX = 1_280;
+const FRAME_QUALITY = 0.7;
+const FILE_QUALITY = 0.85;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState from which a frame is available
 
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]); // codes that concern the browser rather than the camera
@@ -26,22 +29,39 @@ export function fitSize(/** @type {number} */ widthPx, /** @type {number} */ hei
 }
 
 /**
- * @param {HTMLVideoElement} video
- * @returns {(options?: {maxSidePx?: number, quality?: number}) => Promise<Frame | null>} null: no picture yet
+ * @param {CanvasImageSource} picture
+ * @param {number} fullWidthPx
+ * @param {number} fullHeightPx
+ * @param {number} quality 0 to 1
+ * @param {OffscreenCanvas} [canvas] reused
+ * @returns {Promise<Frame>} scaled down to the longest side that is sent
  */
+async function encodeJpeg(picture, fullWidthPx, fullHeightPx, quality, canvas = new OffscreenCanvas(1, 1)) {
+  const { widthPx, heightPx } = fitSize(fullWidthPx, fullHeightPx, MAX_SIDE_PX);
+  if (canvas.width !== widthPx) canvas.width = widthPx;
+  if (canvas.height !== heightPx) canvas.height = heightPx;
+  canvas.getContext("2d", { alpha: false })?.drawImage(picture, 0, 0, widthPx, heightPx);
+  const blob = await canvas.convertToBlob({ type: "image/jpeg", quality });
+  const bytes = new Uint8Array(await blob.arrayBuffer());
+  return { base64: bytesToBase64(bytes), widthPx, heightPx, bytes: bytes.length };
+}
+
+/** @param {HTMLVideoElement} video @returns {() => Promise<Frame | null>} null: no picture yet */
 export function createFrameGrabber(video) {
   const canvas = new OffscreenCanvas(1, 1);
-  const context = canvas.getContext("2d", { alpha: false });
-  return async ({ maxSidePx = 1_280, quality = 0.7 } = {}) => {
-    if (context === null || video.readyState < HAVE_CURRENT_DATA || video.videoWidth === 0) return null;
-    const { widthPx, heightPx } = fitSize(video.videoWidth, video.videoHeight, maxSidePx);
-    if (canvas.width !== widthPx) canvas.width = widthPx;
-    if (canvas.height !== heightPx) canvas.height = heightPx;
-    context.drawImage(video, 0, 0, widthPx, heightPx);
-    const blob = await canvas.convertToBlob({ type: "image/jpeg", quality });
-    const bytes = new Uint8Array(await blob.arrayBuffer());
-    return { base64: bytesToBase64(bytes), widthPx, heightPx, bytes: bytes.length };
+  return async () => {
+    const { readyState, videoWidth, videoHeight } = video;
+    if (readyState < HAVE_CURRENT_DATA || videoWidth === 0) return null;
+    return encodeJpeg(video, videoWidth, videoHeight, FRAME_QUALITY, canvas);
   };
+}
+
+/** Encodes a picture file like a camera frame. @param {Blob} file @returns {Promise<string>} Base64 @throws {Error} the browser cannot decode it */
+export async function readPicture(file) {
+  const bitmap = await createImageBitmap(file);
+  const { base64 } = await encodeJpeg(bitmap, bitmap.width, bitmap.height, FILE_QUALITY);
+  bitmap.close();
+  return base64;
 }
 
 /** @param {Pick<CameraOptions, "facing" | "deviceId">} options @throws {CodedError} */
@@ -65,6 +85,7 @@ export class Camera extends EventTarget {
   video;
   /** @type {MediaStream | null} */ #stream = null;
   /** @type {Facing} */ facing;
+  #round = 0; // incremented at each switch and end, so that a camera that opens too late is closed again
 
   constructor(/** @type {CameraOptions} */ { facing = "user", video = document.createElement("video") }) {
     super();
@@ -74,22 +95,28 @@ export class Camera extends EventTarget {
     video.playsInline = true;
   }
 
-  get label() {
-    return this.#stream?.getVideoTracks()[0]?.label ?? "";
+  get isOpen() {
+    return this.#stream !== null;
   }
 
-  get deviceId() {
-    return this.#stream?.getVideoTracks()[0]?.getSettings().deviceId ?? "";
+  get label() {
+    return this.#stream?.getVideoTracks()[0]?.label ?? "";
   }
 
   get size() {
     return { widthPx: this.video.videoWidth, heightPx: this.video.videoHeight };
   }
 
+  get deviceId() {
+    return this.#stream?.getVideoTracks()[0]?.getSettings().deviceId ?? "";
+  }
+
   /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {Error} then no camera is open */
   async switchTo(wish) {
     this.#stopTracks(); // phones refuse a second camera while the first is open
+    const round = ++this.#round;
     const stream = await openStream(wish);
+    if (round !== this.#round) return stream.getTracks().forEach((track) => track.stop());
     this.#stream = stream;
     if (wish.facing) this.facing = wish.facing;
     this.video.srcObject = stream;
@@ -116,6 +143,7 @@ export class Camera extends EventTarget {
   }
 
   close() {
+    this.#round += 1;
     this.#stopTracks();
     this.video.srcObject = null;
   }
@@ -126,20 +154,4 @@ export async function openCamera(options = {}) {
   const camera = new Camera(options);
   await camera.switchTo({ facing: options.facing, deviceId: options.deviceId });
   return camera;
-}
-
-// Picture files, encoded like camera frames.
-
-const MAX_SIDE_PX = 1_280; // as for camera frames
-const QUALITY = 0.85;
-
-/** @param {Blob} file @returns {Promise<string>} JPEG in Base64 @throws {Error} the browser cannot decode it */
-export async function readPicture(file) {
-  const bitmap = await createImageBitmap(file);
-  const { widthPx, heightPx } = fitSize(bitmap.width, bitmap.height, MAX_SIDE_PX);
-  const canvas = new OffscreenCanvas(widthPx, heightPx);
-  canvas.getContext("2d", { alpha: false })?.drawImage(bitmap, 0, 0, widthPx, heightPx);
-  bitmap.close();
-  const blob = await canvas.convertToBlob({ type: "image/jpeg", quality: QUALITY });
-  return bytesToBase64(new Uint8Array(await blob.arrayBuffer()));
 }

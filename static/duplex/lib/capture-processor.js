@@ -5,22 +5,20 @@
  */
 
 import { CAPTURE_RATE_HZ, LEVELS_PER_S, PROCESSOR_NAME, WINDOW_SAMPLES } from "./capture-format.js";
-import { Resampler, RingBuffer } from "./resampler.js";
-import { SpeechFeatures } from "./resampler.js";
+import { Resampler, SpeechFeatures } from "./resampler.js";
 
 const MAX_BLOCK_SAMPLES = 2_048; // longest block that is supported; browsers use 128 samples
 const POOL_SIZE = 4; // spare chunk buffers; further ones are garbage-collected
-
-const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2; // default chunk length: half a second
+const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2; // half a second
 
 /**
- * processorOptions: {chunkSize?: samples at 16 kHz, waitsForStart?: boolean, hasFeatures?: boolean}
+ * processorOptions: {chunkSize?: samples at 16 kHz, waitsForStart?: boolean}
  * to it:   {type: "start"} | {type: "stop"} | {type: "close"} | {type: "recycle", buffer}
  *          | {type: "features", isOn} | {type: "windows", isOn}
- * from it: {type: "chunk", audio, startSample, endTimeS, droppedSamples} · {type: "stopped"}
- *          · {type: "level", rms, peak, isSilent} · {type: "feature", rms, upperRms, zeroCrossings}
+ * from it: {type: "chunk", audio, endTimeS} · {type: "stopped"}
+ *          · {type: "level", rms, peak, isSilent} · {type: "feature", rms, upperRms}
  *          · {type: "window", audio} of 512 samples, for a voice detector
- * Chunks are sent at once, or from "start" on with `waitsForStart`, until "stop", which sends the
+ * Chunks are sent at once, as other clients expect, or from "start" on with `waitsForStart`, until "stop", which sends the
  * shorter rest and then "stopped". Levels are always sent.
  */
 class CaptureProcessor extends AudioWorkletProcessor {
@@ -28,39 +26,36 @@ class CaptureProcessor extends AudioWorkletProcessor {
   #mono = new Float32Array(MAX_BLOCK_SAMPLES);
   /** @type {Resampler | null} */ #resampler = null;
   #resampled;
-  #ring;
+  /** The chunk being filled. @type {Float32Array<ArrayBuffer>} */ #chunk;
+  #length = 0;
   /** @type {Float32Array<ArrayBuffer>[]} */ #pool = [];
   #features = new SpeechFeatures(CAPTURE_RATE_HZ);
   #levels = new LevelMeter();
   #windows = new WindowCutter();
   #is = { running: false, closed: false, giving: { features: false, windows: false } };
-  #startSample = 0;
 
-  /** @param {{processorOptions?: {chunkSize?: number, waitsForStart?: boolean, hasFeatures?: boolean}}} options */
-  constructor({ processorOptions = {} }) {
+  /** @param {{processorOptions?: {chunkSize?: number, waitsForStart?: boolean}}} options */
+  constructor({ processorOptions: { chunkSize = DEFAULT_CHUNK_SAMPLES, waitsForStart = false } = {} }) {
     super();
-    const { chunkSize = DEFAULT_CHUNK_SAMPLES, waitsForStart = false, hasFeatures = false } = processorOptions;
     this.#chunkSamples = chunkSize;
     this.#is.running = !waitsForStart;
-    this.#is.giving.features = hasFeatures;
+    this.#chunk = new Float32Array(this.#chunkSamples);
     if (sampleRate !== CAPTURE_RATE_HZ) {
       this.#resampler = new Resampler(sampleRate, CAPTURE_RATE_HZ);
     }
-    const room = this.#resampler?.maxOutputSamples(MAX_BLOCK_SAMPLES) ?? MAX_BLOCK_SAMPLES;
-    this.#resampled = new Float32Array(room);
-    this.#ring = new RingBuffer(chunkSize + room);
-    for (let i = 0; i < POOL_SIZE; i += 1) this.#pool.push(new Float32Array(chunkSize));
+    this.#resampled = new Float32Array(this.#resampler?.maxOutputSamples(MAX_BLOCK_SAMPLES) ?? 0);
+    for (let i = 0; i < POOL_SIZE; i += 1) this.#pool.push(new Float32Array(this.#chunkSamples));
     this.port.onmessage = (event) => this.#obey(event.data);
   }
 
   #obey(/** @type {{type: string, buffer?: ArrayBuffer, isOn?: boolean}} */ command) {
     if (command.type === "start") {
-      this.#ring.clear();
-      this.#startSample = 0;
+      this.#length = 0;
       this.#is.running = true;
     } else if (command.type === "stop" && this.#is.running) {
       this.#is.running = false;
-      this.#sendRest();
+      if (this.#length > 0) this.#send(this.#chunk.slice(0, this.#length));
+      this.port.postMessage({ type: "stopped" });
     } else if (command.type === "features" || command.type === "windows") {
       this.#is.giving[command.type] = command.isOn === true;
     } else if (command.type === "recycle" && command.buffer !== undefined) {
@@ -99,8 +94,11 @@ class CaptureProcessor extends AudioWorkletProcessor {
   #take(samples, count) {
     this.#measure(samples, count);
     if (!this.#is.running) return;
-    this.#ring.write(samples, count);
-    while (this.#ring.lengthSamples >= this.#chunkSamples) this.#sendChunk(this.#chunkSamples);
+    for (let i = 0; i < count; i += 1) {
+      this.#chunk[this.#length] = samples[i];
+      this.#length += 1;
+      if (this.#length === this.#chunkSamples) this.#send(this.#chunk);
+    }
   }
 
   #measure(/** @type {Float32Array} */ samples, /** @type {number} */ count) {
@@ -113,21 +111,10 @@ class CaptureProcessor extends AudioWorkletProcessor {
     }
   }
 
-  #sendChunk(/** @type {number} */ count) {
-    const isWhole = count === this.#chunkSamples;
-    const audio = (isWhole ? this.#pool.pop() : undefined) ?? new Float32Array(count);
-    this.#ring.read(audio, count);
-    const startSample = this.#startSample;
-    this.#startSample += count;
-    const endTimeS = currentTime;
-    const { droppedSamples } = this.#ring;
-    const message = { type: "chunk", audio, startSample, endTimeS, droppedSamples };
-    this.port.postMessage(message, [audio.buffer]);
-  }
-
-  #sendRest() {
-    if (this.#ring.lengthSamples > 0) this.#sendChunk(this.#ring.lengthSamples);
-    this.port.postMessage({ type: "stopped" });
+  #send(/** @type {Float32Array<ArrayBuffer>} */ audio) {
+    this.port.postMessage({ type: "chunk", audio, endTimeS: currentTime }, [audio.buffer]);
+    this.#chunk = this.#pool.pop() ?? new Float32Array(this.#chunkSamples);
+    this.#length = 0;
   }
 }
 

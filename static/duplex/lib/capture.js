@@ -11,66 +11,107 @@ import { joinChunks } from "../../shared/pcm.js";
 import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/async.js";
 
-/** @import { Capture, CaptureChunk, CaptureLevel, CaptureListeners, MicrophoneOptions } from "../../../types/devices.js" */
+/** @import { CaptureChunk, CaptureLevel, MicrophoneOptions } from "../../../types/devices.js" */
 
 const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 
 /** @type {WeakMap<BaseAudioContext, Promise<void>>} */ const loadedModules = new WeakMap();
 
 /**
- * @param {BaseAudioContext} context
- * @param {number} chunkSamples
- * @param {CaptureListeners} listeners
- * @returns {Promise<Capture>}
+ * Captures a node. Levels are emitted at once, `chunk` events after `start`.
+ * @extends {Emitter<Record<string, any>>} `any`: each event has its own detail
  */
-export async function createCapture(context, chunkSamples, listeners) {
-  const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL); // once for each context
-  loadedModules.set(context, loading);
-  await loading;
-  const node = new AudioWorkletNode(context, PROCESSOR_NAME, {
-    numberOfInputs: 1,
-    numberOfOutputs: 0,
-    processorOptions: { chunkSize: chunkSamples, waitsForStart: true },
+export class Capture extends Emitter {
+  /** @type {AudioWorkletNode | null} */ #worklet = null;
+  #isRunning = false;
+
+  /** @param {AudioNode} node @param {number} chunkSamples at 16 kHz */
+  async listenTo(node, chunkSamples) {
+    const { context } = node;
+    const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL); // once for each context
+    loadedModules.set(context, loading);
+    await loading;
+    const processorOptions = { chunkSize: chunkSamples, waitsForStart: true };
+    this.#worklet = new AudioWorkletNode(context, PROCESSOR_NAME, { numberOfInputs: 1, numberOfOutputs: 0, processorOptions });
+    this.#worklet.port.onmessage = ({ data: message }) => {
+      if (message.type === "chunk") this.onChunk(message);
+      else if (message.type === "level") this.onLevel(message);
+      else this.emit(message.type, message.type === "window" ? message.audio : message);
+    };
+    node.connect(this.#worklet);
+  }
+
+  #tell(/** @type {object} */ command, /** @type {Transferable[]} */ transfer = []) {
+    this.#worklet?.port.postMessage(command, transfer);
+  }
+
+  start() {
+    this.#isRunning = true;
+    this.#tell({ type: "start" });
+  }
+
+  /** Stops the chunks; resolves once the rest has been delivered. Levels continue. */
+  async stop() {
+    // The port of a suspended context still answers; that of a closed one does not.
+    if (!this.#isRunning || this.#worklet?.context.state === "closed") return;
+    this.#isRunning = false;
+    const stopped = new Promise((resolve) => this.addEventListener("stopped", resolve, { once: true }));
+    this.#tell({ type: "stop" });
+    await stopped;
+  }
+
+  /** Turns on `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
+  setFeatures(isOn) {
+    this.#tell({ type: "features", isOn });
+  }
+
+  /** Turns on `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
+  setWindows(isOn) {
+    this.#tell({ type: "windows", isOn });
+  }
+
+  /** Returns a chunk's memory to the audio thread. @param {Float32Array} audio not to be used afterwards */
+  recycle({ buffer }) {
+    this.#tell({ type: "recycle", buffer }, [/** @type {ArrayBuffer} */ (buffer)]);
+  }
+
+  close() {
+    this.#tell({ type: "close" });
+    if (this.#worklet) this.#worklet.port.onmessage = null;
+    this.#worklet = null;
+    this.emit("stopped", null); // ends a `stop` under way
+  }
+
+  /** @param {CaptureChunk} chunk @protected */
+  onChunk(chunk) {
+    this.emit("chunk", chunk);
+  }
+
+  /** @param {CaptureLevel} level @protected */
+  onLevel(level) {
+    this.emit("level", level);
+  }
+}
+
+/**
+ * Records a node until the length is reached or the capture is stopped.
+ * @param {AudioNode} node
+ * @param {number} lengthSamples at 16 kHz
+ * @param {(capture: Capture) => void} onStart
+ * @returns {Promise<CaptureChunk>}
+ */
+export async function recordNode(node, lengthSamples, onStart) {
+  const capture = new Capture();
+  await capture.listenTo(node, lengthSamples);
+  /** @type {Promise<CaptureChunk>} */ const recorded = new Promise((resolve) => {
+    capture.on("chunk", resolve);
+    capture.on("stopped", () => resolve({ audio: new Float32Array(0), endTimeS: node.context.currentTime })); // nothing arrived
   });
-  /** @type {(() => void) | null} */ let resolveStop = null;
-  const finishStop = () => {
-    resolveStop?.();
-    resolveStop = null;
-  };
-  node.port.onmessage = ({ data: message }) => {
-    if (message.type === "feature") listeners.onFeature?.(message);
-    else if (message.type === "level") listeners.onLevel?.(message);
-    else if (message.type === "window") listeners.onWindow?.(message.audio);
-    else if (message.type === "chunk") listeners.onChunk?.(message);
-    else if (message.type === "stopped") finishStop();
-  };
-  let isRunning = false;
-  return {
-    node,
-    start() {
-      isRunning = true;
-      node.port.postMessage({ type: "start" });
-    },
-    stop() {
-      // The port of a suspended context still answers; that of a closed one does not.
-      if (!isRunning || context.state === "closed") return Promise.resolve();
-      isRunning = false;
-      return new Promise((resolve) => {
-        resolveStop = resolve;
-        node.port.postMessage({ type: "stop" });
-      });
-    },
-    setFeatures: (isOn) => node.port.postMessage({ type: "features", isOn }),
-    setWindows: (isOn) => node.port.postMessage({ type: "windows", isOn }),
-    recycle: (audio) =>
-      node.port.postMessage({ type: "recycle", buffer: audio.buffer }, [/** @type {ArrayBuffer} */ (audio.buffer)]),
-    close() {
-      node.port.postMessage({ type: "close" });
-      node.port.onmessage = null;
-      node.disconnect();
-      finishStop();
-    },
-  };
+  capture.start();
+  onStart(capture);
+  const chunk = await recorded;
+  capture.close();
+  return chunk;
 }
 
 /**
@@ -111,62 +152,20 @@ const LEVEL_INTERVAL_MS = 50;
 
 /** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
 function connectStream(stream, { context: given }) {
-  if (given) return { context: given, source: given.createMediaStreamSource(stream), isOwn: false };
+  const connect = (/** @type {AudioContext} */ context) => ({ context, source: context.createMediaStreamSource(stream) });
+  if (given) return connect(given);
   /** @type {AudioContext | null} */ let context = null;
   try {
     context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ, latencyHint: "interactive" });
-    return { context, source: context.createMediaStreamSource(stream), isOwn: true };
+    return connect(context);
   } catch {
     // Firefox rejects a stream whose rate differs from the context's; the worklet then resamples.
     context?.close();
-    context = new AudioContext({ latencyHint: "interactive" });
-    return { context, source: context.createMediaStreamSource(stream), isOwn: true };
+    return connect(new AudioContext({ latencyHint: "interactive" }));
   }
 }
 
-/** What the microphone and files have in common. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
-export class CapturedSource extends Emitter {
-  /** @type {Capture | null} @protected */
-  capture = null;
-
-  /** Passes on what the worklet says of a node. @param {AudioNode} node @param {number} chunkSamples @protected */
-  async listenTo(node, chunkSamples) {
-    this.capture = await createCapture(node.context, chunkSamples, {
-      onChunk: (chunk) => this.onChunk(chunk),
-      onLevel: (level) => this.onLevel(level),
-      onFeature: (frame) => this.emit("feature", frame),
-      onWindow: (audio) => this.emit("window", audio),
-    });
-    node.connect(this.capture.node);
-  }
-
-  /** Turns on `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
-  setFeatures(isOn) {
-    this.capture?.setFeatures(isOn);
-  }
-
-  /** Turns on `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
-  setWindows(isOn) {
-    this.capture?.setWindows(isOn);
-  }
-
-  /** Returns a chunk's memory to the audio thread. @param {Float32Array} audio not to be used afterwards */
-  recycle(audio) {
-    this.capture?.recycle(audio);
-  }
-
-  /** @param {CaptureChunk} chunk @protected */
-  onChunk(chunk) {
-    this.emit("chunk", chunk);
-  }
-
-  /** @param {CaptureLevel} level @protected */
-  onLevel(level) {
-    this.emit("level", level);
-  }
-}
-
-export class Microphone extends CapturedSource {
+export class Microphone extends Capture {
   stream;
   context;
   #source;
@@ -181,7 +180,7 @@ export class Microphone extends CapturedSource {
     const connected = connectStream(stream, options);
     this.context = connected.context;
     this.#source = connected.source;
-    this.#isOwnContext = connected.isOwn;
+    this.#isOwnContext = options.context === undefined;
   }
 
   /** Its node in the context, for recorders and mixers. @returns {AudioNode} */
@@ -198,29 +197,15 @@ export class Microphone extends CapturedSource {
     await this.listenTo(this.#source, chunkSamples);
     const [track] = this.stream.getAudioTracks();
     track?.addEventListener("ended", () => this.emit("ended", new CodedError("unplugged")));
-    const reportState = () => this.emit(this.context.state === "running" ? "resumed" : "suspended", null);
-    this.context.addEventListener("statechange", reportState);
-    const endKeeping = keepRunning(this.context);
-    this.#endWatch = () => {
-      this.context.removeEventListener("statechange", reportState);
-      endKeeping();
-    };
+    this.#endWatch = keepRunning(this.context, (isRunning) => this.emit(isRunning ? "resumed" : "suspended", null));
   }
 
-  start() {
-    this.capture?.start();
-  }
-
-  /** Stops the chunks; resolves once the rest has been delivered. Levels continue. */
-  async stop() {
-    await this.capture?.stop();
-  }
-
+  /** @override */
   async close() {
     if (this.#isClosed) return;
-    this.#isClosed = true;
     this.#endWatch();
-    this.capture?.close();
+    super.close();
+    this.#isClosed = true;
     this.#source.disconnect();
     for (const track of this.stream.getTracks()) track.stop();
     if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
@@ -289,8 +274,12 @@ export function recordFrom(microphone, maxSamples, onFull) {
 
 const GESTURES = ["pointerdown", "keydown", "touchend"];
 
-/** Resumes a context at each gesture and whenever the system suspends it. @param {AudioContext} context @param {EventTarget} [gestureTarget] */
-export function keepRunning(context, gestureTarget = globalThis) {
+/**
+ * Resumes a context at each gesture and whenever the system suspends it.
+ * @param {AudioContext} context
+ * @param {(isRunning: boolean) => void} onChange
+ */
+export function keepRunning(context, onChange) {
   const tryResume = () => {
     // Safari reports "interrupted" after a phone call, which the standard's type lacks.
     if (context.state === "running" || context.state === "closed") return;
@@ -298,8 +287,8 @@ export function keepRunning(context, gestureTarget = globalThis) {
   };
   const ending = new AbortController();
   const { signal } = ending;
-  for (const type of GESTURES) gestureTarget.addEventListener(type, tryResume, { passive: true, signal });
-  context.addEventListener("statechange", tryResume, { signal });
+  for (const type of GESTURES) globalThis.addEventListener(type, tryResume, { passive: true, signal });
+  context.addEventListener("statechange", () => (onChange(context.state === "running"), tryResume()), { signal });
   tryResume();
   return () => ending.abort();
 }

@@ -1,6 +1,6 @@
 /** A full-duplex session: sends units of audio and pictures while receiving the answer. Pure. */
 
-import { quantileOf } from "../../shared/async.js";
+import { quantileOf, throttled } from "../../shared/async.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { endReason } from "../../shared/server-messages.js";
 import { breaksOff, isTurnStart, reduce } from "./full-duplex.js";
@@ -37,8 +37,7 @@ export class DuplexSession extends LiveSession {
     };
     super(options, initialState(), reduce);
     this.#options = options;
-    const send = (/** @type {object} */ message) => this.link?.send(message) ?? 0;
-    this.#diagnostics = createDiagnostics({ send, nowMs: this.clock.nowMs });
+    this.#diagnostics = createDiagnostics((message) => this.link?.send(message));
   }
 
   /** Sends a picture ahead of its unit. @param {string} base64 JPEG, PNG or WebP @returns {boolean} Whether it was sent. */
@@ -61,12 +60,9 @@ export class DuplexSession extends LiveSession {
 
   /** Sends the audio of one unit. @param {DuplexInput} input @returns {SendOutcome} */
   sendChunk(input) {
-    if (this.state.phase !== "running" || !this.link?.isOpen()) {
-      this.apply({ type: "chunk_dropped", why: "idle" });
-      return "not_running";
-    }
+    if (this.state.phase !== "running" || !this.link?.isOpen()) return "not_running";
     if (!this.#budget.allowsChunk(this.link.bufferedBytes())) {
-      this.apply({ type: "chunk_dropped", why: "upload" });
+      this.apply({ type: "chunk_dropped" });
       this.warn("upload_slow", "", this.state.chunksUploadDropped);
       return "upload_dropped";
     }
@@ -191,7 +187,7 @@ export class DuplexSession extends LiveSession {
 
   /** @override @protected */
   onLeave() {
-    if (this.state.preparedAtMs !== null) this.#diagnostics.sendSummary(this.state);
+    if (this.state.preparedAtMs !== null) this.#diagnostics.sendSummary(this.state, this.clock.nowMs());
   }
 
   /** @override @protected */
@@ -232,51 +228,31 @@ export class UploadBudget {
   }
 }
 
-// Playback reports to the server: gaps as they occur, totals at the end. At most two messages a second of
-// 16 KB each; further gaps are batched.
+// Playback reports to the server: gaps as they occur, at most two messages a second, and totals at the end.
 
 const PERIOD_MS = 500;
-const LIMIT_CHARS = 15_000; // below 16 KiB; all characters are ASCII
 const GAPS_PER_MESSAGE = 20;
 
-/** @param {{send: (message: object) => number, nowMs: () => number}} options */
-function createDiagnostics({ send, nowMs }) {
+function createDiagnostics(/** @type {(message: object) => void} */ send) {
   /** @type {PlayerGap[]} */ let waiting = [];
   let leftOut = 0;
-  let lastMs = -Infinity;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-
-  function flush() {
-    timer = undefined;
+  const flush = throttled(() => {
     if (waiting.length === 0) return;
-    const metrics = { event: "gap", gaps: waiting.map(gapOnWire), gaps_left_out: leftOut };
-    waiting = [];
-    leftOut = 0;
-    lastMs = nowMs();
-    send({ type: "client_diagnostic", metrics });
-  }
-
+    send({ type: "client_diagnostic", metrics: { event: "gap", gaps: waiting.map(gapOnWire), gaps_left_out: leftOut } });
+    [waiting, leftOut] = [[], 0];
+  }, PERIOD_MS);
   return {
     noteGap(/** @type {PlayerGap} */ gap) {
       if (waiting.length < GAPS_PER_MESSAGE) waiting.push(gap);
       else leftOut += 1;
-      if (timer !== undefined) return;
-      const delayMs = Math.max(0, lastMs + PERIOD_MS - nowMs());
-      if (delayMs === 0) flush();
-      else timer = setTimeout(flush, delayMs);
+      flush();
     },
-    sendSummary(/** @type {SessionState} */ state) {
-      clearTimeout(timer);
-      timer = undefined;
-      const metrics = sessionSummary(state, nowMs());
-      const text = JSON.stringify(metrics);
-      if (text.length <= LIMIT_CHARS) send({ type: "client_diagnostic", metrics });
-    },
-    close() {
-      clearTimeout(timer);
-      timer = undefined;
+    /** The session ends; its totals contain the gaps that still wait. @param {SessionState} state @param {number} nowMs */
+    sendSummary(state, nowMs) {
       waiting = [];
+      send({ type: "client_diagnostic", metrics: sessionSummary(state, nowMs) });
     },
+    close: () => void (waiting = []),
   };
 }
 

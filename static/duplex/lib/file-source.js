@@ -7,16 +7,13 @@
 
 import { CodedError } from "../../shared/texts.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
-import { CapturedSource, openMicrophone } from "./capture.js";
-import { MixerController } from "./mixer-controller.js";
+import { Capture, openMicrophone } from "./capture.js";
+import { lufsOf, MixerController } from "./mixer-controller.js";
 import { videoEvent } from "../../shared/decode-sound.js";
-import { measureLufs } from "./measure.js";
 
-/** @import { CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, MixSettings, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
+/** @import { CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./capture.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
-
-export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
 const FRAME_INSTANT_S = 0.5; // position of the frame within each second
 const MS_PER_S = 1_000;
@@ -51,24 +48,20 @@ export async function decodeSound(file, context, { isVideo = false, durationS } 
 
 /**
  * @param {{durationS: number, paddingBeforeS: number, paddingAfterS: number, chunkS: number}} options
- * @returns {{fileStartS: number, totalS: number, chunkCount: number, frameInstantsS: number[]}}
- *   totalS in whole chunks; frame instants in file time
+ * @returns {{fileStartS: number, totalS: number, chunkCount: number}} totalS in whole chunks
  */
 export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   const chunkCount = Math.ceil((paddingBeforeS + durationS + paddingAfterS) / chunkS - 1e-9);
-  const frameInstantsS = [];
-  for (let atS = FRAME_INSTANT_S; atS < durationS; atS += 1) frameInstantsS.push(atS);
-  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
+  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount };
 }
 
 /** One playback of a file. */
-export class FileSource extends CapturedSource {
+export class FileSource extends Capture {
   /** @readonly */
   mixer;
   #options;
   #plan;
   /** @type {AudioBufferSourceNode | null} */ #player = null;
-  /** @type {MediaStreamAudioSourceNode | null} */ #microphone = null;
   #startS = 0;
   #chunkCount = 0;
   #isHeld = false;
@@ -96,25 +89,30 @@ export class FileSource extends CapturedSource {
     return this.#options.sound.duration * MS_PER_S;
   }
 
+  get isMicrophone() {
+    return this.#options.microphone !== null;
+  }
+
   /** Called by `openFile` only. */
   async connect() {
     const { context, chunkSamples, microphone } = this.#options;
     await this.listenTo(this.mixer.mix, chunkSamples);
-    if (microphone === undefined) return;
-    this.#microphone = context.createMediaStreamSource(microphone);
-    this.#microphone.connect(this.mixer.microphoneInput);
+    if (microphone === null) return;
+    context.createMediaStreamSource(microphone.stream).connect(this.mixer.microphoneInput);
+    for (const type of ["silent", "audible", "ended"]) microphone.on(type, (detail) => this.emit(type, detail));
   }
 
+  /** @override */
   start() {
     const { context, sound, video } = this.#options;
-    if (this.#state !== "ready" || this.capture === null) return;
+    if (this.#state !== "ready") return;
     this.#state = "running";
     context.resume().catch(() => undefined); // the call was started by a gesture
     this.#startS = context.currentTime;
     this.#player = new AudioBufferSourceNode(context, { buffer: sound });
     this.#player.connect(this.mixer.fileInput);
     this.#player.start(this.#startS + this.#plan.fileStartS);
-    this.capture.start();
+    super.start();
     if (video) {
       video.muted = true;
       video.currentTime = 0;
@@ -133,20 +131,20 @@ export class FileSource extends CapturedSource {
     await this.#options.context.resume();
   }
 
-  /** Ends early; the rest of the current chunk is delivered. */
+  /** Ends early; the rest of the current chunk is delivered. @override */
   async stop() {
     if (this.#state !== "running") return;
     this.#state = "ended";
     this.#player?.stop();
     this.#options.video?.pause();
-    await this.capture?.stop();
+    await super.stop();
   }
 
-  /** Releases everything except the microphone's stream, which the caller owns. */
+  /** @override */
   async close() {
+    await this.#options.microphone?.close();
     await this.stop();
-    this.capture?.close();
-    this.#microphone?.disconnect();
+    super.close();
     this.mixer.close();
     const { context } = this.#options;
     if (context.state !== "closed") await context.close();
@@ -171,8 +169,8 @@ export class FileSource extends CapturedSource {
     const fileTimeS = elapsedS - this.#plan.fileStartS;
     this.emit("progress", { elapsedS, totalS: this.#plan.totalS });
     this.#followVideo(fileTimeS);
-    const dueS = this.#plan.frameInstantsS[this.#frameIndex];
-    if (dueS === undefined || fileTimeS < dueS) return;
+    const dueS = this.#frameIndex + FRAME_INSTANT_S;
+    if (dueS >= this.#options.sound.duration || fileTimeS < dueS) return;
     this.emit("frame-due", null);
     this.#frameIndex += 1;
   }
@@ -202,9 +200,9 @@ async function openFile(options, mode, wish) {
   try {
     if (mode !== "file") microphone = await openMicrophone(wish(context));
     const mixer = new MixerController(context, { mode });
-    const source = new FileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
+    const source = new FileSource({ ...options, context, mixer, microphone });
     await source.connect();
-    return withMicrophone(source, microphone);
+    return source;
   } catch (error) {
     await microphone?.close();
     await context.close();
@@ -250,23 +248,8 @@ export async function openSentence(sentence, microphone) {
   const source = await openSoundFile({ ...options, hasMicrophone: true }).catch(() =>
     openSoundFile({ ...options, hasMicrophone: false }),
   );
-  if (source.mixer.mode === "both") source.mixer.setTrim({ fileDb: SENTENCE_TRIM_DB });
+  if (source.mixer.mode === "both") source.mixer.set({ trimFileDb: SENTENCE_TRIM_DB });
   return source;
-}
-
-/** Combines file and microphone into one source, which forwards the microphone's events. @param {FileSource} source @param {Microphone | null} microphone */
-function withMicrophone(source, microphone) {
-  for (const type of ["silent", "audible", "ended"]) {
-    microphone?.on(type, (detail) => source.emit(type, detail));
-  }
-  const closeFile = source.close.bind(source);
-  return Object.assign(source, {
-    isMicrophone: microphone !== null,
-    async close() {
-      await microphone?.close();
-      await closeFile();
-    },
-  });
 }
 
 const METADATA_LIMIT_MS = 15_000;
@@ -300,9 +283,7 @@ export async function readVideoFile(file, video) {
     if (widthPx === 0) throw new CodedError("no_picture");
     const decoder = new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ);
     const sound = await decodeSound(file, decoder, { isVideo: true, durationS });
-    const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
-    const lufs = measureLufs(channels, sound.sampleRate);
-    return { name: file.name, url, durationS, widthPx, heightPx, sound, lufs };
+    return { name: file.name, url, durationS, widthPx, heightPx, sound, lufs: lufsOf(sound) };
   } catch (error) {
     URL.revokeObjectURL(url);
     video.removeAttribute("src");

@@ -164,10 +164,7 @@ function onClient(state, event) {
       if (state.phase !== "running") return state;
       return { ...state, framesSent: state.framesSent + 1 };
     case "chunk_dropped":
-      if (isOver(state)) return state;
-      return event.why === "upload"
-        ? { ...state, chunksUploadDropped: state.chunksUploadDropped + 1 }
-        : { ...state, chunksIdleDropped: state.chunksIdleDropped + 1 };
+      return isOver(state) ? state : { ...state, chunksUploadDropped: state.chunksUploadDropped + 1 };
     case "force_listen":
       if (isOver(state) || state.isForceListen === event.isOn) return state;
       return { ...state, isForceListen: event.isOn, isAwaitingListen: state.isAwaitingListen || state.isTurnOpen };

@@ -10,7 +10,8 @@ import { endReason, messageText, queuePlace } from "../../shared/server-messages
 import { newSessionId, openSessionLink } from "../../shared/live-socket.js";
 import { isOver } from "./session-state.js";
 
-/** @import { EndReason, QueueWords } from "../../shared/server-messages.js" */
+/** @import { EndReason } from "../../shared/server-messages.js" */
+/** @import { Queued } from "../../../types/protocol.js" */
 /** @import { SessionLink, WireMessage } from "../../shared/live-socket.js" */
 /** @import { LinkOptions, SessionEvents } from "../../../types/duplex.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
@@ -232,7 +233,7 @@ function reduced(strategy, state, event) {
 /**
  * Changes by messages that both kinds of session receive; none if a message is out of place.
  * @param {PhaseState} state
- * @param {{type: string, code?: string, recording_session_id?: string | null} & QueueWords} message
+ * @param {{type: string, code?: string, recording_session_id?: string | null} & Partial<Omit<Queued, "type">>} message
  * @param {number} nowMs
  */
 function messageChange(state, message, nowMs) {

@@ -8,8 +8,7 @@ import { medianOf } from "../../shared/async.js";
 import { toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
-/** @import { CaptureChunk } from "../../../types/devices.js" */
-/** @import { createCapture } from "./capture.js" */
+/** @import { recordNode } from "./capture.js" */
 
 const BLOCK_MS = 400;
 const STEP_MS = 100;
@@ -191,11 +190,11 @@ export function locateChirp(recorded, chirp, rateHz) {
   return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0 };
 }
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof createCapture} capture */
-export async function runEchoTest(microphone, capture) {
-  let loudest = await playOnce(microphone, capture);
+/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof recordNode} record */
+export async function runEchoTest(microphone, record) {
+  let loudest = await playOnce(microphone, record);
   for (let play = 1; play < PLAYS; play += 1) {
-    const next = await playOnce(microphone, capture);
+    const next = await playOnce(microphone, record);
     if (isLouder(next, loudest)) loudest = next;
   }
   return loudest;
@@ -204,27 +203,19 @@ export async function runEchoTest(microphone, capture) {
 /** @param {EchoMeasure} one @param {EchoMeasure} other */
 const isLouder = (one, other) => (one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard);
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof createCapture} startCapture */
-async function playOnce({ context, output }, startCapture) {
+/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof recordNode} record */
+async function playOnce({ context, output }, record) {
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
-  /** @type {(chunk: CaptureChunk) => void} */ let deliver = () => {};
-  /** @type {Promise<CaptureChunk>} */ const recording = new Promise((resolve) => {
-    deliver = resolve;
-  });
-  const capture = await startCapture(context, listenSamples, { onChunk: (chunk) => deliver(chunk) });
-  output.connect(capture.node);
-  const source = new AudioBufferSourceNode(context, {
-    buffer: new AudioBuffer({ length: chirp.length, sampleRate: CAPTURE_RATE_HZ }),
-  });
-  source.buffer?.copyToChannel(chirp, 0);
+  const buffer = new AudioBuffer({ length: chirp.length, sampleRate: CAPTURE_RATE_HZ });
+  buffer.copyToChannel(chirp, 0);
+  const source = new AudioBufferSourceNode(context, { buffer });
   source.connect(context.destination);
-  capture.start();
-  const playedAtS = context.currentTime + LEAD_S;
-  source.start(playedAtS);
-  const { audio, endTimeS } = await recording;
-  output.disconnect(capture.node);
-  capture.close();
+  let playedAtS = 0;
+  const { audio, endTimeS } = await record(output, listenSamples, () => {
+    playedAtS = context.currentTime + LEAD_S;
+    source.start(playedAtS);
+  });
   const found = locateChirp(audio, chirp, CAPTURE_RATE_HZ);
   const recordedFromS = endTimeS - audio.length / CAPTURE_RATE_HZ;
   const delayMs = found.isHeard ? found.delayMs - (playedAtS - recordedFromS) * MS_PER_S : 0;

@@ -2,21 +2,20 @@
 
 import { fromDb, rms } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ, MAX_TRIM_DB } from "./capture-format.js";
-import { createCapture, openMicrophone } from "./capture.js";
+import { openMicrophone, recordNode } from "./capture.js";
 import { gainToTargetDb, measureLufs } from "./measure.js";
 
 /** @import { BenchOptions, MicrophoneOptions, MixSettings } from "../../../types/devices.js" */
-/** @import { Microphone } from "./capture.js" */
+/** @import { Capture, Microphone } from "./capture.js" */
 
 const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
 const MICROPHONE_TARGET_LUFS = -23;
 const FILE_ALONE_TARGET_LUFS = -28;
-const MEASURE_MS = 3_000;
+const MEASURE_S = 3;
 const PREVIEW_MAX_S = 30;
 const START_MONITOR_VOLUME = 0.5;
 const METER_SAMPLES = 2_048;
 const RAMP_S = 0.02;
-const MS_PER_S = 1_000;
 
 /** @typedef {"file" | "microphone" | "both"} MixMode */
 /** @typedef {Record<"file" | "microphone" | "mix", number>} MixLevels amplitudes */
@@ -30,6 +29,12 @@ export function automaticGains(mode, { fileLufs, microphoneLufs }) {
   };
 }
 
+/** Loudness of a file. @param {AudioBuffer} sound @returns {number} LUFS; -Infinity where it is silent */
+export function lufsOf(sound) {
+  const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
+  return measureLufs(channels, sound.sampleRate);
+}
+
 const boundTrim = (/** @type {number} */ trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 
 export class MixerController {
@@ -40,16 +45,13 @@ export class MixerController {
   /** The mix sent to the model. @readonly */
   mix;
   #context;
-  #monitor;
+  /** What the user hears of the file. @readonly */
+  monitor;
   #meters;
   #meterSamples = new Float32Array(METER_SAMPLES);
   /** @type {MixMode} */ mode;
   #measured = { fileLufs: -Infinity, microphoneLufs: -Infinity };
   #trim = { fileDb: 0, microphoneDb: 0 };
-  /** @type {Float32Array | null} */ #preview = null;
-  /** @type {AudioBufferSourceNode | null} */ #previewSource = null;
-  /** Ends the current recording. @type {() => Promise<void>} */
-  #endRecording = async () => {};
 
   /** @param {AudioContext} context @param {{mode?: MixMode}} [options] */
   constructor(context, { mode = "file" } = {}) {
@@ -58,12 +60,12 @@ export class MixerController {
     this.fileInput = new GainNode(context);
     this.microphoneInput = new GainNode(context);
     this.mix = new GainNode(context);
-    this.#monitor = new GainNode(context, { gain: START_MONITOR_VOLUME });
+    this.monitor = new GainNode(context, { gain: START_MONITOR_VOLUME });
     const meter = () => new AnalyserNode(context, { fftSize: METER_SAMPLES });
     this.#meters = { file: meter(), microphone: meter(), mix: meter() };
     this.fileInput.connect(this.mix);
     this.microphoneInput.connect(this.mix);
-    this.fileInput.connect(this.#monitor).connect(context.destination);
+    this.fileInput.connect(this.monitor).connect(context.destination);
     this.fileInput.connect(this.#meters.file);
     this.microphoneInput.connect(this.#meters.microphone);
     this.mix.connect(this.#meters.mix);
@@ -80,102 +82,22 @@ export class MixerController {
     return { file: levelOf(file), microphone: levelOf(microphone), mix: levelOf(mix) };
   }
 
-  /** @param {{fileDb?: number, microphoneDb?: number}} trim bounded to ±12 dB */
-  setTrim({ fileDb = this.#trim.fileDb, microphoneDb = this.#trim.microphoneDb }) {
-    this.#trim = { fileDb: boundTrim(fileDb), microphoneDb: boundTrim(microphoneDb) };
+  /** @param {Partial<MixSettings>} change trims are bounded to ±12 dB */
+  set({ trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
+    if (trimFileDb !== undefined) this.#trim.fileDb = boundTrim(trimFileDb);
+    if (trimMicrophoneDb !== undefined) this.#trim.microphoneDb = boundTrim(trimMicrophoneDb);
+    if (microphoneLufs !== undefined) this.#measured.microphoneLufs = microphoneLufs;
+    if (volume !== undefined) this.#ramp(this.monitor, volume);
     this.#apply();
   }
 
-  set(/** @type {Omit<MixSettings, "mode">} */ { trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
-    this.setTrim({ fileDb: trimFileDb, microphoneDb: trimMicrophoneDb });
-    this.noteMicrophone(microphoneLufs);
-    this.setMonitorVolume(volume);
-  }
-
-  /** Volume at which the user hears the file. @param {number} volume 0 to 1 */
-  setMonitorVolume(volume) {
-    this.#ramp(this.#monitor, volume);
-  }
-
-  /** @param {AudioBuffer} buffer @returns {number} LUFS */
-  measureFile(buffer) {
-    const channels = Array.from({ length: buffer.numberOfChannels }, (_, i) => buffer.getChannelData(i));
-    this.#measured.fileLufs = measureLufs(channels, buffer.sampleRate);
+  measureFile(/** @type {AudioBuffer} */ sound) {
+    this.#measured.fileLufs = lufsOf(sound);
     this.#apply();
-    return this.#measured.fileLufs;
-  }
-
-  /** Sets a loudness measured earlier. @param {number} lufs */
-  noteMicrophone(lufs) {
-    this.#measured.microphoneLufs = lufs;
-    this.#apply();
-  }
-
-  /**
-   * Measures the microphone for three seconds while the user speaks.
-   * @param {AudioNode} source the microphone before the mixer's gain
-   * @returns {Promise<number>} LUFS; -Infinity if nothing was detected
-   */
-  async measureMicrophone(source) {
-    const samples = await this.#record(source, MEASURE_MS);
-    this.noteMicrophone(measureLufs([samples], CAPTURE_RATE_HZ));
-    return this.#measured.microphoneLufs;
-  }
-
-  /** Records the mix for the preview. @param {number} [lengthS] at most 30 */
-  async recordPreview(lengthS = 5) {
-    this.#preview = await this.#record(this.mix, Math.min(lengthS, PREVIEW_MAX_S) * MS_PER_S);
-    return this.#preview;
-  }
-
-  finishPreview() {
-    void this.#endRecording();
-  }
-
-  /** Plays the preview at the monitor's volume; resolves at its end. */
-  playPreview() {
-    this.stopPreview();
-    const samples = this.#preview;
-    if (samples === null || samples.length === 0) return Promise.resolve();
-    const buffer = new AudioBuffer({ length: samples.length, sampleRate: CAPTURE_RATE_HZ });
-    buffer.copyToChannel(/** @type {Float32Array<ArrayBuffer>} */ (samples), 0);
-    const source = new AudioBufferSourceNode(this.#context, { buffer });
-    this.#previewSource = source;
-    source.connect(this.#monitor);
-    source.start();
-    return /** @type {Promise<void>} */ (
-      new Promise((resolve) => source.addEventListener("ended", () => resolve(), { once: true }))
-    );
-  }
-
-  stopPreview() {
-    this.#previewSource?.stop();
-    this.#previewSource = null;
   }
 
   close() {
-    this.stopPreview();
-    for (const node of [this.fileInput, this.microphoneInput, this.mix, this.#monitor]) node.disconnect();
-  }
-
-  async #record(/** @type {AudioNode} */ source, /** @type {number} */ lengthMs) {
-    const wantedSamples = Math.round((CAPTURE_RATE_HZ * lengthMs) / MS_PER_S);
-    /** @type {(samples: Float32Array) => void} */ let deliver = () => {};
-    /** @type {Promise<Float32Array>} */ const recorded = new Promise((resolve) => {
-      deliver = resolve;
-    });
-    const capture = await createCapture(this.#context, wantedSamples, { onChunk: ({ audio }) => deliver(audio) });
-    source.connect(capture.node);
-    this.#endRecording = async () => {
-      await capture.stop();
-      deliver(new Float32Array(0)); // nothing arrived yet, or nothing is left
-    };
-    capture.start();
-    const samples = await recorded;
-    this.#endRecording = async () => {};
-    source.disconnect(capture.node);
-    capture.close();
-    return samples;
+    for (const node of [this.fileInput, this.microphoneInput, this.mix, this.monitor]) node.disconnect();
   }
 
   #apply() {
@@ -199,9 +121,12 @@ export class MixerBench {
   #sound;
   /** @type {Microphone | null} */ #microphone = null;
   /** @type {MediaStreamAudioSourceNode | null} */ #voice = null;
-  /** @type {AudioBufferSourceNode | null} */ #file = null;
+  /** The recording under way. @type {Capture | null} */ #recording = null;
+  /** @type {Float32Array} */ #preview = new Float32Array(0);
+  /** @type {AudioBufferSourceNode | null} */ #previewSource = null;
 
-  constructor(/** @type {BenchOptions} */ { mix, sound }) {
+  /** @param {Omit<BenchOptions, "microphone">} options `open` makes one that is ready to use */
+  constructor({ mix, sound }) {
     this.#context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
     this.mixer = new MixerController(this.#context, { mode: mix.mode });
     this.#sound = sound;
@@ -209,46 +134,80 @@ export class MixerBench {
     this.mixer.set(mix);
   }
 
-  async openMicrophone(/** @type {MicrophoneOptions} */ wish) {
+  /** The microphone is open where the mode needs it. @param {BenchOptions} options */
+  static async open({ microphone, ...options }) {
+    const bench = new MixerBench(options);
+    try {
+      if (options.mix.mode !== "file") await bench.#openMicrophone(microphone);
+    } catch (error) {
+      await bench.close();
+      throw error;
+    }
+    return bench;
+  }
+
+  async #openMicrophone(/** @type {MicrophoneOptions} */ wish) {
     this.#microphone = await openMicrophone(wish);
     this.#voice = this.#context.createMediaStreamSource(this.#microphone.stream);
     this.#voice.connect(this.mixer.microphoneInput);
   }
 
-  /** Measures three seconds of the voice. @returns {Promise<number>} LUFS; -Infinity if nothing was detected */
+  /** Measures three seconds of the voice, before the mixer's gain. @returns {Promise<number>} LUFS; -Infinity if nothing was detected */
   async measure() {
-    return this.#voice ? this.mixer.measureMicrophone(this.#voice) : -Infinity;
+    if (!this.#voice) return -Infinity;
+    return measureLufs([await this.#record(this.#voice, MEASURE_S)], CAPTURE_RATE_HZ);
   }
 
-  /** Records the mix until `finishPreview` is called, at most 30 s. */
+  /** Records the mix until `finish` is called, at most 30 s. @returns {Promise<number>} seconds */
   async record() {
-    if (this.#sound && this.mixer.mode !== "microphone") {
-      this.#file = new AudioBufferSourceNode(this.#context, { buffer: this.#sound });
-      this.#file.connect(this.mixer.fileInput);
-      this.#file.start();
-    }
-    const samples = await this.mixer.recordPreview(PREVIEW_MAX_S);
-    this.#file?.stop();
+    const file = this.mixer.mode === "microphone" ? null : this.#sound;
+    const player = file && this.#play(file, this.mixer.fileInput);
+    this.#preview = await this.#record(this.mixer.mix, PREVIEW_MAX_S);
+    player?.stop();
     await this.#microphone?.close();
-    return samples.length / CAPTURE_RATE_HZ;
+    return this.#preview.length / CAPTURE_RATE_HZ;
+  }
+
+  async #record(/** @type {AudioNode} */ source, /** @type {number} */ lengthS) {
+    const { audio } = await recordNode(source, lengthS * CAPTURE_RATE_HZ, (capture) => (this.#recording = capture));
+    this.#recording = null;
+    return audio;
+  }
+
+  /** Ends the recording under way. */
+  finish() {
+    void this.#recording?.stop();
+  }
+
+  #play(/** @type {AudioBuffer} */ buffer, /** @type {AudioNode} */ target) {
+    const source = new AudioBufferSourceNode(this.#context, { buffer });
+    source.connect(target);
+    source.start();
+    return source;
+  }
+
+  /** Plays the recording at the monitor's volume; resolves at its end. */
+  async play() {
+    this.stopPlaying();
+    const samples = /** @type {Float32Array<ArrayBuffer>} */ (this.#preview);
+    if (samples.length === 0) return;
+    const buffer = new AudioBuffer({ length: samples.length, sampleRate: CAPTURE_RATE_HZ });
+    buffer.copyToChannel(samples, 0);
+    const source = this.#play(buffer, this.mixer.monitor);
+    this.#previewSource = source;
+    await new Promise((resolve) => source.addEventListener("ended", resolve, { once: true }));
+  }
+
+  stopPlaying() {
+    this.#previewSource?.stop();
+    this.#previewSource = null;
   }
 
   async close() {
-    this.mixer.finishPreview();
+    this.finish();
+    this.stopPlaying();
     this.mixer.close();
     await this.#microphone?.close();
     if (this.#context.state !== "closed") await this.#context.close();
   }
-}
-
-/** Ready to use; the microphone is open where the mode needs it. @param {BenchOptions} options @returns {Promise<MixerBench>} */
-export async function openMixerBench(options) {
-  const bench = new MixerBench(options);
-  try {
-    if (options.mix.mode !== "file") await bench.openMicrophone(options.microphone);
-  } catch (error) {
-    await bench.close();
-    throw error;
-  }
-  return bench;
 }

@@ -1,5 +1,5 @@
 /**
- * What the audio thread computes with: a streaming resampler, a ring buffer of samples, and the features of the speech gate.
+ * What the audio thread computes with: a streaming resampler, and the features of the speech gate.
  * Nothing is allocated after the constructors. Pure.
  */
 
@@ -160,69 +160,8 @@ export class Resampler {
   }
 }
 
-// A fixed-size queue of samples for the audio thread: allocates once, in the constructor.
-
-export class RingBuffer {
-  /** @type {Float32Array} */ #samples;
-  #readAt = 0;
-  #length = 0;
-  droppedSamples = 0; // samples lost to overflow since the start; `clear` does not reset it
-
-  /** @param {number} capacitySamples at least 1 */
-  constructor(capacitySamples) {
-    if (!Number.isInteger(capacitySamples) || capacitySamples < 1) {
-      throw new RangeError("a ring holds at least one sample");
-    }
-    this.#samples = new Float32Array(capacitySamples);
-  }
-
-  get lengthSamples() {
-    return this.#length;
-  }
-
-  /** Appends the first `count` samples. @param {Float32Array} source @param {number} [count] */
-  write(source, count = source.length) {
-    const capacity = this.#samples.length;
-    const skipped = Math.max(0, count - capacity);
-    const kept = count - skipped;
-    const overflow = Math.max(0, this.#length + kept - capacity);
-    this.#readAt = (this.#readAt + overflow) % capacity;
-    this.#length -= overflow;
-    this.droppedSamples += overflow + skipped;
-    let writeAt = (this.#readAt + this.#length) % capacity;
-    for (let i = skipped; i < count; i += 1) {
-      this.#samples[writeAt] = source[i];
-      writeAt += 1;
-      if (writeAt === capacity) writeAt = 0;
-    }
-    this.#length += kept;
-  }
-
-  /**
-   * @param {Float32Array} target
-   * @param {number} [count] at most `target.length`
-   * @returns {number} samples moved; may be fewer than requested
-   */
-  read(target, count = target.length) {
-    const moved = Math.min(count, this.#length);
-    const capacity = this.#samples.length;
-    for (let i = 0; i < moved; i += 1) {
-      target[i] = this.#samples[this.#readAt];
-      this.#readAt += 1;
-      if (this.#readAt === capacity) this.#readAt = 0;
-    }
-    this.#length -= moved;
-    return moved;
-  }
-
-  clear() {
-    this.#readAt = 0;
-    this.#length = 0;
-  }
-}
-
-// Features of the speech gate: level, level of the upper band and zero crossings of 10 ms frames. Open speech has much of
-// its energy above 1 kHz, a hum ("mm-hm") almost none.
+// Features of the speech gate: level and level of the upper band of 10 ms frames. Open speech has much of its energy above
+// 1 kHz, a hum ("mm-hm") almost none.
 
 export const FRAME_MS = 10;
 const MS_PER_S = 1_000;
@@ -234,7 +173,6 @@ const UPPER_BAND_HZ = 1_000;
  * @typedef {Object} SpeechFrame
  * @property {number} rms of the frame without rumble, amplitude
  * @property {number} upperRms of the band above 1 kHz, amplitude
- * @property {number} zeroCrossings in the frame
  */
 
 /** Butterworth high-pass of second order. Source: R. Bristow-Johnson, Audio EQ Cookbook. */
@@ -263,15 +201,13 @@ class HighPass {
 }
 
 export class SpeechFeatures {
-  frame = { type: "feature", rms: 0, upperRms: 0, zeroCrossings: 0 }; // the last frame, as a message; overwritten by the next
+  frame = { type: "feature", rms: 0, upperRms: 0 }; // the last frame, as a message; overwritten by the next
   #rumbleFilter;
   #upperFilter;
   #frameSamples;
   #count = 0;
   #sum = 0;
   #upperSum = 0;
-  #crossings = 0;
-  #wasPositive = false;
 
   constructor(/** @type {number} */ rateHz) {
     this.#frameSamples = Math.round((rateHz * FRAME_MS) / MS_PER_S);
@@ -285,18 +221,13 @@ export class SpeechFeatures {
     const upper = this.#upperFilter.next(clean);
     this.#sum += clean * clean;
     this.#upperSum += upper * upper;
-    const isPositive = clean >= 0;
-    if (isPositive !== this.#wasPositive) this.#crossings += 1;
-    this.#wasPositive = isPositive;
     this.#count += 1;
     if (this.#count < this.#frameSamples) return false;
     this.frame.rms = Math.sqrt(this.#sum / this.#count);
     this.frame.upperRms = Math.sqrt(this.#upperSum / this.#count);
-    this.frame.zeroCrossings = this.#crossings;
     this.#count = 0;
     this.#sum = 0;
     this.#upperSum = 0;
-    this.#crossings = 0;
     return true;
   }
 }

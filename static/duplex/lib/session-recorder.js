@@ -3,8 +3,8 @@
 import { toPcm16, wavHeader } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
-/** @import { Capture, CaptureChunk } from "../../../types/devices.js" */
-/** @import { createCapture } from "./capture.js" */
+/** @import { DuplexCall } from "./call-kinds.js" */
+/** @import { Capture } from "./capture.js" */
 
 const RECORDING_MAX_S = 1_800;
 const RIGHT_CHUNK_SAMPLES = 4_000;
@@ -13,44 +13,31 @@ const MS_PER_S = 1_000;
 /** Events: `full` when the bound is reached. */
 export class SessionRecorder extends EventTarget {
   #tape = new StereoTape();
-  /** @type {Capture | null} */ #capture = null;
-  /** @type {EventTarget | null} */ #source = null;
-  /** @type {AudioNode | null} */ #answer = null;
+  #answer;
+  #offCall = () => {};
   #startedAtMs = 0;
   #isRecording = false;
-  #createCapture;
-  #now;
 
-  /** @param {typeof createCapture} capture @param {() => number} [now] clock, ms */
-  constructor(capture, now = () => performance.now()) {
+  constructor(/** @type {Capture} */ answer) {
     super();
-    this.#createCapture = capture;
-    this.#now = now;
-  }
-
-  /** Records `chunk` events of `source` and the audio of `answer`. @param {EventTarget} source @param {AudioNode | null} answer */
-  async start(source, answer) {
-    this.#startedAtMs = this.#now();
-    this.#isRecording = true;
-    this.#source = source;
-    source.addEventListener("chunk", this.#onUserChunk);
-    if (answer === null) return;
     this.#answer = answer;
-    this.#capture = await this.#createCapture(answer.context, RIGHT_CHUNK_SAMPLES, {
-      onChunk: ({ audio }) => this.#append("right", audio),
-    });
-    answer.connect(this.#capture.node);
-    this.#capture.start();
   }
 
-  /** @type {(event: Event) => void} */ #onUserChunk = (event) => {
-    const { detail } = /** @type {CustomEvent<CaptureChunk>} */ (event);
-    this.#append("left", detail.audio);
-  };
+  /** Records what goes to the model, and the audio of `answer`. @param {DuplexCall} call @param {AudioNode | null} answer */
+  async start(call, answer) {
+    this.#startedAtMs = performance.now();
+    this.#isRecording = true;
+    this.#offCall = call.on("chunk", ({ audio }) => this.#append("left", audio));
+    if (answer === null) return;
+    this.#answer.on("chunk", ({ audio }) => this.#append("right", audio));
+    await this.#answer.listenTo(answer, RIGHT_CHUNK_SAMPLES);
+    if (this.#isRecording) this.#answer.start();
+    else this.#answer.close(); // the call ended meanwhile
+  }
 
   #append(/** @type {"left" | "right"} */ side, /** @type {Float32Array} */ audio) {
     if (!this.#isRecording) return;
-    this.#tape.append(side, audio, ((this.#now() - this.#startedAtMs) * CAPTURE_RATE_HZ) / MS_PER_S);
+    this.#tape.append(side, audio, ((performance.now() - this.#startedAtMs) * CAPTURE_RATE_HZ) / MS_PER_S);
     if (this.#tape.lengthSamples < RECORDING_MAX_S * CAPTURE_RATE_HZ) return;
     this.stop();
     this.dispatchEvent(new CustomEvent("full"));
@@ -58,14 +45,10 @@ export class SessionRecorder extends EventTarget {
 
   /** Ends; the recording remains available. */
   async stop() {
-    if (this.#source === null) return;
-    await this.#capture?.stop();
+    await this.#answer.stop();
     this.#isRecording = false;
-    this.#source?.removeEventListener("chunk", this.#onUserChunk);
-    this.#source = null;
-    if (this.#capture !== null) this.#answer?.disconnect(this.#capture.node);
-    this.#capture?.close();
-    this.#capture = null;
+    this.#offCall();
+    this.#answer.close();
   }
 
   /** The WAV file; null if nothing was recorded. @returns {Blob | null} */
@@ -78,57 +61,20 @@ export class SessionRecorder extends EventTarget {
 
 /** Lag behind the clock from which a channel counts as paused and is padded with silence. */
 const MAX_LAG_SAMPLES = CAPTURE_RATE_HZ / 4;
-const SEALED_SAMPLES = 10 * CAPTURE_RATE_HZ;
-
-/** The part of one channel that is not finalised. */
-class Channel {
-  /** @type {Int16Array[]} */ #pieces = [];
-  #takenSamples = 0;
-  lengthSamples = 0;
-
-  /** @param {Float32Array} samples @param {number} endSample end position by the clock */
-  append(samples, endSample) {
-    const missing = endSample - samples.length - this.lengthSamples;
-    if (missing > MAX_LAG_SAMPLES) this.#add(new Int16Array(Math.round(missing)));
-    this.#add(new Int16Array(toPcm16([samples]).buffer));
-  }
-
-  #add(/** @type {Int16Array} */ piece) {
-    this.#pieces.push(piece);
-    this.lengthSamples += piece.length;
-  }
-
-  /** Missing samples stay silent. @param {Int16Array} frames @param {number} offset */
-  moveInto(frames, offset) {
-    let at = offset;
-    while (at < frames.length && this.#pieces.length > 0) {
-      const [piece] = this.#pieces;
-      const count = Math.min(piece.length, Math.ceil((frames.length - at) / 2));
-      for (let i = 0; i < count; i += 1) frames[at + 2 * i] = piece[i];
-      at += 2 * count;
-      if (count === piece.length) this.#pieces.shift();
-      else this.#pieces[0] = piece.subarray(count);
-    }
-    this.#takenSamples += frames.length / 2;
-  }
-
-  get waitingSamples() {
-    return this.lengthSamples - this.#takenSamples;
-  }
-}
+const PIECE_SAMPLES = 10 * CAPTURE_RATE_HZ;
 
 export class StereoTape {
-  #channels = { left: new Channel(), right: new Channel() };
-  /** @type {Blob[]} */ #sealed = [];
-  #sealedSamples = 0;
+  #lengths = { left: 0, right: 0 };
+  /** Finished ones are blobs, which the browser may keep on disk. @type {(Int16Array<ArrayBuffer> | Blob)[]} */ #pieces = [];
+  #sealedCount = 0;
 
   get lengthSamples() {
-    return Math.max(this.#channels.left.lengthSamples, this.#channels.right.lengthSamples);
+    return Math.max(this.#lengths.left, this.#lengths.right);
   }
 
-  /** Buffered samples of the longer channel. */
+  /** Length that is still in memory. */
   get heldSamples() {
-    return this.lengthSamples - this.#sealedSamples;
+    return this.lengthSamples - this.#sealedCount * PIECE_SAMPLES;
   }
 
   /**
@@ -138,23 +84,32 @@ export class StereoTape {
    * @param {number} endSample end position by the clock
    */
   append(side, samples, endSample) {
-    this.#channels[side].append(samples, endSample);
-    const { left, right } = this.#channels;
-    while (Math.min(left.waitingSamples, right.waitingSamples) >= SEALED_SAMPLES) this.#seal(SEALED_SAMPLES);
+    const missing = Math.round(endSample - samples.length - this.#lengths[side]);
+    const start = this.#lengths[side] + (missing > MAX_LAG_SAMPLES ? missing : 0);
+    new Int16Array(toPcm16([samples]).buffer).forEach((sample, i) => {
+      const at = (start + i) % PIECE_SAMPLES;
+      const piece = (this.#pieces[Math.floor((start + i) / PIECE_SAMPLES)] ??= new Int16Array(2 * PIECE_SAMPLES));
+      /** @type {Int16Array} */ (piece)[2 * at + (side === "left" ? 0 : 1)] = sample;
+    });
+    this.#lengths[side] = start + samples.length;
+    for (
+      ;
+      this.#sealedCount < Math.floor(Math.min(this.#lengths.left, this.#lengths.right) / PIECE_SAMPLES);
+      this.#sealedCount += 1
+    ) {
+      this.#pieces[this.#sealedCount] = new Blob([this.#pieceAt(this.#sealedCount)]);
+    }
   }
 
-  #seal(/** @type {number} */ countSamples) {
-    const frames = new Int16Array(2 * countSamples);
-    this.#channels.left.moveInto(frames, 0);
-    this.#channels.right.moveInto(frames, 1);
-    this.#sealed.push(new Blob([frames]));
-    this.#sealedSamples += countSamples;
+  #pieceAt(/** @type {number} */ index) {
+    return this.#pieces[index] ?? new Int16Array(2 * PIECE_SAMPLES); // of silence only, if nothing was written there
   }
 
   /** @returns {Blob} a WAV file; the shorter channel ends in silence */
   toWav() {
-    if (this.heldSamples > 0) this.#seal(this.heldSamples);
-    const header = wavHeader(this.#sealedSamples, 2, CAPTURE_RATE_HZ);
-    return new Blob([header, ...this.#sealed], { type: "audio/wav" });
+    const pieces = Array.from({ length: Math.ceil(this.lengthSamples / PIECE_SAMPLES) }, (_, i) => this.#pieceAt(i));
+    const header = wavHeader(this.lengthSamples, 2, CAPTURE_RATE_HZ);
+    const whole = new Blob([header, ...pieces]);
+    return whole.slice(0, header.length + 4 * this.lengthSamples, "audio/wav");
   }
 }

@@ -73,7 +73,6 @@ export const initialState = () => ({
   chunksSent: 0,
   chunksReceived: 0, // results
   chunksServerDropped: 0, // at least this many, by the server's warnings
-  chunksIdleDropped: 0, // arrived while the session was not running
   framesSent: 0,
   kvTokens: 0,
   visionSlices: 0, // of the last unit

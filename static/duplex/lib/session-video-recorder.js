@@ -3,13 +3,13 @@
  * Memory bound: 512 MB of encoded data in parts of one second; then recording ends with the event `full`.
  */
 
-/** @import { UserBus, VideoRecorderOptions } from "../../../types/devices.js" */
+/** @import { VideoRecorderOptions } from "../../../types/devices.js" */
 
 const RECORDING_MAX_BYTES = 512 * 1024 * 1024;
 const TIMESLICE_MS = 1_000;
 const FRAME_RATE_HZ = 25;
 const MS_PER_S = 1_000;
-const DEFAULT_BITRATE = 2_000_000;
+const MUTE_RAMP_S = 0.01;
 export const BITRATES = [1_000_000, 2_000_000, 4_000_000, 8_000_000];
 
 /** @typedef {{id: string, mimeType: string, extension: string, hasPicture: boolean}} Format */
@@ -46,11 +46,22 @@ export const mayLackSound = (format, isSupported) =>
 /** @param {string} mimeType */
 export const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
 
-/** Bridges two audio contexts. @param {AudioNode} node of a live context */
-function streamOf(node) {
+/**
+ * Brings the sound of another audio context here.
+ * @param {AudioNode | null | undefined} node
+ * @param {AudioNode} target
+ * @returns {() => void} disconnects it
+ */
+function bridge(node, target) {
+  if (!node) return () => {};
   const tap = /** @type {AudioContext} */ (node.context).createMediaStreamDestination();
   node.connect(tap);
-  return { stream: tap.stream, close: () => node.disconnect(tap) };
+  const input = /** @type {AudioContext} */ (target.context).createMediaStreamSource(tap.stream);
+  input.connect(target);
+  return () => {
+    input.disconnect();
+    if (node.context.state !== "closed") node.disconnect(tap);
+  };
 }
 
 /** Records video and audio into one file. Event `full` at the bound, `failed` if the browser stops. */
@@ -60,23 +71,23 @@ export class SessionVideoRecorder extends EventTarget {
   #bytes = 0;
   /** @type {Format | null} */ format = null;
   /** @type {(() => void)[]} */ #closers = [];
+  /** The user's channel, silent while muted. @type {GainNode | null} */ #user = null;
+  #offUser = () => {};
 
   get isRecording() {
     return this.#recorder?.state === "recording";
   }
 
-  /** Begin. @param {VideoRecorderOptions} options @returns {Promise<Format | null>} null: this browser cannot record */
-  async start(options) {
+  /** @param {VideoRecorderOptions} options @returns {Format | null} null: this browser cannot record */
+  start(options) {
     const format = pickFormat(isSupported, options.formatId);
     if (format === null) return null;
     this.format = format;
-    this.#parts = [];
-    this.#bytes = 0;
     const tracks = this.#mixSound(options).getAudioTracks();
     if (format.hasPicture) tracks.push(...this.#paintPicture(options).getVideoTracks());
     const recorder = new MediaRecorder(new MediaStream(tracks), {
       mimeType: format.mimeType,
-      videoBitsPerSecond: options.bitrate ?? DEFAULT_BITRATE,
+      videoBitsPerSecond: options.bitrate,
     });
     recorder.ondataavailable = ({ data: part }) => this.#keep(part);
     recorder.onerror = () => this.dispatchEvent(new CustomEvent("failed"));
@@ -86,24 +97,36 @@ export class SessionVideoRecorder extends EventTarget {
   }
 
   /** @param {VideoRecorderOptions} options @returns {MediaStream} stereo */
-  #mixSound({ user, answer }) {
+  #mixSound({ user, answer, isMuted }) {
     const context = new AudioContext();
     const merger = new ChannelMergerNode(context, { numberOfInputs: 2 });
     const output = context.createMediaStreamDestination();
     merger.connect(output);
-    [user, answer].forEach((sound, channel) => {
-      if (sound === null) return;
-      const tap = sound instanceof MediaStream ? null : streamOf(sound);
-      if (tap !== null) this.#closers.push(tap.close);
-      const stream = tap === null ? /** @type {MediaStream} */ (sound) : tap.stream;
-      if (stream.getAudioTracks().length === 0) return;
-      // Mixed to mono first, since a merger's input uses the first channel only.
-      const mono = new GainNode(context, { channelCount: 1, channelCountMode: "explicit" });
-      context.createMediaStreamSource(stream).connect(mono).connect(merger, 0, channel);
-    });
-    context.resume().catch(() => undefined);
-    this.#closers.push(() => context.close());
+    // Mixed to mono first, since a merger's input uses the first channel only.
+    const mono = { channelCount: 1, channelCountMode: /** @type {const} */ ("explicit") };
+    this.#user = new GainNode(context, { ...mono, gain: isMuted ? 0 : 1 }); // a ramp from 1 would let a muted user be heard
+    this.#user.connect(merger, 0, 0);
+    this.connectUser(user);
+    const voice = new GainNode(context, mono);
+    voice.connect(merger, 0, 1);
+    const offAnswer = bridge(answer, voice);
+    context.resume().catch(() => undefined); // resumes at the next gesture
+    this.#closers.push(
+      offAnswer,
+      () => this.#offUser(),
+      () => context.close(),
+    );
     return output.stream;
+  }
+
+  /** Records another microphone in the place of the last one. @param {AudioNode | null | undefined} node */
+  connectUser(node) {
+    this.#offUser();
+    if (this.#user) this.#offUser = bridge(node, this.#user);
+  }
+
+  setMuted(/** @type {boolean} */ isMuted) {
+    this.#user?.gain.setTargetAtTime(isMuted ? 0 : 1, this.#user.context.currentTime, MUTE_RAMP_S);
   }
 
   #paintPicture(/** @type {VideoRecorderOptions} */ { picture, draw }) {
@@ -147,36 +170,4 @@ export class SessionVideoRecorder extends EventTarget {
     if (this.#parts.length === 0) return null;
     return new Blob(this.#parts, { type: this.format?.mimeType.split(";")[0] });
   }
-}
-
-// The user's audio as one stream that survives a change of microphone and is silent while muted.
-
-/** @param {{isMuted: boolean}} options @returns {UserBus} */
-export function createUserBus({ isMuted }) {
-  const context = new AudioContext();
-  const output = context.createMediaStreamDestination();
-  const gate = new GainNode(context, { gain: isMuted ? 0 : 1 }); // a ramp from 1 would let a muted user be heard
-  gate.connect(output);
-  context.resume().catch(() => undefined); // resumes at the next gesture
-  let disconnect = () => {};
-  return {
-    stream: output.stream,
-    connect(node) {
-      disconnect();
-      disconnect = () => {};
-      if (!node) return;
-      const tap = streamOf(node);
-      const input = context.createMediaStreamSource(tap.stream);
-      input.connect(gate);
-      disconnect = () => {
-        input.disconnect();
-        if (node.context.state !== "closed") tap.close();
-      };
-    },
-    setMuted: (isMutedNow) => gate.gain.setTargetAtTime(isMutedNow ? 0 : 1, context.currentTime, 0.01),
-    async close() {
-      disconnect();
-      if (context.state !== "closed") await context.close();
-    },
-  };
 }

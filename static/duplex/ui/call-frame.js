@@ -4,7 +4,7 @@ import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared
 import { find, html, icon, mountView, nothing, on, textButton } from "../../shared/lit.js";
 import { formatClock, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
-import { STATE_COLOURS } from "../lib/call-state.js";
+import { STATE_LOOKS } from "../lib/call-state.js";
 
 /** @import { Rgb } from "../../shared/canvas-tools.js" */
 /** @import { CallState } from "../lib/call-state.js" */
@@ -13,19 +13,12 @@ const TICK_MS = 500;
 const MS_PER_S = 1_000;
 
 /**
- * @typedef {Object} StageLook
- * @property {CallState} callState state of the orb
- * @property {string} sign icon inside the orb, so that colour is not the only cue
- * @property {string} word
- * @property {string} hint
- */
-
-/**
  * @param {HTMLElement} el
  * @param {Object} source
  * @param {() => {inputRms: number, outputRms: number}} source.levels
  * @param {() => number | null} source.lengthMs duration of the call; null before it
- * @param {() => StageLook} source.look
+ * @param {() => {callState: CallState, sign: string, word: string, hint: string}} source.look `sign` is the icon inside the orb,
+ *   so that colour is not the only cue
  * @returns {() => void} redraws it
  */
 export function mountStageFrame(el, { levels, lengthMs, look }) {
@@ -153,21 +146,6 @@ const POINTS = 72;
 const LAYERS = 3;
 const STILL = 0.004;
 
-/** @type {ReadonlySet<CallState>} */ const ALIVE = new Set(
-  /** @type {CallState[]} */ ([
-    "connecting",
-    "waiting",
-    "preparing",
-    "listening",
-    "hearing",
-    "thinking",
-    "speaking",
-    "interrupted",
-  ]),
-);
-/** @type {ReadonlySet<CallState>} */
-const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing", "thinking", "stopping"]));
-
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {{levels: () => {inputRms: number, outputRms: number}}} source
@@ -189,7 +167,8 @@ function mountOrb(canvas, { levels }) {
     const isTalk = callState !== "paused" && callState !== "ended" && callState !== "stopping";
     heard = follow(heard, isTalk ? levelShare(inputRms) : 0, steps);
     said = follow(said, levelShare(outputRms), steps);
-    const target = colours.rgb(STATE_COLOURS[callState]);
+    const { colour: token, isAlive, isSearching } = STATE_LOOKS[callState];
+    const target = colours.rgb(token);
     colour = colour ? mixed(colour, target, 1 - (1 - COLOUR_SPEED) ** steps) : target;
     const isCalm = likesCalm();
     const size = Math.min(width, height);
@@ -198,13 +177,13 @@ function mountOrb(canvas, { levels }) {
       colour,
       shine: lighter(colours.rgb("surface"), colours.rgb("ink")),
       swell: callState === "speaking" ? said : heard,
-      isAlive: ALIVE.has(callState),
+      isAlive,
       timeS: isCalm ? 0 : timeMs / 1000,
     });
     if (callState === "speaking") paintRing(ctx, size * RADIUS_SHARE, colours.rgb("listen"), heard);
-    if (SEARCHING.has(callState)) paintSearch(ctx, size * RADIUS_SHARE, colour, isCalm ? 0 : timeMs / 1000);
+    if (isSearching) paintSearch(ctx, size * RADIUS_SHARE, colour, isCalm ? 0 : timeMs / 1000);
     const isSettling = heard > STILL || said > STILL || distance(colour, target) > 1;
-    return isSettling || (ALIVE.has(callState) && !document.hidden);
+    return isSettling || (isAlive && !document.hidden);
   });
 
   return {

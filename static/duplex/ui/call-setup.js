@@ -9,7 +9,7 @@ import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "./call-notes.js";
 import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 
-/** @import { AppliedPreset, Voice, VoiceLimits } from "../../shared/prompt.js" */
+/** @import { Voice, VoiceLimits } from "../../shared/prompt.js" */
 /** @import { RefAudioPlayer, TtsVoice } from "../../shared/prompt-editors.js" */
 /** @import { Page } from "../../shared/page.js" */
 /** @import { AnyStore } from "../../shared/settings-form.js" */
@@ -33,44 +33,32 @@ export function mountDuplexSetup({ mode, page, store, say }) {
   }
   mountView(part("config-form"), () => SHOWN.map(configField)); // its inputs are bound with the drawer's
   const dialog = byId("settings", HTMLDialogElement);
-  const drawer = mountSettingsDrawer(dialog, byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
+  const drawer = mountSettingsDrawer(dialog, byId("open-settings", HTMLButtonElement), store, () => voices.loadEditors());
   bindSettings(part("main"), store);
   mountHeadphonesAdvice(part("advice"));
   mountServiceNote(part("service-note"), page);
   mountLateHelp(mode === "omni" ? "omni" : "audio-duplex");
-  const [presets, voice, ttsVoice] = ["presets", "voice", "tts-voice"].map(part);
-  const prompt = mountPromptSetup(
-    { presets, prompt: byId("system-prompt", HTMLTextAreaElement), voice, ttsVoice },
-    { mode, defaults: page.defaults, onSettings: (settings) => store.applyPreset(settings), onEdit: () => drawer.open() },
-  );
-  return { prompt, modelName: mountModelNote(part("model-note"), page, say).modelName };
-}
-
-/** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
-
-/**
- * @param {PromptParts} parts
- * @param {{mode: "audio_duplex" | "omni", defaults: {limits?: Record<string, number>} | null, onEdit: () => void,
- *   onSettings: (settings: Record<string, unknown>) => void}} options `onEdit` opens the editors, `onSettings` takes those of a
- *   chosen preset
- */
-function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
-  const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
-  const apply = (/** @type {AppliedPreset} */ preset) => {
-    parts.prompt.value = preset.systemPrompt;
-    voices.set(preset.voice);
-    if (preset.isChosen) onSettings(preset.settings);
-  };
-  const presets = mountPresetSelector(parts.presets, { mode, page: mode, onApply: apply, onEdit });
-  parts.prompt.addEventListener("input", () => presets.setEdited(true));
-
-  return {
+  const modelName = mountModelNote(part("model-note"), page, say).modelName;
+  const instructions = byId("system-prompt", HTMLTextAreaElement);
+  const setEdited = () => presets.setEdited(true);
+  const voices = mountVoices(part("voice"), part("tts-voice"), { limits: voiceLimits(page.defaults), onEdited: setEdited });
+  const presets = mountPresetSelector(part("presets"), {
+    mode,
+    page: mode,
+    onEdit: () => drawer.open(),
+    onApply({ systemPrompt, voice, isChosen, settings }) {
+      instructions.value = systemPrompt;
+      voices.set(voice);
+      if (isChosen) store.applyPreset(settings);
+    },
+  });
+  on(instructions, "input", setEdited);
+  const prompt = {
     ready: presets.ready,
-    loadEditors: voices.loadEditors,
     given() {
       const { heard, spoken } = voices;
       return {
-        systemPrompt: parts.prompt.value.trim(),
+        systemPrompt: instructions.value.trim(),
         prepare: {
           ...(heard && { ref_audio_base64: voiceToWire(heard) }),
           ...(spoken && { tts_ref_audio_base64: voiceToWire(spoken) }),
@@ -78,14 +66,16 @@ function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
       };
     },
   };
+  return { prompt, modelName };
 }
 
 /**
  * Voices of a call. Until the editors are loaded, the preset's voice is used.
- * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
+ * @param {HTMLElement} heardEl
+ * @param {HTMLElement} spokenEl
  * @param {{limits: VoiceLimits, onEdited: () => void}} options
  */
-function mountVoices(parts, { limits, onEdited }) {
+function mountVoices(heardEl, spokenEl, { limits, onEdited }) {
   /** Voice of the preset, or the server's default. @type {Voice | null} */ let given = null;
   let isApplying = false;
   /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */ let editors = null;
@@ -125,8 +115,8 @@ function mountVoices(parts, { limits, onEdited }) {
       () => import("../../shared/prompt-editors.js"),
       ({ mountRefAudioPlayer, mountTtsVoice }) => {
         editors = {
-          heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),
-          spoken: mountTtsVoice(parts.ttsVoice, { limits, onChange: onEdited }),
+          heard: mountRefAudioPlayer(heardEl, { limits, onChange: () => isApplying || onEdited() }),
+          spoken: mountTtsVoice(spokenEl, { limits, onChange: onEdited }),
         };
         apply();
       },
@@ -161,12 +151,7 @@ function inputOf(/** @type {DuplexSetting} */ name) {
 
 // Settings that may change during a call, and the optional neural voice detector.
 
-const loadGate = late(
-  () => Promise.all([import("../lib/barge-in.js"), import("../../shared/libraries.js")]),
-  ([{ loadSileroDetector }, { loadOnnxRuntime }]) =>
-    () =>
-      loadSileroDetector(loadOnnxRuntime),
-);
+const loadGate = late(() => Promise.all([import("../lib/barge-in.js"), import("../../shared/libraries.js")]));
 
 /**
  * Applies settings to a running call.
@@ -183,7 +168,7 @@ export function followSettings(call, store, reopenMicrophone) {
     isGateOn = isWanted;
     if (!isWanted) return call.kind.setDetector(null);
     try {
-      loading ??= loadGate().then((load) => load());
+      loading ??= loadGate().then(([{ loadSileroDetector }, { loadOnnxRuntime }]) => loadSileroDetector(loadOnnxRuntime));
       const detector = await loading;
       if (isGateOn) call.kind.setDetector(detector);
     } catch (error) {

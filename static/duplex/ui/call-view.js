@@ -6,7 +6,7 @@
 import { byId, html, icon, mountNotice, mountView, nothing, on, toast, toastProblem } from "../../shared/lit.js";
 import { onLangChange, t } from "../../shared/texts.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
-import { callStateOf, controlsFor, hintOf, pauseHint, STATE_ICONS, stopKey, throttledWarnings } from "../lib/call-state.js";
+import { callStateOf, controlsFor, hintOf, pauseHint, STATE_LOOKS, stopKey, throttledWarnings } from "../lib/call-state.js";
 import { runningMs } from "../lib/session-state.js";
 import { mountCallControls, mountStageFrame, START_STYLE, STOP_STYLE } from "./call-frame.js";
 import { mountQueueBanner } from "./call-notes.js";
@@ -107,7 +107,7 @@ function stageOf(/** @type {AnyCall} */ { state, devices }) {
   const hint = isBroken ? t("live.hint.broken") : hintOf(callState, { isMuted, canMute: devices.canMute, isHalf });
   return {
     callState,
-    sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_ICONS[callState],
+    sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_LOOKS[callState].sign,
     word: t(`live.state.${callState}`),
     hint: (isHalf ? null : pauseHint(state)) ?? hint,
   };
@@ -211,9 +211,9 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
     if (isStarting) after.update(null);
   });
   const record = async (/** @type {AudioNode | null} */ answer) => {
-    const [{ SessionRecorder }, { createCapture }] = await loadRecorder();
+    const [{ SessionRecorder }, { Capture }] = await loadRecorder();
     if (recorder || !call.isActive) return;
-    const fresh = new SessionRecorder(createCapture);
+    const fresh = new SessionRecorder(new Capture());
     recorder = fresh;
     fresh.addEventListener("full", () => toast(t("live.recording_full")));
     // The call may have ended while the recorder was starting.

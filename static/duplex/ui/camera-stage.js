@@ -60,7 +60,7 @@ export function mountCameraStage(/** @type {HTMLElement} */ el, /** @type {Camer
     try {
       const opened = await open(await loadCamera());
       if (isFile()) return opened.close(); // the source was changed while the browser asked
-      camera = opened;
+      camera = opened.isOpen ? opened : null;
     } catch (error) {
       close();
       const { cameraCode } = await loadCamera();

@@ -5,14 +5,15 @@ import { html, icon, mountView, on, textButton } from "../../shared/lit.js";
 import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
 import { bindSettings, iconPills } from "../../shared/settings-form.js";
-import { openVideoSource, readVideoFile, showVideo, VIDEO_MAX_S } from "../lib/file-source.js";
-import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
+import { VIDEO_MAX_S } from "../lib/capture-format.js";
+import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
+import { automaticGains, MixerBench } from "../lib/mixer-controller.js";
 import { mountFilePanel } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
-/** @import { MixerBench, MixLevels, MixMode } from "../lib/mixer-controller.js" */
+/** @import { MixLevels, MixMode } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
@@ -149,8 +150,8 @@ function mountMixerPanel(el, options) {
   const buttons = (/** @type {boolean} */ hasVoice) => {
     const [isBusy, isRecording, isPlaying] = ["measuring", "recording", "playing"].map((one) => doing === one);
     const measure = () => void use("measuring", measureVoice);
-    const record = () => (isRecording ? bench?.mixer.finishPreview() : void use("recording", recordMix));
-    const play = () => (isPlaying ? bench?.mixer.stopPreview() : void playMix());
+    const record = () => (isRecording ? bench?.finish() : void use("recording", recordMix));
+    const play = () => (isPlaying ? bench?.stopPlaying() : void playMix());
     const [recordKey, playKey] = [isRecording ? "preview_stop" : "preview_record", isPlaying ? "preview_stop" : "preview_play"];
     const isIdle = doing === "idle" || doing === "recorded";
     return [
@@ -199,7 +200,7 @@ function mountMixerPanel(el, options) {
     [doing, problem] = [what, ""];
     draw();
     try {
-      const opened = await openMixerBench({
+      const opened = await MixerBench.open({
         mix: mixSettingsOf(store, microphoneLufs, "monitor_volume"),
         sound: file()?.sound ?? null,
         microphone: options.microphone(),
@@ -227,7 +228,7 @@ function mountMixerPanel(el, options) {
   const playMix = async () => {
     doing = "playing";
     draw();
-    await bench?.mixer.playPreview();
+    await bench?.play();
     if (doing === "playing") doing = "recorded";
     draw();
   };

@@ -36,7 +36,7 @@ const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" 
 /** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
 function mountUnitTimeline(el) {
   /** @type {UnitColumn[]} */ let columns = [];
-  /** @type {SessionState | null} */ let latest = null;
+  /** @type {SessionState["units"]} */ let units = [];
   /** Selected step; null: the last unit. @type {number | null} */ let picked = null;
   let chunkMs = 1_000;
 
@@ -92,11 +92,10 @@ function mountUnitTimeline(el) {
 
   return {
     update(state, maxKvTokens) {
-      const isSame = latest?.units === state.units;
-      latest = state;
-      if (isSame) return;
+      if (state.units === units) return;
+      units = state.units;
       chunkMs = state.chunkMs;
-      columns = columnsOf(state.units, { chunkMs, maxKvTokens });
+      columns = columnsOf(units, { chunkMs, maxKvTokens });
       if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
       drawReadout();
       painter.request();

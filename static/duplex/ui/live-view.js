@@ -24,9 +24,9 @@ import { mountCallView } from "./call-view.js";
 const MS_PER_S = 1_000;
 const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", newestKey: "live.new_text" };
 
-/** @param {HTMLElement} el @returns {{update: (talk: Talk) => void}} */
-export function mountTranscript(el) {
-  /** @type {Talk} */ let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
+/** @param {HTMLElement} el @param {() => Talk} talk @returns {() => void} draws what is new */
+function mountTranscript(el, talk) {
+  let latest = talk();
   const row = (/** @type {ReturnType<typeof inOrder>[number]} */ { user, model }) => {
     const { startedAtMs } = latest;
     if (model) return guard([model, startedAtMs, getLang()], () => modelTurn(model, startedAtMs));
@@ -38,13 +38,11 @@ export function mountTranscript(el) {
     const turns = inOrder(latest);
     return { isEmpty: turns.length === 0, rows: repeat(turns, ({ key }) => key, row) };
   });
-  return {
-    update(talk) {
-      const hasNews = talk.modelTurns !== latest.modelTurns;
-      const isSame = !hasNews && talk.userTurns === latest.userTurns;
-      latest = talk;
-      if (!isSame) draw(hasNews);
-    },
+  return () => {
+    const { modelTurns, userTurns } = latest;
+    latest = talk();
+    const hasNews = modelTurns !== latest.modelTurns;
+    if (hasNews || userTurns !== latest.userTurns) draw(hasNews);
   };
 }
 
@@ -169,7 +167,6 @@ const TRANSCRIPT_MS = 200;
 
 /** @param {DuplexCall} call @param {LiveViewOptions} options */
 export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...options }) {
-  const transcript = mountTranscript(byId("transcript", HTMLElement));
   /** Captions that the server does not send: pictures shown, suggestions spoken. @type {readonly Caption[]} */ let ownCaptions =
     [];
   /** @param {string} text @param {number} lengthMs 0 if not spoken */
@@ -178,7 +175,13 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     ownCaptions = appendKept(ownCaptions, caption, TURNS_KEPT);
     drawTranscript();
   };
-  const textField = mountTextField(byId("transcript", HTMLElement), {
+  const transcript = byId("transcript", HTMLElement);
+  const talk = () => {
+    const { turns: modelTurns, captions, preparedAtMs: startedAtMs } = call.state;
+    return { modelTurns, userTurns: withCaptions(call.kind.userTurns.turns, [...captions, ...ownCaptions]), startedAtMs };
+  };
+  const drawTranscript = throttled(mountTranscript(transcript, talk), TRANSCRIPT_MS);
+  const textField = mountTextField(transcript, {
     sendText: (text) => call.session?.sendText(text) ?? false,
     sendPicture(base64, name) {
       const isSent = call.session?.sendPicture(base64) ?? false;
@@ -194,11 +197,6 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
       instruments.update();
     },
   );
-  const drawTranscript = throttled(() => {
-    const { turns, captions, preparedAtMs } = call.state;
-    const userTurns = withCaptions(call.kind.userTurns.turns, [...captions, ...ownCaptions]);
-    transcript.update({ modelTurns: turns, userTurns, startedAtMs: preparedAtMs });
-  }, TRANSCRIPT_MS);
   const view = mountCallView(call, {
     ...options,
     moreButtons: () => buttonsOf(call),

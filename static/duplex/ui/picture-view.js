@@ -14,7 +14,6 @@ import { bindSettings } from "../../shared/settings-form.js";
 import { choiceField, flagField, SettingsStore } from "../../shared/settings-store.js";
 import {
   BITRATES,
-  createUserBus,
   FORMATS,
   isSupported,
   mayLackSound,
@@ -30,7 +29,6 @@ import { mountCallRecorder } from "./call-view.js";
 /** @import { UserTurn } from "../lib/session-state.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 /** @import { CallEvents } from "../../../types/duplex.js" */
-/** @import { UserBus } from "../../../types/devices.js" */
 
 // Named presets of the length penalty.
 
@@ -72,8 +70,21 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   );
   mountLengthPills(part("length-pills"), store);
 
-  const isAutomatic = () => store.get("record");
-  const recordings = mountRecordings(call, { video, look, subtitle: subtitles.text, isAutomatic });
+  const recordStore = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
+  const recordSettings = byId("record-settings", HTMLDialogElement);
+  mountRecordSettings(recordSettings, recordStore);
+  const { latest } = mountRecordingPanel(part("recorded"), call, {
+    ...{ button: byId("record", HTMLButtonElement), video, store: recordStore, look, subtitle: subtitles.text },
+    isAutomatic: () => store.get("record"),
+  });
+  mountCallRecorder(part("after-call"), call, {
+    appType: "omni",
+    isOn: () => false,
+    video() {
+      const file = latest();
+      return file?.name.startsWith(call.state.sessionId) ? { blob: file.blob, fileName: file.name } : null;
+    },
+  });
 
   call.on("opened", ({ source }) => pictures.attach(source, (base64) => call.session?.sendPicture(base64) ?? false));
   call.on("state", () => {
@@ -84,7 +95,7 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   call.on("heard", overlay.update);
   on(store, "change", subtitles.update);
   return {
-    openRecordSettings: recordings.openSettings,
+    openRecordSettings: () => recordSettings.showModal(),
     prepare() {
       pictures.clear();
       bars.clear();
@@ -148,27 +159,6 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
   };
 }
 
-/** @param {DuplexCall} call @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options */
-function mountRecordings(call, options) {
-  const store = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
-  const dialog = byId("record-settings", HTMLDialogElement);
-  mountRecordSettings(dialog, store);
-  const { latest } = mountRecordingPanel(byId("recorded", HTMLElement), call, {
-    ...options,
-    button: byId("record", HTMLButtonElement),
-    store,
-  });
-  mountCallRecorder(byId("after-call", HTMLElement), call, {
-    appType: "omni",
-    isOn: () => false,
-    video() {
-      const file = latest();
-      return file?.name.startsWith(call.state.sessionId) ? { blob: file.blob, fileName: file.name } : null;
-    },
-  });
-  return { openSettings: () => dialog.showModal() };
-}
-
 // Records video and audio of a call in the browser and offers the files.
 
 /** @typedef {SettingsStore<typeof RECORD_FIELDS>} RecordStore */
@@ -183,19 +173,14 @@ const RECORD_FIELDS = Object.freeze({
 });
 
 /**
- * @typedef {Object} RecordingOptions
- * @property {HTMLButtonElement} button starts and stops a recording
- * @property {HTMLVideoElement} video
- * @property {RecordStore} store
- * @property {() => boolean} isAutomatic record each call from its start
- * @property {() => SubtitleLook} look
- * @property {() => string} subtitle current subtitle
+ * @param {HTMLElement} el list of the files
+ * @param {DuplexCall} call
+ * @param {{button: HTMLButtonElement, video: HTMLVideoElement, store: RecordStore, isAutomatic: () => boolean,
+ *   look: () => SubtitleLook, subtitle: () => string}} options `button` starts and stops a recording, `isAutomatic`: each call
+ *   is recorded from its start
  */
-
-/** @param {HTMLElement} el list of the files @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */ let recorder = null;
-  /** @type {UserBus | null} */ let bus = null;
   /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;
   /** @type {RecordedFile[]} */ let files = [];
   let count = 0;
@@ -221,12 +206,11 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
     if (recorder || !opened) return;
     const fresh = new SessionVideoRecorder();
     recorder = fresh;
-    bus = createUserBus({ isMuted: call.devices.isMuted });
-    bus.connect(opened.source.output);
     const wish = store.get("format");
-    const format = await fresh.start({
+    const format = fresh.start({
       picture: video,
-      user: bus.stream,
+      user: opened.source.output,
+      isMuted: call.devices.isMuted,
       answer: opened.player.output,
       bitrate: Number(store.get("bitrate")),
       ...(wish !== "auto" && { formatId: wish }),
@@ -241,12 +225,11 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
   };
   /** @param {string} [reasonKey] why it stopped by itself */
   const stop = async (reasonKey) => {
-    const [ending, endingBus] = [recorder, bus];
-    [recorder, bus] = [null, null];
+    const ending = recorder;
+    recorder = null;
     if (!ending) return;
     if (reasonKey) toast(t(reasonKey));
     const blob = await ending.stop();
-    await endingBus?.close();
     if (blob) {
       count += 1;
       const name = `${call.state.sessionId}_${count}.${ending.format?.extension ?? "webm"}`;
@@ -258,9 +241,9 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
   on(button, "click", () => void (recorder ? stop() : start()));
   call.on("opened", (devices) => {
     opened = devices;
-    bus?.connect(devices.source.output);
+    recorder?.connectUser(devices.source.output);
   });
-  call.on("devices", ({ isMuted }) => bus?.setMuted(isMuted));
+  call.on("devices", ({ isMuted }) => recorder?.setMuted(isMuted));
   call.on("prepared", () => {
     if (isAutomatic()) void start();
   });

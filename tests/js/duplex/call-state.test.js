@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { STATE_COLOURS, callStateOf, controlsFor, hintOf, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
+import { STATE_LOOKS, callStateOf, controlsFor, hintOf, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
@@ -23,14 +23,14 @@ test("each phase has a callState, and each callState a colour", () => {
   ]);
   for (const [phase, callState] of callStates) {
     assert.equal(callStateOf(state({ phase })), callState);
-    assert.ok(STATE_COLOURS[callState]);
+    assert.ok(STATE_LOOKS[callState]);
   }
 });
 
 test("while it runs the activity counts", () => {
   for (const activity of /** @type {const} */ (["listening", "thinking", "speaking", "interrupted"])) {
     assert.equal(callStateOf(state({ phase: "running", activity })), activity);
-    assert.ok(STATE_COLOURS[activity]);
+    assert.ok(STATE_LOOKS[activity]);
   }
   assert.equal(callStateOf(state({ phase: "pausing", activity: "speaking" })), "pausing");
 });

@@ -4,18 +4,10 @@
 
 class FakeParam {
   value = 1;
-  /** @type {[string, ...number[]][]} */
-  calls = [];
-  /** @param {number} value @param {number} at */
-  setValueAtTime(value, at) {
-    this.calls.push(["set", value, at]);
-  }
-  /** @param {number} value @param {number} at */
-  linearRampToValueAtTime(value, at) {
-    this.calls.push(["ramp", value, at]);
+  /** @param {number} value */
+  setTargetAtTime(value) {
     this.value = value;
   }
-  cancelScheduledValues() {}
 }
 
 class FakeNode {

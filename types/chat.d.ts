@@ -2,7 +2,6 @@
 
 import type { AnswerStatus, ContentItem } from "../static/turnbased/conversation.js";
 import type { MediaKind } from "../static/turnbased/attachments.js";
-import type { TurnSettings } from "../static/turnbased/turn.js";
 
 export type MediaPart = {
   type: "audio" | "image" | "video";
@@ -57,12 +56,6 @@ export type Head = {
   updatedAtMs: number;
   sizeBytes: number;
   messageCount: number;
-};
-
-export type ChatSettings = {
-  turn: TurnSettings;
-  isStreaming: boolean; // false shows and plays an answer only once it is whole
-  picturesPerS: number;
 };
 
 export type ChatSessionEvents = {

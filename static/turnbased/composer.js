@@ -4,7 +4,7 @@
  */
 
 import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
-import { onLangChange, t } from "../shared/texts.js";
+import { codeOf, onLangChange, t } from "../shared/texts.js";
 import { floatsToBase64 } from "../shared/pcm.js";
 import { mountAttachmentTray } from "./attachment-tray.js";
 import { ACCEPT, limitWords } from "./conversation.js";
@@ -22,7 +22,7 @@ import { ACCEPT, limitWords } from "./conversation.js";
  * @property {(text: string, media: readonly MediaPart[]) => boolean} onSend false keeps the draft
  * @property {() => void} onStop
  * @property {() => void} onRecord a recording starts: other audio has to stop
- * @property {(problem: {code: string}) => void} onProblem
+ * @property {(code: string) => void} onProblem
  * @property {(text: string, media: readonly MediaPart[]) => void} onDraft the draft changed
  */
 
@@ -205,7 +205,7 @@ const SHORTEST_S = 0.3; // less is an accidental tap
  * @property {() => {maxS: number, deviceId?: string}} settings
  * @property {(isRecording: boolean) => void} onState
  * @property {(part: MediaPart) => void} onRecorded
- * @property {(problem: {code: string}) => void} onProblem
+ * @property {(code: string) => void} onProblem
  */
 
 /** @param {HTMLElement} el shown while it records @param {RecordPanelOptions} options */
@@ -247,7 +247,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
       if (isEndWished) await end();
     } catch (error) {
       become("idle");
-      onProblem(/** @type {{code: string}} */ (error));
+      onProblem(codeOf(error, "missing_part"));
     }
   };
   const listen = (/** @type {SoundRecorder} */ opened, /** @type {RecordView} */ shown) => {
@@ -257,7 +257,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     microphone.on("silent", () => shown.warn(true));
     microphone.on("audible", () => shown.warn(false));
     microphone.on("ended", ({ code }) => {
-      onProblem({ code });
+      onProblem(code);
       void end();
     });
   };
@@ -269,7 +269,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     become("idle");
     const samples = await ending.finish();
     const durationS = samples.length / 16_000;
-    if (durationS < SHORTEST_S) return onProblem({ code: "too_short" });
+    if (durationS < SHORTEST_S) return onProblem("too_short");
     onRecorded({ type: "audio", data: floatsToBase64(samples), mimeType: "", name: "", durationS });
   };
   const cancel = () => {

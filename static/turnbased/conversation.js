@@ -32,13 +32,18 @@ export function addMessage(/** @type {Conversation} */ conversation, /** @type {
   return { conversation: { messages, nextNumber: conversation.nextNumber + 1 }, id };
 }
 
-/** Replaces the system message; empty items remove it. @param {Conversation} conversation @param {readonly ContentItem[]} items @param {number} createdAtMs */
-export function setSystem(conversation, items, createdAtMs) {
+/**
+ * Replaces the system message; empty items remove it.
+ * @param {Conversation} conversation
+ * @param {readonly ContentItem[]} items
+ * @param {number} createdAtMs
+ * @param {ChatMessage["extra"]} [extra]
+ */
+export function setSystem(conversation, items, createdAtMs, extra) {
   const others = conversation.messages.filter((message) => message.role !== "system");
   if (!hasContent(items)) return { ...conversation, messages: others };
-  const id = `m${conversation.nextNumber}`;
-  /** @type {ChatMessage} */ const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
-  return { messages: [system, ...others], nextNumber: conversation.nextNumber + 1 };
+  const added = addMessage(conversation, { role: "system", items, createdAtMs, extra }).conversation;
+  return { ...added, messages: [...added.messages.slice(-1), ...others] };
 }
 
 /**

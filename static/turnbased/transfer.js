@@ -9,7 +9,7 @@ import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shar
 import { LIMITS } from "../shared/protocol.js";
 import { partFile } from "./attachments.js";
 import { addMessage, emptyConversation, figuresOf, mediaOf, toFacts, toItems, voiceOf } from "./conversation.js";
-import { wavLengthS } from "./turn.js";
+import { voiceOfWav } from "./turn.js";
 
 /** @import { ContentItem } from "./conversation.js" */
 /** @import { ChatMessage, Conversation, MediaPart } from "../../types/chat.js" */
@@ -32,8 +32,7 @@ export async function toJson(/** @type {Conversation} */ conversation, /** @type
 
 async function messageToJson(/** @type {ChatMessage} */ message) {
   const { role, items, status, createdAtMs, extra } = message;
-  const voice = voiceOf(message);
-  const wav = voice && bytesToBase64(new Uint8Array(await voice.wav.arrayBuffer()));
+  const wav = await voiceBytes(message);
   return {
     role,
     status,
@@ -42,20 +41,22 @@ async function messageToJson(/** @type {ChatMessage} */ message) {
     ...(Array.isArray(extra.media) && extra.media.length > 0 && { media: extra.media }),
     ...(Array.isArray(extra.names) && { names: extra.names }),
     ...(extra.figures ? { figures: figuresOf(message) } : {}),
-    ...(wav && { voice_wav: wav }),
+    ...(wav && { voice_wav: bytesToBase64(wav) }),
   };
 }
 
 export async function toMsgpack(/** @type {Conversation} */ { messages }, /** @type {Pick<Msgpack, "encode">} */ { encode }) {
-  const packed = await Promise.all(
-    messages.map(async (message) => {
-      const voice = voiceOf(message);
-      const spoken = voice && { type: "audio", format: "wav", data: new Uint8Array(await voice.wav.arrayBuffer()) };
-      const content = [...partsOf(message), ...(spoken ? [spoken] : [])];
-      return { role: message.role, content };
-    }),
-  );
-  return encode({ messages: packed });
+  const packed = messages.map(async (message) => {
+    const data = await voiceBytes(message);
+    const spoken = data ? [{ type: "audio", format: "wav", data }] : [];
+    return { role: message.role, content: [...partsOf(message), ...spoken] };
+  });
+  return encode({ messages: await Promise.all(packed) });
+}
+
+async function voiceBytes(/** @type {ChatMessage} */ message) {
+  const file = await voiceOf(message)?.wav.arrayBuffer();
+  return file && new Uint8Array(file);
 }
 
 /** @param {ChatMessage} message its items in order */
@@ -163,9 +164,7 @@ function dataOf(type, data) {
 function readVoice(/** @type {Record<string, unknown>} */ message, /** @type {readonly unknown[]} */ list) {
   const spoken = asRecord(list.find((item) => asRecord(item).type === "audio")).data;
   const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
-  if (!(wav instanceof Uint8Array)) return null;
-  const bytes = new Uint8Array(wav); // a copy with its own buffer
-  return { wav: new Blob([bytes], { type: "audio/wav" }), durationS: wavLengthS(bytes) };
+  return wav instanceof Uint8Array ? voiceOfWav(new Uint8Array(wav)) : null; // a copy with its own buffer
 }
 
 /** @param {unknown} value @returns {Record<string, unknown>} */

@@ -12,15 +12,11 @@ import { planUnits } from "./recording.js";
 
 /** @import { Recording } from "../../types/recording.js" */
 /** @import { Plan, SpokenTurn, Unit, UserWords } from "./recording.js" */
+/** @import { Action } from "./time-axis.js" */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;
-const MARKS = [
-  ["listen", "viewer.mode_listen"],
-  ["speak", "viewer.mode_speak"],
-  ["late", "viewer.late"],
-  ["gap", "viewer.gap_short"],
-];
+const MARKS = { listen: "viewer.mode_listen", speak: "viewer.mode_speak", late: "viewer.late", gap: "viewer.gap_short" };
 
 /**
  * @param {HTMLElement} el
@@ -80,7 +76,13 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     }, REST_MS);
   });
   onLangChange(show);
-  listenToKeys(clock, { stepUnit, toggleKeys: transport.toggleKeys });
+  listenToKeys((action) => {
+    if (action.kind === "toggle") clock.toggle();
+    else if (action.kind === "seekBy") clock.seek(clock.atS + action.s);
+    else if (action.kind === "seekTo") clock.seek(action.end ? clock.durationS : 0);
+    else if (action.kind === "unit") stepUnit(action.by);
+    else transport.toggleKeys();
+  });
   const begin = readMoment(location.search);
   if (begin === null) show();
   else seek(begin);
@@ -129,20 +131,14 @@ function makeParts(/** @type {HTMLElement} */ el) {
   };
 }
 
-/** @param {ReplayClock} clock @param {{stepUnit: (by: 1 | -1) => void, toggleKeys: () => void}} actions */
-function listenToKeys(clock, { stepUnit, toggleKeys }) {
+function listenToKeys(/** @type {(action: Action) => void} */ act) {
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
     const { target } = event;
     const action = actionOf(event);
     if (!action || event.defaultPrevented || !(target instanceof Element) || target.closest(KEEPS_KEYS)) return;
-    const isPress = action.kind === "toggle" && event.key === " " && target.closest("button, a") !== null;
-    if (isPress) return; // space activates the focused button
+    if (event.key === " " && target.closest("button, a")) return; // space activates the focused button
     event.preventDefault();
-    if (action.kind === "toggle") clock.toggle();
-    else if (action.kind === "seekBy") clock.seek(clock.atS + action.s);
-    else if (action.kind === "seekTo") clock.seek(action.end ? clock.durationS : 0);
-    else if (action.kind === "unit") stepUnit(action.by);
-    else toggleKeys();
+    act(action);
   });
 }
 
@@ -155,7 +151,7 @@ function mountFigures(/** @type {HTMLElement} */ el, /** @type {Plan} */ plan) {
       t("viewer.lates", { n: formatNumber(lateCount) }),
       tn("viewer.gaps", gapCount, { n: formatNumber(gapCount), ms: formatNumber(gapMs) }),
     ];
-    const marks = MARKS.map(
+    const marks = Object.entries(MARKS).map(
       ([name, key]) => html`<span class="legend-entry"><i class="legend-mark" data-mark=${name}></i>${t(key)}</span>`,
     );
     return html`<span class="legend">${marks}</span><span>${texts.filter(Boolean).join(" · ")}</span>`;
@@ -197,16 +193,10 @@ function mountMoment(el, { plan, urlOf }) {
  * @param {{plan: Plan, onJump: (atS: number) => void}} options
  */
 function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
-  const all = [
-    ...turns.map((turn, index) => ({
-      startS: turn.startS,
-      view: (/** @type {number} */ now) => entry(turn, index === now, onJump),
-    })),
-    ...userWords.map((words) => ({ startS: words.startS, view: () => userEntry(words, onJump) })),
-  ].sort((one, other) => one.startS - other.startS);
+  const all = [...turns, ...userWords].sort((one, other) => one.startS - other.startS);
   let shown = -1;
   const draw = mountView(el, () => {
-    const entries = all.map(({ view }) => html`<li>${view(shown)}</li>`);
+    const entries = all.map((said) => html`<li>${entry(said, "number" in said && said.number === shown, onJump)}</li>`);
     return html`<h2>${t("viewer.said")}</h2>
       <ol class="said-list" tabindex=${all.length > 0 ? "0" : nothing} aria-label=${t("viewer.said")}>
         ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
@@ -231,29 +221,25 @@ function scrollInside(list, node) {
   if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
 }
 
-const userEntry = (/** @type {UserWords} */ { startS, text, isTyped }, /** @type {(atS: number) => void} */ onJump) =>
-  html`<button type="button" class="said" data-who="user" @click=${() => onJump(startS)}>
-    <span class="small soft number">${formatClock(startS)}</span>
-    <span class="said-text" dir="auto"
-      ><strong class="small said-who">${t(isTyped ? "viewer.you_typed" : "common.you")}</strong> ${text}</span
-    >
-  </button>`;
-
-/** @param {SpokenTurn} turn @param {boolean} isNow @param {(atS: number) => void} onJump */
-const entry = ({ number, startS, text, isInterrupted }, isNow, onJump) =>
-  html`<button
+/** @param {SpokenTurn | UserWords} said @param {boolean} isNow @param {(atS: number) => void} onJump */
+function entry(said, isNow, onJump) {
+  const { startS, text } = said;
+  const isUser = "isTyped" in said;
+  const words = isUser
+    ? html`<strong class="small said-who">${t(said.isTyped ? "viewer.you_typed" : "common.you")}</strong> ${text}`
+    : text.trim();
+  const cut = html`<span class="said-cut" title=${t("viewer.interrupted")}
+    >${icon("hand")}<span class="visually-hidden">${t("viewer.interrupted")}</span></span
+  >`;
+  return html`<button
     type="button"
     class="said"
-    data-turn=${number}
+    data-who=${isUser ? "user" : nothing}
+    data-turn=${isUser ? nothing : said.number}
     aria-current=${isNow ? "true" : nothing}
     @click=${() => onJump(startS)}
   >
-    <span class="small soft number">${formatClock(startS)}</span><span class="said-text">${text.trim()}</span>
-    ${
-      isInterrupted
-        ? html`<span class="said-cut" title=${t("viewer.interrupted")}
-            >${icon("hand")}<span class="visually-hidden">${t("viewer.interrupted")}</span></span
-          >`
-        : nothing
-    }
+    <span class="small soft number">${formatClock(startS)}</span
+    ><span class="said-text" dir=${isUser ? "auto" : nothing}>${words}</span>${!isUser && said.isInterrupted ? cut : nothing}
   </button>`;
+}

@@ -203,86 +203,64 @@ export function assetUrl(recordingId, path) {
 const HEAD_BYTES = 4_096;
 const TILE_S = 20;
 const PEAKS_PER_S = 100;
-const AT_ONCE = 2;
+const PEAKS_PER_TILE = TILE_S * PEAKS_PER_S;
+const MOST_FAILURES = 3;
 
-/**
- * @typedef {Object} PeakSource
- * @property {(view: View) => void} look loads the visible range first
- * @property {(view: View) => Float32Array[]} peaks of each channel; 0 where nothing is loaded yet
- * @property {() => void} close
- */
+/** @typedef {ReturnType<typeof openPeaks>} PeakSource */
 
 /**
  * @param {(first: number, last: number) => Promise<ArrayBuffer>} bytes reads a byte range of a WAV file, both ends inclusive
  * @param {() => void} onMore more peaks are loaded
- * @param {() => void} [onFailed] loading failed
- * @returns {PeakSource}
+ * @param {() => void} [onFailed] the file cannot be read
  */
 export function openPeaks(bytes, onMore, onFailed) {
   /** @type {WavShape | null} */ let shape = null;
-  let [isClosed, failures] = [false, 0];
-  /** @type {Map<number, Float32Array[] | "loading">} */ const tiles = new Map();
+  /** Peaks of each channel. @type {Map<number, Float32Array[]>} */ const tiles = new Map();
   /** @type {View} */ let wanted = { fromS: 0, toS: 0 };
+  let isLoading = true;
 
-  const missing = () => {
-    const last = Math.floor(wanted.toS / TILE_S);
-    for (let tile = Math.floor(wanted.fromS / TILE_S); tile <= last; tile += 1) {
-      const isInside = shape !== null && tile * TILE_S * shape.rateHz < shape.frames;
-      if (isInside && !tiles.has(tile)) return tile;
+  const load = async (/** @type {WavShape} */ file) => {
+    isLoading = true;
+    const { rateHz, channels, frames } = file;
+    const tileFrames = TILE_S * rateHz;
+    const missing = () => {
+      const last = Math.min(wanted.toS / TILE_S, (frames - 1) / tileFrames);
+      for (let tile = Math.floor(wanted.fromS / TILE_S); tile <= last; tile += 1) if (!tiles.has(tile)) return tile;
+      return null;
+    };
+    for (let tile = missing(), failures = 0; tile !== null && failures < MOST_FAILURES; tile = missing()) {
+      const { first, last } = byteRange(file, tile * tileFrames, (tile + 1) * tileFrames);
+      try {
+        tiles.set(tile, peaksOf(await bytes(first, last), channels, Math.round(rateHz / PEAKS_PER_S)));
+        onMore();
+      } catch {
+        failures += 1; // the next look tries again
+      }
     }
-    return null;
+    isLoading = false;
   };
-  const loadNext = async () => {
-    const tile = missing();
-    const busy = [...tiles.values()].filter((held) => held === "loading").length;
-    if (isClosed || shape === null || tile === null || busy >= AT_ONCE || failures > AT_ONCE) return;
-    tiles.set(tile, "loading");
-    const { rateHz, channels } = shape;
-    const { first, last } = byteRange(shape, tile * TILE_S * rateHz, (tile + 1) * TILE_S * rateHz);
-    try {
-      tiles.set(tile, peaksOf(await bytes(first, last), channels, Math.round(rateHz / PEAKS_PER_S)));
-    } catch {
-      failures += 1;
-      tiles.delete(tile);
-    }
-    if (isClosed) return;
-    onMore();
-    void loadNext();
-  };
-  const load = () => {
-    for (let index = 0; index < AT_ONCE; index += 1) void loadNext();
-  };
-  bytes(0, HEAD_BYTES - 1).then(
-    (head) => {
-      shape = wavShape(head);
-      if (shape) load();
-      else onFailed?.();
-    },
-    () => onFailed?.(),
-  );
+  const opened = bytes(0, HEAD_BYTES - 1).then((head) => {
+    shape = wavShape(head);
+    if (!shape) throw new Error("The sound is no 16-bit WAV file.");
+    return load(shape);
+  });
+  opened.catch(() => onFailed?.());
 
   return {
+    /** Loads the visible range first. @param {View} view */
     look(view) {
       wanted = view;
-      load();
+      if (shape && !isLoading) void load(shape);
     },
-    peaks(view) {
-      const from = Math.round(view.fromS * PEAKS_PER_S);
-      const count = Math.max(1, Math.round((view.toS - view.fromS) * PEAKS_PER_S));
-      const channels = shape?.channels ?? 2;
-      const perTile = TILE_S * PEAKS_PER_S;
-      return Array.from({ length: channels }, (_, channel) => {
-        const line = new Float32Array(count);
-        for (let index = 0; index < count; index += 1) {
-          const at = from + index;
-          const tile = tiles.get(Math.floor(at / perTile));
-          if (tile && tile !== "loading") line[index] = tile[channel][at % perTile] ?? 0;
-        }
-        return line;
-      });
-    },
-    close() {
-      isClosed = true;
+    /** Peaks of each channel; 0 where nothing is loaded yet. @param {View} view */
+    peaks({ fromS, toS }) {
+      const from = Math.round(fromS * PEAKS_PER_S);
+      const count = Math.max(1, Math.round((toS - fromS) * PEAKS_PER_S));
+      const peakAt = (/** @type {number} */ channel, /** @type {number} */ at) =>
+        tiles.get(Math.floor(at / PEAKS_PER_TILE))?.[channel][at % PEAKS_PER_TILE] ?? 0;
+      return Array.from({ length: shape?.channels ?? 2 }, (_, channel) =>
+        Float32Array.from({ length: count }, (_, index) => peakAt(channel, from + index)),
+      );
     },
   };
 }
@@ -292,15 +270,9 @@ export function openPeaks(bytes, onMore, onFailed) {
 const PCM16_SCALE = 32_768;
 const BYTES_PER_SAMPLE = 2;
 
-/**
- * @typedef {Object} WavShape
- * @property {number} rateHz
- * @property {number} channels
- * @property {number} dataOffset bytes before the first sample
- * @property {number} frames samples of each channel
- */
+/** @typedef {NonNullable<ReturnType<typeof wavShape>>} WavShape */
 
-/** @param {ArrayBuffer} head the file's beginning @returns {WavShape | null} null if it is not a 16-bit WAV file */
+/** Rate, bytes before the first sample, and samples of each channel. @param {ArrayBuffer} head null if it is not a 16-bit WAV file */
 export function wavShape(head) {
   const found = wavFormat(new Uint8Array(head));
   if (found?.bits !== BYTES_PER_SAMPLE * 8 || found.channels === 0) return null;

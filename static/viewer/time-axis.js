@@ -4,7 +4,6 @@ import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
 
 /** @import { Plan, Unit } from "./recording.js" */
-
 /** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
 
 /** @typedef {{fromS: number, toS: number}} View */
@@ -89,19 +88,14 @@ export function indexAt(list, atS, startS) {
 }
 
 /**
- * The entries visible in a view. Starts and ends are both sorted.
+ * The entries visible in a view. The list is sorted.
  * @template {{startS: number, endS: number}} T
  * @param {readonly T[]} list
  * @param {View} view
  */
 export function within(list, { fromS, toS }) {
   const last = indexAt(list, toS, ({ startS }) => startS);
-  let first = Math.max(
-    0,
-    indexAt(list, fromS, ({ startS }) => startS),
-  );
-  while (first > 0 && list[first - 1].endS > fromS) first -= 1;
-  return list.slice(first, last + 1).filter(({ endS }) => endS >= fromS);
+  return list.slice(0, last + 1).filter(({ endS }) => endS >= fromS);
 }
 
 /**
@@ -126,20 +120,16 @@ export function spread(list, view, places, startS) {
 
 // Columns of the latency chart.
 
-/**
- * @param {Plan} plan
- * @returns {[number[], (number | null)[], (number | null)[], (number | null)[], (number | null)[]]}
- *   time, listened, spoke, too late (each in ms, null where it does not apply), and where a gap was heard
- */
+/** Time, listened, spoke, too late (each in ms, null where it does not apply), and where a gap was heard. @param {Plan} plan */
 export function latencySeries({ units }) {
-  const wall = (/** @type {boolean} */ fits, /** @type {number | null} */ wallMs) => (fits ? wallMs : null);
-  return [
+  const walls = (/** @type {(unit: Unit) => boolean} */ fits) => units.map((unit) => (fits(unit) ? unit.wallMs : null));
+  return /** @type {[number[], ...(number | null)[][]]} */ ([
     units.map(({ startS }) => startS),
-    units.map(({ mode, isLate, wallMs }) => wall(mode === "listen" && !isLate, wallMs)),
-    units.map(({ mode, isLate, wallMs }) => wall(mode === "speak" && !isLate, wallMs)),
-    units.map(({ isLate, wallMs }) => wall(isLate, wallMs)),
-    units.map(({ gapMs, wallMs }) => wall(gapMs > 0, wallMs)),
-  ];
+    walls(({ mode, isLate }) => mode === "listen" && !isLate),
+    walls(({ mode, isLate }) => mode === "speak" && !isLate),
+    walls(({ isLate }) => isLate),
+    walls(({ gapMs }) => gapMs > 0),
+  ]);
 }
 
 /** Summary of all units. @param {Plan} plan */
@@ -159,7 +149,6 @@ export function latencyFigures({ units }) {
 // A position in an address: `?t=12.3`.
 
 const NAME = "t";
-const DIGITS = 1;
 const CLOCK = /^(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)$/;
 const SECONDS_PER_MINUTE = 60;
 
@@ -178,7 +167,7 @@ export function readMoment(search) {
 /** Sets the position, omitted at the start; the rest of the address stays. @param {string} href @param {number} atS */
 export function withMoment(href, atS) {
   const url = new URL(href);
-  const text = atS.toFixed(DIGITS).replace(/\.0$/, "");
+  const text = atS.toFixed(1).replace(/\.0$/, "");
   if (Number(text) > 0) url.searchParams.set(NAME, text);
   else url.searchParams.delete(NAME);
   return url.href;
@@ -186,16 +175,26 @@ export function withMoment(href, atS) {
 
 // Keyboard shortcuts of the viewer.
 
-const STEP_S = 1;
-const BIG_STEP_S = 5;
-const JUMP_S = 10;
-
 /**
  * @typedef {{kind: "toggle"} | {kind: "seekBy", s: number} | {kind: "seekTo", end: boolean}
  *   | {kind: "unit", by: 1 | -1} | {kind: "help"}} Action
- *
- * @typedef {{key: string, shiftKey?: boolean, ctrlKey?: boolean, altKey?: boolean, metaKey?: boolean}} Key
  */
+
+/** @type {Readonly<Record<string, Action>>} */ const ACTIONS = {
+  " ": { kind: "toggle" },
+  k: { kind: "toggle" },
+  ArrowLeft: { kind: "seekBy", s: -1 },
+  ArrowRight: { kind: "seekBy", s: 1 },
+  "Shift ArrowLeft": { kind: "seekBy", s: -5 },
+  "Shift ArrowRight": { kind: "seekBy", s: 5 },
+  j: { kind: "seekBy", s: -10 },
+  l: { kind: "seekBy", s: 10 },
+  ",": { kind: "unit", by: -1 },
+  ".": { kind: "unit", by: 1 },
+  Home: { kind: "seekTo", end: false },
+  End: { kind: "seekTo", end: true },
+  "?": { kind: "help" },
+};
 
 /** Entries of the help: keys and text. */
 export const KEY_HELP = Object.freeze([
@@ -208,34 +207,11 @@ export const KEY_HELP = Object.freeze([
   { keys: ["?"], text: "viewer.key_help" },
 ]);
 
-/** @param {Key} pressed @returns {Action | null} */
+/** @param {Partial<KeyboardEvent> & {key: string}} pressed @returns {Action | null} */
 export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
   if (ctrlKey || altKey || metaKey) return null;
-  switch (key.length === 1 ? key.toLowerCase() : key) {
-    case " ":
-    case "k":
-      return { kind: "toggle" };
-    case "ArrowLeft":
-      return { kind: "seekBy", s: shiftKey ? -BIG_STEP_S : -STEP_S };
-    case "ArrowRight":
-      return { kind: "seekBy", s: shiftKey ? BIG_STEP_S : STEP_S };
-    case "j":
-      return { kind: "seekBy", s: -JUMP_S };
-    case "l":
-      return { kind: "seekBy", s: JUMP_S };
-    case ",":
-      return { kind: "unit", by: -1 };
-    case ".":
-      return { kind: "unit", by: 1 };
-    case "Home":
-      return { kind: "seekTo", end: false };
-    case "End":
-      return { kind: "seekTo", end: true };
-    case "?":
-      return { kind: "help" };
-    default:
-      return null;
-  }
+  const name = key.length === 1 ? key.toLowerCase() : key;
+  return (shiftKey && ACTIONS[`Shift ${name}`]) || (ACTIONS[name] ?? null);
 }
 
 // Texts of units, turns and positions.

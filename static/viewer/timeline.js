@@ -63,15 +63,10 @@ const WHEEL_ZOOM = 1.2;
 const DETAIL_S = 10; // below this, marks show tenths
 
 /**
- * @typedef {Object} TimelineOptions
- * @property {Plan} plan
- * @property {(path: string) => string} urlOf
- * @property {(atS: number) => void} onSeek
- * @property {string} nonce for the libraries' style sheets
- * @property {() => void} onMissing a library is not installed
+ * @param {HTMLElement} el
+ * @param {{plan: Plan, urlOf: (path: string) => string, onSeek: (atS: number) => void, nonce: string, onMissing: () => void}} options
+ *   `nonce` is for the libraries' style sheets; `onMissing`: a library is not installed
  */
-
-/** @param {HTMLElement} el @param {TimelineOptions} options */
 export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
   const lanes = drawLanes(el, plan);
   const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });

@@ -58,7 +58,6 @@ export async function mountWaves(el, { nonce, onFailed }) {
   return {
     /** @param {string} url URL of the stereo audio */
     open(url) {
-      source?.close();
       source = openPeaks((first, last) => fetchBytes(url, first, last), request, onFailed);
       source.look(view);
     },

@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Emitter } from "../../../static/shared/async.js";
-import { floatsToBase64 } from "../../../static/shared/pcm.js";
+import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ChatSession } from "../../../static/turnbased/chat-session.js";
 import { messageTextOf, problemOf, titleOf, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
 import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn.js";
 
-/** @import { ChatSettings } from "../../../types/chat.js" */
+/** @import { ChatSettings } from "../../../static/turnbased/turn.js" */
 /** @import { StreamingChatEvents } from "../../../static/turnbased/streaming-chat.js" */
 
 /** Answers when told to. @extends {Emitter<StreamingChatEvents>} */
@@ -50,7 +50,7 @@ function setUp(settings) {
   const session = new ChatSession({
     chat: /** @type {any} */ (chat), // only what a session uses
     store: /** @type {any} */ (store),
-    settings: () => ({ isStreaming: true, picturesPerS: 1, turn: {}, ...settings }),
+    settings: () => ({ isStreaming: true, ...settings }),
     nowMs: () => clockMs++,
   });
   return { chat, session, kept };
@@ -176,6 +176,29 @@ test("a kept conversation comes back, a broken answer repaired", async () => {
   assert.deepEqual(texts(session), ["user: Hello"]);
   assert.equal(session.isUnanswered, true);
   assert.equal(await session.open({ ...head, id: "nowhere" }), false);
+});
+
+test("a deleted conversation stays deleted, even if its answer was still being generated", async () => {
+  const { chat, session, kept } = setUp();
+  session.ask("Hello", []);
+  await settle();
+  chat.write("Hi");
+  kept.delete(session.head.id);
+  session.begin(true);
+  await settle();
+  assert.equal(kept.size, 0);
+  assert.equal(session.isBusy, false);
+});
+
+test("an answer over HTTP brings its voice as one file", async () => {
+  const { chat, session } = setUp();
+  session.ask("Speak", []);
+  await settle();
+  const wavBase64 = bytesToBase64(encodeWav(new Float32Array(12_000), 24_000));
+  chat.emit("audio", { kind: "wav", audioBase64: wavBase64, sampleRateHz: 24_000, chunkIndex: 0 });
+  chat.resolve({ ...beginTurn("s", 0), text: "Spoken", wavBase64 });
+  await settle();
+  assert.equal(voiceOf(session.conversation.messages[1])?.durationS, 0.5);
 });
 
 test("a title is the first words of the first question", () => {

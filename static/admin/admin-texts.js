@@ -144,25 +144,11 @@ export function stateWords({ is_running: isRunning, status, problem, has_comment
 /** @param {Http.CleanupReport} report */
 export const sizeOf = ({ sessions }) => sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 
-/** @typedef {Http.AuditEntry & {key: string}} AuditRow */
-
 /** @param {string} time as written in the log */
 export function clock(time) {
   const read = new Date(time);
   if (Number.isNaN(read.getTime())) return time;
   return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "medium", hourCycle: "h23" }).format(read);
-}
-
-/** Adds keys; equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
-export function withKeys(entries) {
-  /** @type {Map<string, number>} */ const seen = new Map();
-  const keyed = entries.toReversed().map((entry) => {
-    const name = `${entry.time} ${entry.action} ${entry.target}`;
-    const count = seen.get(name) ?? 0;
-    seen.set(name, count + 1);
-    return { ...entry, key: `${name} ${count}` };
-  });
-  return keyed.reverse();
 }
 
 export function actionWords(/** @type {string} */ action) {

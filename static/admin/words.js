@@ -20,7 +20,7 @@ export const when = (time) =>
  * @template T
  * @param {string} name of its texts: caption, and `NAME_empty`
  * @param {readonly T[] | null} rows null until loaded
- * @param {(row: T) => string} keyOf
+ * @param {(row: T, index: number) => unknown} keyOf
  * @param {TableColumn<T>[]} columns
  * @param {string} [caption]
  */

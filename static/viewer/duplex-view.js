@@ -20,28 +20,16 @@ const MARKS = { listen: "viewer.mode_listen", speak: "viewer.mode_speak", late: 
 
 /**
  * @param {HTMLElement} el
- * @param {{recording: Recording, urlOf: (path: string) => string, nonce: string, onMissing: () => void}} options
+ * @param {{recording: Recording, urlOf: (path: string) => string}} options
  */
-export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
+export function mountDuplex(el, { recording, urlOf }) {
   const plan = planUnits(recording);
   const parts = makeParts(el);
   const clock = new ReplayClock(parts.audio, plan.durationS, (run) => requestAnimationFrame(run));
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
   const moment = mountMoment(parts.moment, { plan, urlOf });
   const transcript = mountTranscript(parts.transcript, { plan, onJump: seek });
-  const timeline = mountTimeline(parts.timeline, {
-    plan,
-    urlOf,
-    onSeek: seek,
-    nonce,
-    onMissing() {
-      onMissing();
-      const { audio } = parts; // the browser's player, as no waveforms can be drawn
-      audio.controls = true;
-      audio.hidden = false;
-      audio.setAttribute("aria-label", t("viewer.sound"));
-    },
-  });
+  const timeline = mountTimeline(parts.timeline, { plan, urlOf, onSeek: seek });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
   const transport = mountTransport(parts.transport, {
     clock,
@@ -113,7 +101,7 @@ function makeParts(/** @type {HTMLElement} */ el) {
         <div class="transport"></div>
         <div class="timeline-box"></div>
         <div class="figures small soft number"></div>
-        <audio preload="none" class="plain-player" hidden></audio>
+        <audio preload="none" hidden data-part="sound"></audio>
         <audio preload="none" hidden data-part="unit-file"></audio>
       </section>
       <div class="card transcript"></div>`,
@@ -126,7 +114,7 @@ function makeParts(/** @type {HTMLElement} */ el) {
     timeline: part("timeline-box"),
     transcript: part("transcript"),
     figures: part("figures"),
-    audio: find(el, ".plain-player", HTMLAudioElement),
+    audio: find(el, "[data-part=sound]", HTMLAudioElement),
     file: find(el, "[data-part=unit-file]", HTMLAudioElement),
   };
 }

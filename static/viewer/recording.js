@@ -252,15 +252,14 @@ export function openPeaks(bytes, onMore, onFailed) {
       wanted = view;
       if (shape && !isLoading) void load(shape);
     },
-    /** Peaks of each channel; 0 where nothing is loaded yet. @param {View} view */
-    peaks({ fromS, toS }) {
-      const from = Math.round(fromS * PEAKS_PER_S);
-      const count = Math.max(1, Math.round((toS - fromS) * PEAKS_PER_S));
-      const peakAt = (/** @type {number} */ channel, /** @type {number} */ at) =>
-        tiles.get(Math.floor(at / PEAKS_PER_TILE))?.[channel][at % PEAKS_PER_TILE] ?? 0;
-      return Array.from({ length: shape?.channels ?? 2 }, (_, channel) =>
-        Float32Array.from({ length: count }, (_, index) => peakAt(channel, from + index)),
-      );
+    /** Largest peak of a channel; 0 where nothing is loaded yet. @param {number} channel @param {View} part */
+    loudest(channel, { fromS, toS }) {
+      let most = 0;
+      const last = Math.max(fromS * PEAKS_PER_S, toS * PEAKS_PER_S - 1);
+      for (let at = Math.floor(fromS * PEAKS_PER_S); at <= last; at += 1) {
+        most = Math.max(most, tiles.get(Math.floor(at / PEAKS_PER_TILE))?.[channel]?.[at % PEAKS_PER_TILE] ?? 0);
+      }
+      return most;
     },
   };
 }

@@ -118,20 +118,6 @@ export function spread(list, view, places, startS) {
   return found;
 }
 
-// Columns of the latency chart.
-
-/** Time, listened, spoke, too late (each in ms, null where it does not apply), and where a gap was heard. @param {Plan} plan */
-export function latencySeries({ units }) {
-  const walls = (/** @type {(unit: Unit) => boolean} */ fits) => units.map((unit) => (fits(unit) ? unit.wallMs : null));
-  return /** @type {[number[], ...(number | null)[][]]} */ ([
-    units.map(({ startS }) => startS),
-    walls(({ mode, isLate }) => mode === "listen" && !isLate),
-    walls(({ mode, isLate }) => mode === "speak" && !isLate),
-    walls(({ isLate }) => isLate),
-    walls(({ gapMs }) => gapMs > 0),
-  ]);
-}
-
 /** Summary of all units. @param {Plan} plan */
 export function latencyFigures({ units }) {
   const walls = units.flatMap(({ wallMs }) => (wallMs === null ? [] : [wallMs]));

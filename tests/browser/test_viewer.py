@@ -258,7 +258,7 @@ def test_the_replay_needs_no_library(visit: Visits) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"/s/{CALL}?t=2")
-    page.wait_for_function("() => Number(document.querySelector('.wave').dataset.loudest) > 0.1")
+    page.wait_for_function("() => document.querySelector('.wave')?.dataset.loudest")
     expect(page.locator(".latency canvas")).to_be_visible()
     assert not [url for url in asked if "/vendor/" in url and "lit-html" not in url]
 

@@ -49,6 +49,7 @@ export class ChatSession extends Emitter {
   #isPreparing = false;
   /** @type {Conversation} */ conversation = emptyConversation();
   /** @type {Head} */ head;
+  #chosenId = ""; // of the conversation to be shown, which may still be read
   #hasOwnTitle = false;
   /** @type {TurnProgress | null} */ turn = null;
   /** @type {string | null} */ answerId = null;
@@ -171,9 +172,10 @@ export class ChatSession extends Emitter {
 
   /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists */
   async open(head) {
+    this.#chosenId = head.id;
     const body = await this.#store.read(head.id);
     if (!body) return false;
-    this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
+    if (this.#chosenId === head.id) this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
     return true;
   }
 
@@ -291,6 +293,7 @@ export class ChatSession extends Emitter {
     this.#keepPartial();
     this.#abandon();
     this.head = head;
+    this.#chosenId = head.id;
     this.conversation = conversation;
     this.#hasOwnTitle = hasOwnTitle;
     this.#before = null;

@@ -7,7 +7,7 @@ import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js
 import { codeOf, onLangChange, t } from "../shared/texts.js";
 import { late } from "../shared/async.js";
 import { mountAttachmentTray } from "./attachment-tray.js";
-import { ACCEPT, limitWords } from "./conversation.js";
+import { ACCEPT, isSendKey, limitWords } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 
@@ -100,8 +100,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     keep();
   });
   on(area, "keydown", (/** @type {KeyboardEvent} */ event) => {
-    // Input methods use Enter to select characters.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (!isSendKey(event)) return;
     event.preventDefault();
     submit();
   });

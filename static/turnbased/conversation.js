@@ -206,6 +206,12 @@ export const wireChars = (media) => media.reduce((sum, { data }) => sum + data.l
 /** @param {MediaPart} part @returns {number} bytes size of the stored data */
 export const partBytes = ({ data }) => Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
 
+const IME_KEY_CODE = 229; // an input method handles the key; Safari says so by nothing else when Enter ends a composition
+
+/** Whether a key sends the message. @param {Pick<KeyboardEvent, "key" | "shiftKey" | "isComposing" | "keyCode">} event */
+export const isSendKey = ({ key, shiftKey, isComposing, keyCode }) =>
+  key === "Enter" && !shiftKey && !isComposing && keyCode !== IME_KEY_CODE;
+
 // Limits of attachments.
 
 const REQUEST_SPARE_BYTES = 64 * 1024; // allowance for text and JSON syntax of a request

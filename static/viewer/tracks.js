@@ -170,10 +170,11 @@ export function mountBigFrame(image, { pictures, urlOf }) {
     const at = indexAt(pictures, atS + 1e-6, (picture) => picture.atS);
     const index = Math.max(0, at);
     const picture = pictures[index];
-    if (!picture || index === shown) return;
+    if (!picture) return;
+    image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) }); // the language may have changed
+    if (index === shown) return;
     shown = index;
     image.src = urlOf(picture.path);
-    image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) });
     image.dataset.unit = String(picture.unit);
     const next = pictures[index + 1];
     if (next) new Image().src = urlOf(next.path); // preloads it

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Emitter } from "../../../static/shared/async.js";
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ChatSession } from "../../../static/turnbased/chat-session.js";
-import { messageTextOf, problemOf, titleOf, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
+import { emptyConversation, messageTextOf, problemOf, titleOf, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
 import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn.js";
@@ -39,12 +39,17 @@ function setUp(settings) {
   const chat = new FakeChat();
   /** @type {Map<string, any>} */
   const kept = new Map();
+  /** @type {Set<string>} */
+  const slow = new Set();
   const store = {
     ...forgetfulHistory(),
     /** @param {{id: string}} head @param {unknown} body */
     write: async (head, body) => (kept.set(head.id, { head, body }), []),
     /** @param {string} id */
-    read: async (id) => kept.get(id)?.body ?? null,
+    read: async (id) => {
+      if (slow.has(id)) await settle();
+      return kept.get(id)?.body ?? null;
+    },
   };
   let clockMs = 1_000;
   const session = new ChatSession({
@@ -53,7 +58,7 @@ function setUp(settings) {
     settings: () => ({ isStreaming: true, ...settings }),
     nowMs: () => clockMs++,
   });
-  return { chat, session, kept };
+  return { chat, session, kept, slow };
 }
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -188,6 +193,20 @@ test("a deleted conversation stays deleted, even if its answer was still being g
   await settle();
   assert.equal(kept.size, 0);
   assert.equal(session.isBusy, false);
+});
+
+test("of two conversations opened at once the one chosen last is shown", async () => {
+  const { session, kept, slow } = setUp();
+  for (const id of ["large", "small"]) kept.set(id, { body: { conversation: emptyConversation(), hasOwnTitle: false } });
+  const [large, small] = ["large", "small"].map((id) => ({ ...session.head, id }));
+  slow.add("large");
+  await Promise.all([session.open(large), session.open(small)]);
+  assert.equal(session.head.id, "small");
+  const opening = session.open(large);
+  session.begin();
+  const { id } = session.head;
+  await opening;
+  assert.equal(session.head.id, id);
 });
 
 test("an answer over HTTP brings its voice as one file", async () => {

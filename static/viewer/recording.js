@@ -11,28 +11,9 @@ import { wavFormat } from "../shared/pcm.js";
 /** @import { View } from "./time-axis.js" */
 
 /**
- * @typedef {Object} Unit
- * @property {number} number in order, from 0
- * @property {number} startS
- * @property {number} endS
- * @property {"listen" | "speak" | "none"} mode none: it was never answered
- * @property {string} text
- * @property {number | null} wallMs from its arrival to its answer
- * @property {boolean} isLate it took longer than its duration
- * @property {number} gapMs audible gap in an answer before this unit
- * @property {boolean} isBargeIn the previous answer was interrupted here
- * @property {Chunk} chunk
- *
- * @typedef {Object} SpokenTurn
- * @property {number} number in order, from 0
- * @property {number} startS
- * @property {number} endS end of its text or audio
- * @property {string} text
- * @property {boolean} isInterrupted
- * @property {{atS: number, text: string}[]} words
- *
+ * @typedef {ReturnType<typeof addChunk>} Unit
+ * @typedef {ReturnType<typeof newTurn>} SpokenTurn
  * @typedef {{startS: number, text: string, isTyped: boolean}} UserWords
- *
  * @typedef {{atS: number, path: string, unit: number}} Picture
  * @typedef {ReturnType<typeof planUnits>} Plan
  */
@@ -45,13 +26,13 @@ const GAP_MS = 10; // shorter gaps are inaudible
 /** @param {Recording} recording of a duplex session */
 export function planUnits(recording) {
   const planner = newPlanner(recording);
-  for (const chunk of recording.chunks ?? []) addChunk(planner, chunk);
+  const units = (recording.chunks ?? []).map((chunk, number) => addChunk(planner, chunk, number));
   endTurn(planner);
   const spokenS = planner.spans.map(({ startMs, lengthMs }) => (startMs + lengthMs) / MS);
   return {
     unitS: planner.unitMs / MS,
     durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
-    units: planner.units,
+    units,
     turns: planner.turns,
     userWords: userWords(recording.events ?? [], planner.starts), // the user's transcripts and typed texts, in order
     pictures: planner.pictures,
@@ -68,7 +49,6 @@ function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing
     nowMs: 0,
     heardMs: 0,
     /** @type {{heardMs: number, atMs: number}[]} */ starts: [], // of units, in the sound that was sent and in the replay
-    /** @type {Unit[]} */ units: [],
     /** @type {SpokenTurn[]} */ turns: [],
     /** @type {Picture[]} */ pictures: [],
     /** @type {Span[]} */ spans: [],
@@ -80,7 +60,7 @@ function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing
 
 /** @typedef {ReturnType<typeof newPlanner>} Planner */
 
-function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk) {
+function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /** @type {number} */ number) {
   const { result } = chunk;
   const startMs = planner.nowMs;
   let lengthMs = chunk.user_audio_duration_ms || planner.unitMs;
@@ -95,21 +75,22 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk) {
     if (planner.isLogical) lengthMs = Math.max(lengthMs, aiMs, planner.unitMs);
     write(planner, result.text ?? "");
   } else planner.speech = null;
-  show(planner, chunk, lengthMs);
-  planner.units.push({
-    number: planner.units.length,
-    startS: startMs / MS,
-    endS: (startMs + lengthMs) / MS,
-    mode: !result ? "none" : result.mode === "SPEAK" ? "speak" : "listen",
-    text: result?.text ?? "",
-    wallMs,
-    isLate: wallMs !== null && wallMs > planner.unitMs,
-    gapMs,
-    isBargeIn: result?.barge_in === true,
-    chunk,
-  });
+  show(planner, chunk, lengthMs, number);
   planner.nowMs += lengthMs;
   if (result?.end_of_turn) endTurn(planner);
+  const spoke = result?.mode === "SPEAK" ? "speak" : "listen";
+  return {
+    number, // in order, from 0
+    startS: startMs / MS,
+    endS: (startMs + lengthMs) / MS,
+    mode: /** @type {"listen" | "speak" | "none"} */ (result ? spoke : "none"), // none: it was never answered
+    text: result?.text ?? "",
+    wallMs, // from its arrival to its answer
+    isLate: wallMs !== null && wallMs > planner.unitMs, // it took longer than its duration
+    gapMs, // audible gap in an answer before this unit
+    isBargeIn: result?.barge_in === true, // the previous answer was interrupted here
+    chunk,
+  };
 }
 
 function userWords(/** @type {NonNullable<Recording["events"]>} */ events, /** @type {Planner["starts"]} */ starts) {
@@ -148,12 +129,21 @@ function write(/** @type {Planner} */ planner, /** @type {string} */ text) {
   if (!text) return;
   const atS = planner.nowMs / MS;
   if (!planner.words) {
-    planner.words = { number: planner.turns.length, startS: atS, endS: atS, text: "", isInterrupted: false, words: [] };
+    planner.words = newTurn(planner.turns.length, atS);
     planner.turns.push(planner.words);
   }
   planner.words.text += text;
   planner.words.words.push({ atS, text });
 }
+
+const newTurn = (/** @type {number} */ number, /** @type {number} */ startS) => ({
+  number, // in order, from 0
+  startS,
+  endS: startS, // of its text or audio
+  text: "",
+  isInterrupted: false,
+  words: /** @type {{atS: number, text: string}[]} */ ([]),
+});
 
 function endTurn(/** @type {Planner} */ planner) {
   const last = planner.spans.at(-1);
@@ -162,11 +152,12 @@ function endTurn(/** @type {Planner} */ planner) {
   [planner.speech, planner.words, planner.heardUntilMs] = [null, null, null];
 }
 
-function show(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /** @type {number} */ lengthMs) {
+/** @param {Planner} planner @param {Chunk} chunk @param {number} lengthMs @param {number} unit its number */
+function show(planner, chunk, lengthMs, unit) {
   const paths = [chunk.user_frame, ...(chunk.extra_frames ?? [])].filter((path) => path !== undefined);
   paths.forEach((path, index) => {
     const atS = (planner.nowMs + (index * lengthMs) / paths.length) / MS;
-    planner.pictures.push({ atS, path, unit: planner.units.length });
+    planner.pictures.push({ atS, path, unit });
   });
 }
 
@@ -188,11 +179,14 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
   return gapMs > GAP_MS ? Math.round(gapMs) : 0;
 }
 
-/** App of a kind of conversation. */
-const PAGE_OF = Object.freeze({ chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" });
+/** @type {Readonly<Record<string, string>>} */ const PAGE_OF = {
+  chat: "turnbased",
+  streaming: "turnbased",
+  omni_duplex: "omni",
+};
 
 /** @param {string} appType of a recording @returns {string} the app's id, for titles and icons */
-export const appOf = (appType) => Object.entries(PAGE_OF).find(([type]) => type === appType)?.[1] ?? appType;
+export const appOf = (appType) => PAGE_OF[appType] ?? appType;
 
 /** URL of a recording's file. @param {string} recordingId @param {string} path as the recording names it */
 export function assetUrl(recordingId, path) {

@@ -5,23 +5,18 @@
  * @typedef {ReturnType<typeof overviewOf>} Overview
  */
 
-export function overviewOf(/** @type {Http.ServiceStatus} */ status, /** @type {readonly Http.WorkerInfo[]} */ workers) {
+/** The status, and sums over all workers. @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers */
+export function overviewOf(status, workers) {
   const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
-  const sum = (/** @type {(worker: Http.WorkerInfo) => number} */ of, list = workers) =>
-    list.reduce((all, one) => all + of(one), 0);
+  const sum = (/** @type {(worker: Http.WorkerInfo) => number | null} */ of, list = workers) =>
+    list.reduce((all, one) => all + (of(one) ?? 0), 0);
   return {
-    workers: status.total_workers,
-    idle: status.idle_workers,
-    busy: status.busy_workers,
-    loading: status.loading_workers,
+    ...status,
     broken: status.error_workers + status.offline_workers, // failed or unreachable
-    waiting: status.queue_length,
-    mostWaiting: status.max_queue_size,
-    sessions: status.running_tasks.length,
     places: sum(({ slots }) => slots), // slots of all workers
     freePlaces: sum(({ free_slots }) => free_slots),
-    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null, // if no worker reports it
-    memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, known) : null,
+    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb, known) : null, // if no worker reports it
+    memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb, known) : null,
   };
 }
 

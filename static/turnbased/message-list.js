@@ -78,10 +78,8 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     const isUnanswered = isLast && session.isUnanswered;
     const state = { message, phase, isBusy, isUnanswered };
     const tools = { shelf, media: mediaPartsOf(message), markdown, actions, edit: () => void edit(message) };
-    if (editor?.id === message.id) return messageView(state, { ...tools, editor: editor.view() });
-    return guard([message, phase, isBusy, isUnanswered, markdown, getLang()], () =>
-      messageView(state, { ...tools, editor: null }),
-    );
+    const view = () => messageView(state, tools, editor?.id === message.id ? editor.view() : null);
+    return editor?.id === message.id ? view() : guard([message, phase, isBusy, isUnanswered, markdown, getLang()], view);
   };
   const draw = mountView(list, () => {
     const messages = shown();

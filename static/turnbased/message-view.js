@@ -19,16 +19,16 @@ import { figureLine, figureRows } from "./attachments.js";
  * @property {RenderMarkdown | null} markdown null: not installed
  * @property {MessageActions} actions
  * @property {() => void} edit
- * @property {unknown} editor replaces the question being edited; else null
  */
 
-export function messageView(/** @type {MessageState} */ state, /** @type {MessageTools} */ tools) {
+/** @param {MessageState} state @param {MessageTools} tools @param {unknown} editor replaces the question being edited; else null */
+export function messageView(state, tools, editor) {
   const { message } = state;
   const { role, status, createdAtMs } = message;
   return html`<li class="message" data-role=${role} data-id=${message.id} data-status=${status}>
     <article aria-label=${t(`chat.said_by_${role}`, { time: formatDateTime(createdAtMs) })}>
-      <div class="bubble"><div class="message-body">${tools.editor ?? body(state, tools)}</div></div>
-      <div class="message-foot">${tools.editor ? nothing : [figuresView(figuresOf(message)), actionButtons(state, tools)]}</div>
+      <div class="bubble"><div class="message-body">${editor ?? body(state, tools)}</div></div>
+      <div class="message-foot">${editor ? nothing : [figuresView(figuresOf(message)), actionButtons(state, tools)]}</div>
     </article>
   </li>`;
 }

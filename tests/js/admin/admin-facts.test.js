@@ -67,7 +67,7 @@ test("the overview adds up places and memory of those who tell", () => {
     worker({ vram_used_mb: 5, vram_total_mb: 50 }),
   ];
   const facts = overviewOf(status, workers);
-  assert.deepEqual([facts.places, facts.freePlaces, facts.broken, facts.waiting], [6, 4, 2, 2]);
+  assert.deepEqual([facts.places, facts.freePlaces, facts.broken, facts.queue_length], [6, 4, 2, 2]);
   assert.deepEqual([facts.memoryUsedMb, facts.memoryTotalMb], [15, 150]);
   assert.equal(overviewOf(status, [worker()]).memoryUsedMb, null);
 });

@@ -2,6 +2,7 @@
 
 import { toDb } from "../shared/pcm.js";
 import { phraseText, t } from "../shared/texts.js";
+import { problem } from "../home/readiness.js";
 
 /** @import { StatusReport } from "../shared/page.js" */
 /** @import { RoundTrips } from "./devices.js" */
@@ -43,12 +44,7 @@ export class Results extends EventTarget {
 }
 
 /** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */
-export const problemResult = (code, { state = "bad", ...rest } = {}) => ({
-  state,
-  text: { key: `problem.${code}.title` },
-  next: { key: `problem.${code}.next` },
-  ...rest,
-});
+export const problemResult = (code, { state = "bad", ...rest } = {}) => ({ state, ...problem(code), ...rest });
 
 export function verdictOf(/** @type {{get: (id: CheckId) => Result}} */ results) {
   const stateOf = (/** @type {CheckId} */ id) => results.get(id).state;

@@ -220,25 +220,16 @@ function scrub(places, ruler, seek) {
 // The model's turns as segments on the time axis; a click seeks.
 
 /** @param {HTMLElement} el @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options */
-function mountTextTrack(el, { turns, onJump }) {
-  /** @type {View} */ let view = { fromS: 0, toS: 1 };
-  const draw = () =>
-    render(
-      repeat(
-        within(turns, view),
-        ({ number }) => number,
-        (turn) => segment(turn, view, onJump),
-      ),
-      el,
+const mountTextTrack = (el, { turns, onJump }) => ({
+  update(/** @type {View} */ view) {
+    const segments = repeat(
+      within(turns, view),
+      ({ number }) => number,
+      (turn) => segment(turn, view, onJump),
     );
-  onLangChange(draw);
-  return {
-    update(/** @type {View} */ wanted) {
-      view = wanted;
-      draw();
-    },
-  };
-}
+    render(segments, el);
+  },
+});
 
 /** @param {SpokenTurn} turn @param {View} view @param {(atS: number) => void} onJump */
 function segment({ number, startS, endS, text, isInterrupted }, view, onJump) {

@@ -2,7 +2,7 @@
 
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { find, html, render, repeat } from "../shared/lit.js";
-import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
+import { formatClock, formatNumber, t } from "../shared/texts.js";
 import { indexAt, shareOf, spread, timeAt, within } from "./time-axis.js";
 import { openPeaks } from "./recording.js";
 import { fetchBytes } from "./head-view.js";
@@ -20,7 +20,6 @@ function mountTrackCanvas(el, draw) {
   render(html`<canvas aria-hidden="true"></canvas>`, el);
   const canvas = find(el, "canvas", HTMLCanvasElement);
   const { request } = mountPainter(canvas, (ctx, width, height) => draw(ctx, width, height, view));
-  onLangChange(request);
   return {
     request,
     update(/** @type {View} */ wanted) {
@@ -153,10 +152,8 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
     render(thumbs, el);
   };
   new ResizeObserver(draw).observe(el);
-  onLangChange(draw);
   return {
     update(/** @type {View} */ wanted) {
-      if (wanted.fromS === view.fromS && wanted.toS === view.toS) return;
       view = wanted;
       draw();
     },

@@ -14,7 +14,7 @@ import { mountChatNotes, mountKeptChats, mountUpload, mountWelcome } from "../tu
 import { ChatSession } from "../turnbased/chat-session.js";
 import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
 import { mountComposer } from "../turnbased/composer.js";
-import { figuresOf, mediaLimits, voiceOf, wireChars } from "../turnbased/conversation.js";
+import { mediaLimits, wireChars } from "../turnbased/conversation.js";
 import { forgetfulHistory, openDraft, openHistory } from "../turnbased/history-store.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
@@ -163,9 +163,9 @@ session.on("change", () => {
 session.on("heads", drawTitle);
 session.on("opened", () => notice.clear());
 session.on("answered", ({ message, isPlayed }) => {
-  const { recordingSessionId } = figuresOf(message);
-  if (recordingSessionId) addRecent(recordingSessionId, APP);
-  if (!isPlayed && message.status === "done" && voiceOf(message)) list.play(message.id).catch(toastProblem);
+  const { figures, voice: spoken } = message.extra;
+  if (figures?.recordingSessionId) addRecent(figures.recordingSessionId, APP);
+  if (!isPlayed && message.status === "done" && spoken) list.play(message.id).catch(toastProblem);
 });
 session.on("warning", ({ code }) => notice.show(code, { kind: "caution" }));
 session.on("problem", () => toast(t("chat.not_kept")));

@@ -84,7 +84,7 @@ export class ChatSession extends Emitter {
     return this.conversation.messages.flatMap(mediaOf);
   }
 
-  /** @param {readonly ContentItem[]} items @param {Readonly<Record<string, unknown>>} extra display names */
+  /** @param {readonly ContentItem[]} items @param {ChatMessage["extra"]} extra display names */
   setSystem(items, extra) {
     if (this.isBusy && !this.#isPreparing) return;
     this.conversation = setSystem(this.conversation, items, this.#nowMs(), extra);
@@ -327,7 +327,7 @@ function sizeOf({ messages }) {
   let bytes = 0;
   for (const { items, extra } of messages) {
     for (const item of items) bytes += item.type === "text" ? item.text.length : item.data.length;
-    bytes += /** @type {{wav?: Blob} | null} */ (extra.voice)?.wav?.size ?? 0;
+    bytes += extra.voice?.wav.size ?? 0;
   }
   return bytes;
 }

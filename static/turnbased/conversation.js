@@ -111,7 +111,7 @@ function contentOf(items) {
 // Properties of a conversation: title, figures, recording.
 
 /** Stored figures of a finished turn.
- * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64">>} Figures
+ * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64" | "tokenStats">> & {tokenStats?: Partial<TokenStats> | null}} Figures
  *
  * @typedef {{wav: Blob, durationS: number}} Voice the answer's audio as a file
  */
@@ -132,31 +132,13 @@ export function titleOf({ messages }) {
 
 function shortened(/** @type {string} */ words) {
   const characters = [...words];
-  if (characters.length <= TITLE_CHARACTERS) return words;
-  return `${characters
-    .slice(0, TITLE_CHARACTERS - 1)
-    .join("")
-    .trimEnd()}…`;
+  const beginning = characters.slice(0, TITLE_CHARACTERS - 1).join("");
+  return characters.length <= TITLE_CHARACTERS ? words : `${beginning.trimEnd()}…`;
 }
 
-export const figuresOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
-
-export const voiceOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
-
-/** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
-export const problemOf = ({ extra }) => /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
-
-/** Token statistics of the last finished turn. @param {Conversation} conversation @returns {TokenStats | null} */
-export function lastTokenStats({ messages }) {
-  const last = messages.findLast((message) => figuresOf(message).tokenStats);
-  return (last && figuresOf(last).tokenStats) ?? null;
-}
-
-/** The recording of the last turn that was recorded. @param {Conversation} conversation */
-export function lastRecordingId({ messages }) {
-  const last = messages.findLast((message) => figuresOf(message).recordingSessionId);
-  return (last && figuresOf(last).recordingSessionId) ?? null;
-}
+/** A figure of the last turn that has it. @template {keyof Figures} Name @param {Conversation} conversation @param {Name} name */
+export const lastFigure = ({ messages }, name) =>
+  messages.findLast(({ extra }) => extra.figures?.[name])?.extra.figures?.[name] ?? null;
 
 /** Marks a pending answer as stopped, or deletes it if it is empty. @param {Conversation} conversation @returns {Conversation} */
 export function repaired(conversation) {
@@ -190,11 +172,10 @@ export function toItems(text, media, picturesPerS = 1) {
 export const toFacts = (media) => media.map(({ data, type, ...facts }) => facts);
 
 export function mediaOf(/** @type {ChatMessage} */ { items, extra }) {
-  const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
   /** @type {MediaPart[]} */ const media = [];
   for (const item of items) {
     if (item.type === "text") continue;
-    const facts = { mimeType: "", name: "", ...kept[media.length] };
+    const facts = { mimeType: "", name: "", ...extra.media?.[media.length] };
     media.push({ ...facts, type: item.type, data: item.data });
   }
   return media;

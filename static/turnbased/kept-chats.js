@@ -19,7 +19,7 @@ import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { claimTab } from "../shared/tab-state.js";
-import { lastTokenStats } from "./conversation.js";
+import { lastFigure } from "./conversation.js";
 import { estimateWaitS } from "./turn.js";
 
 /** @import { Head } from "../../types/chat.js" */
@@ -255,7 +255,7 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
 /** @param {HTMLElement} el @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 const mountMemoryNote = (el, { session, maxKvTokens, onNewChat }) =>
   mountView(el, () => {
-    const used = lastTokenStats(session.conversation)?.total_tokens ?? 0;
+    const used = lastFigure(session.conversation, "tokenStats")?.total_tokens ?? 0;
     const share = Math.min(1, used / maxKvTokens);
     el.hidden = share < NEARLY_FULL;
     const gaps = { used: formatNumber(used), most: formatNumber(maxKvTokens), percent: formatNumber(share * 100) };

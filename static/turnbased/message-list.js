@@ -7,7 +7,7 @@ import { late, throttled } from "../shared/async.js";
 import { guard, icon, mountView, nothing, on, repeat } from "../shared/lit.js";
 import { getLang, t } from "../shared/texts.js";
 import { neededPart } from "../shared/late-parts.js";
-import { mediaOf, messageTextOf, voiceOf } from "./conversation.js";
+import { mediaOf, messageTextOf } from "./conversation.js";
 
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */
@@ -88,7 +88,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     const known = views(messages.length > 0);
     if (!known) return nothing;
     if (messages.some(({ role }) => role === "assistant")) void needMarkdown(known);
-    known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), voiceOf(message)]));
+    known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), message.extra.voice]));
     return repeat(
       messages,
       ({ id }) => id,

@@ -8,10 +8,10 @@ import { CodedError } from "../shared/texts.js";
 import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { partFile } from "./attachments.js";
-import { addMessage, emptyConversation, figuresOf, mediaOf, toFacts, toItems, voiceOf } from "./conversation.js";
+import { addMessage, emptyConversation, mediaOf, toFacts, toItems } from "./conversation.js";
 import { voiceOfWav } from "./turn.js";
 
-/** @import { ContentItem } from "./conversation.js" */
+/** @import { ContentItem, Figures } from "./conversation.js" */
 /** @import { ChatMessage, Conversation, MediaPart } from "../../types/chat.js" */
 
 /** @typedef {Pick<typeof import("@msgpack/msgpack"), "encode" | "decode">} Msgpack the library */
@@ -38,9 +38,9 @@ async function messageToJson(/** @type {ChatMessage} */ message) {
     status,
     created_at: new Date(createdAtMs).toISOString(),
     content: items,
-    ...(Array.isArray(extra.media) && extra.media.length > 0 && { media: extra.media }),
-    ...(Array.isArray(extra.names) && { names: extra.names }),
-    ...(extra.figures ? { figures: figuresOf(message) } : {}),
+    ...(extra.media?.length && { media: extra.media }),
+    ...(extra.names && { names: extra.names }),
+    ...(extra.figures && { figures: extra.figures }),
     ...(wav && { voice_wav: bytesToBase64(wav) }),
   };
 }
@@ -55,7 +55,7 @@ export async function toMsgpack(/** @type {Conversation} */ { messages }, /** @t
 }
 
 async function voiceBytes(/** @type {ChatMessage} */ message) {
-  const file = await voiceOf(message)?.wav.arrayBuffer();
+  const file = await message.extra.voice?.wav.arrayBuffer();
   return file && new Uint8Array(file);
 }
 
@@ -177,7 +177,7 @@ function numbersOf(/** @type {Record<string, unknown>} */ facts) {
   return /** @type {Record<string, number>} */ (Object.fromEntries(numbers));
 }
 
-/** @param {unknown} value untrusted; only valid figures are kept */
+/** @param {unknown} value untrusted; only valid figures are kept @returns {Figures} */
 function figuresFrom(value) {
   const figures = asRecord(value);
   const kept = Object.entries(figures).filter(([, one]) => ["number", "string", "boolean"].includes(typeof one));

@@ -68,7 +68,7 @@ test("on the wire one text is a text, and media keep their order without empty t
     role: "user",
     items: [textItem(""), { type: "image", data: "AA==" }, textItem("What is this?"), { type: "audio", data: "AAAA" }],
     createdAtMs: 1,
-    extra: { fileName: "cat.png" },
+    extra: { transcript: "a cat" },
   }).conversation;
   assert.deepEqual(toWire(conversation), [
     { role: "user", content: "Only text" },

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Emitter } from "../../../static/shared/async.js";
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ChatSession } from "../../../static/turnbased/chat-session.js";
-import { emptyConversation, messageTextOf, problemOf, titleOf, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
+import { emptyConversation, messageTextOf, titleOf, toWire } from "../../../static/turnbased/conversation.js";
 import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn.js";
@@ -145,7 +145,7 @@ test("an answer that fails keeps the question and says why", async () => {
   const [question, answer] = session.conversation.messages;
   assert.equal(messageTextOf(question), "Hello");
   assert.equal(answer.status, "failed");
-  assert.deepEqual(problemOf(answer), { code: "worker_lost", message: "gone" });
+  assert.deepEqual(answer.extra.problem, { code: "worker_lost", message: "gone" });
   session.answerAgain(answer.id);
   await settle();
   assert.deepEqual(/** @type {any} */ (chat.sent[1]).messages, [{ role: "user", content: "Hello" }]);
@@ -165,7 +165,7 @@ test("the pieces of a voice become one file", async () => {
   chat.resolve({ ...beginTurn("s", 0), text: "Spoken" });
   await settle();
   assert.deepEqual(firsts, [true, false]);
-  assert.equal(voiceOf(session.conversation.messages[1])?.durationS, 1);
+  assert.equal(session.conversation.messages[1].extra.voice?.durationS, 1);
 });
 
 test("a kept conversation comes back, a broken answer repaired", async () => {
@@ -217,7 +217,7 @@ test("an answer over HTTP brings its voice as one file", async () => {
   chat.emit("audio", { kind: "wav", audioBase64: wavBase64, sampleRateHz: 24_000, chunkIndex: 0 });
   chat.resolve({ ...beginTurn("s", 0), text: "Spoken", wavBase64 });
   await settle();
-  assert.equal(voiceOf(session.conversation.messages[1])?.durationS, 0.5);
+  assert.equal(session.conversation.messages[1].extra.voice?.durationS, 0.5);
 });
 
 test("a title is the first words of the first question", () => {

@@ -5,19 +5,10 @@ import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js"
 
 /** @import { TableColumn } from "./words.js" */
 
-/** @typedef {(number | null)[]} Column */
-
 /**
- * @typedef {Object} Line
- * @property {string} name of the server's series
- * @property {string} tone token of its colour
- * @property {boolean} isDashed so that lines differ not only in colour
- * @property {"left" | "right"} side of its axis
- * @property {Column} values
- *
- * @typedef {"sessions" | "queue" | "units" | "memory"} ChartId
- * @typedef {{id: ChartId, times: number[], lines: Line[], isEmpty: boolean}} Chart
- *
+ * @typedef {(number | null)[]} Column
+ * @typedef {ReturnType<typeof chart>} Chart
+ * @typedef {Chart["lines"][number]} Line
  * @typedef {ReturnType<typeof spansOf>[number]} Span
  */
 
@@ -52,7 +43,11 @@ export function chartsOf(/** @type {Http.History} */ history) {
   ];
 }
 
-function chart(/** @type {ChartId} */ id, /** @type {Http.History} */ history, /** @type {string[]} */ names) {
+function chart(
+  /** @type {"sessions" | "queue" | "units" | "memory"} */ id,
+  /** @type {Http.History} */ history,
+  /** @type {string[]} */ names,
+) {
   const { times, columns } = withGaps(
     history.t,
     names.map((name) => history.series[name] ?? []),
@@ -62,11 +57,12 @@ function chart(/** @type {ChartId} */ id, /** @type {Http.History} */ history, /
   return { id, times, lines, isEmpty: !lines.some(({ values }) => values.some((value) => value !== null)) };
 }
 
-/** @param {string} name @param {number} index among its chart's lines @returns {Omit<Line, "name" | "values">} */
+/** @param {string} name @param {number} index among its chart's lines */
 function lookOf(name, index) {
-  const isRight = name === "queue.oldest_wait_s";
+  // Dashes, so that lines differ not only in colour.
   const [tone, isDashed] = LOOKS[name] ?? [TONES[index % TONES.length], index >= TONES.length];
-  return { tone, isDashed, side: isRight ? "right" : "left" };
+  const side = /** @type {"left" | "right"} */ (name === "queue.oldest_wait_s" ? "right" : "left"); // of its axis
+  return { tone, isDashed, side };
 }
 
 /**

@@ -134,8 +134,7 @@ const allow = (/** @type {boolean} */ isAllowed) => {
 };
 if (isOwnRecording(recordingId)) allow(true);
 else {
-  /** @type {Promise<{is_admin: boolean}>} */ const state = getJson("/api/admin/state");
-  state.then(
+  getJson("/api/admin/state").then(
     ({ is_admin: isAdmin }) => allow(isAdmin),
     () => undefined,
   );

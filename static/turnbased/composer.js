@@ -183,7 +183,6 @@ function mountDropZone(el, take) {
   });
   // A voice box on the page takes its own files and cancels the event.
   on(document, "drop", (/** @type {DragEvent} */ event) => {
-    become(0);
     if (event.defaultPrevented || !event.dataTransfer?.files.length) return;
     event.preventDefault();
     if (!document.querySelector("dialog[open]")) take(event.dataTransfer.files);

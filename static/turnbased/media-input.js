@@ -12,15 +12,7 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./attachments.js";
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { MediaKind, MediaProblem } from "./attachments.js" */
 
-/**
- * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
- *   if unknown
- *
- * @typedef {Object} ReadOptions
- * @property {MediaLimits} limits
- * @property {(done: number) => void} [onProgress] from 0 to 1
- * @property {AbortSignal} [signal]
- */
+/** `onProgress` gets a share from 0 to 1 @typedef {{limits: MediaLimits, onProgress?: (done: number) => void, signal?: AbortSignal}} ReadOptions */
 
 export class MediaError extends CodedError {
   constructor(/** @type {MediaProblem} */ code, /** @type {MediaKind | null} */ kind) {
@@ -87,7 +79,7 @@ async function redraw(/** @type {ImageBitmap} */ bitmap) {
   return canvas.convertToBlob({ type: "image/png" });
 }
 
-/** @param {Blob} file @param {{onProgress?: (done: number) => void, signal?: AbortSignal}} options @returns {Promise<string>} */
+/** @param {Blob} file @param {ReadOptions} options @returns {Promise<string>} */
 function readBase64(file, { onProgress, signal }) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -108,9 +100,9 @@ const POSTER_SIDE_PX = 320;
 const POSTER_QUALITY = 0.75;
 const POSTER_AT_S = 0.1; // the very first frame is often black
 
-/** @type {VideoFacts} */ const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
+const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
-/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where unknown */
+/** Zeros and "" where unknown. @param {Blob} file */
 async function lookAtVideo(file) {
   const video = document.createElement("video");
   video.muted = true;

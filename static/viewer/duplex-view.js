@@ -24,20 +24,34 @@ const MARKS = { listen: "viewer.mode_listen", speak: "viewer.mode_speak", late: 
  */
 export function mountDuplex(el, { recording, urlOf }) {
   const plan = planUnits(recording);
-  const parts = makeParts(el);
-  const clock = new ReplayClock(parts.audio, plan.durationS, (run) => requestAnimationFrame(run));
+  render(
+    html`<section class="card player">
+        <div class="moment"></div>
+        <div class="transport"></div>
+        <div class="timeline-box"></div>
+        <div class="figures small soft number"></div>
+        <audio preload="none" hidden data-part="sound"></audio>
+        <audio preload="none" hidden data-part="unit-file"></audio>
+      </section>
+      <div class="card transcript"></div>`,
+    el,
+  );
+  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  const file = find(el, "[data-part=unit-file]", HTMLAudioElement);
+  const sound = find(el, "[data-part=sound]", HTMLAudioElement);
+  const clock = new ReplayClock(sound, plan.durationS, (run) => requestAnimationFrame(run));
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
-  const moment = mountMoment(parts.moment, { plan, urlOf });
-  const transcript = mountTranscript(parts.transcript, { plan, onJump: seek });
-  const timeline = mountTimeline(parts.timeline, { plan, urlOf, onSeek: seek });
+  const moment = mountMoment(part("moment"), { plan, urlOf });
+  const transcript = mountTranscript(part("transcript"), { plan, onJump: seek });
+  const timeline = mountTimeline(part("timeline-box"), { plan, urlOf, onSeek: seek });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
-  const transport = mountTransport(parts.transport, {
+  const transport = mountTransport(part("transport"), {
     clock,
     stepUnit,
     zoom: timeline.zoom,
     copyMoment: () => void copyLink(withMoment(location.href, clock.atS)),
   });
-  mountFigures(parts.figures, plan);
+  mountFigures(part("figures"), plan);
 
   const show = () => {
     moment.update(clock.atS);
@@ -54,7 +68,7 @@ export function mountDuplex(el, { recording, urlOf }) {
       show();
     });
     el.dataset.playing = String(clock.isPlaying);
-    if (clock.isPlaying) return parts.file.pause();
+    if (clock.isPlaying) return file.pause();
     // Into the address once the playhead rests, since browsers limit the rate.
     clearTimeout(rest);
     const { atS } = clock;
@@ -81,8 +95,8 @@ export function mountDuplex(el, { recording, urlOf }) {
     seek,
     playFile(/** @type {string} */ path) {
       clock.pause();
-      parts.file.src = urlOf(path);
-      parts.file.play().catch(() => undefined); // rejected or superseded
+      file.src = urlOf(path);
+      file.play().catch(() => undefined); // rejected or superseded
     },
     /** @param {Recording} latest its audio may have been created meanwhile */
     setSound({ merged_replay: sound }) {
@@ -91,31 +105,6 @@ export function mountDuplex(el, { recording, urlOf }) {
       timeline.setSound(urlOf(sound));
       el.dataset.sound = "true";
     },
-  };
-}
-
-function makeParts(/** @type {HTMLElement} */ el) {
-  render(
-    html`<section class="card player">
-        <div class="moment"></div>
-        <div class="transport"></div>
-        <div class="timeline-box"></div>
-        <div class="figures small soft number"></div>
-        <audio preload="none" hidden data-part="sound"></audio>
-        <audio preload="none" hidden data-part="unit-file"></audio>
-      </section>
-      <div class="card transcript"></div>`,
-    el,
-  );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
-  return {
-    moment: part("moment"),
-    transport: part("transport"),
-    timeline: part("timeline-box"),
-    transcript: part("transcript"),
-    figures: part("figures"),
-    audio: find(el, "[data-part=sound]", HTMLAudioElement),
-    file: find(el, "[data-part=unit-file]", HTMLAudioElement),
   };
 }
 

@@ -165,7 +165,7 @@ export function afterMessage(turn, message, nowMs) {
     case "chunk":
       return afterChunk(turn, message, nowMs);
     case "done": {
-      const told = {
+      const filled = {
         ...turn,
         text: typeof message.text === "string" && message.text ? message.text : turn.text,
         isStopped: Boolean(message.stopped),
@@ -173,7 +173,7 @@ export function afterMessage(turn, message, nowMs) {
         tokenStats: message.token_stats ?? null,
         recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
       };
-      return finished(told, "done", nowMs);
+      return finished(filled, "done", nowMs);
     }
     default:
       return turn;

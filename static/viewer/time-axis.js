@@ -1,4 +1,4 @@
-/** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
+/** Time axis of a replay: view, painting of its tracks, links to a position, keyboard, texts. Pure. */
 
 import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
@@ -116,6 +116,91 @@ export function spread(list, view, places, startS) {
     if (entry && found.at(-1)?.entry !== entry) found.push({ entry, share });
   }
   return found;
+}
+
+// What the canvases of the tracks show.
+
+/** @typedef {{width: number, height: number}} Size CSS pixels */
+/** @typedef {(token: string, alpha?: number) => string} Css colour of the theme */
+
+const BAR_PX = 2;
+const BAR_STEP_PX = 3;
+const FULL_SCALE = 0.6; // speech is rarely louder; louder peaks are clipped
+
+/**
+ * Waveforms: the user's above, the model's below.
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Size} size
+ * @param {View} view
+ * @param {(channel: number, part: View) => number} loudest largest peak of a channel
+ * @param {Css} css
+ * @returns {number} the largest peak shown
+ */
+export function paintWaves(ctx, { width, height }, view, loudest, css) {
+  const bars = Math.ceil(width / BAR_STEP_PX);
+  let most = 0;
+  for (const [channel, tone] of ["listen", "speak"].entries()) {
+    ctx.fillStyle = css(tone);
+    for (let bar = 0; bar < bars; bar += 1) {
+      const peak = loudest(channel, { fromS: timeAt(view, bar / bars), toS: timeAt(view, (bar + 1) / bars) });
+      const tall = Math.max(1, (Math.min(1, peak / FULL_SCALE) * height) / 2);
+      ctx.fillRect(bar * BAR_STEP_PX, (channel + 0.5) * (height / 2) - tall / 2, BAR_PX, tall);
+      most = Math.max(most, peak);
+    }
+  }
+  return most;
+}
+
+const HEADROOM = 1.15;
+const BAR_SHARE = 0.85; // of a unit's width
+const BAR_MOST_PX = 200;
+const DOT_PX = 3.5;
+const DASH = [5, 4];
+const LABEL_PX = 11;
+
+/**
+ * Duration of each unit against its budget.
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Size} size
+ * @param {View} view
+ * @param {Plan} plan
+ * @param {Css} css
+ */
+export function paintLatency(ctx, { width, height }, view, { units, unitS }, css) {
+  const budgetMs = unitS * MS_PER_S;
+  const answered = within(units, view).flatMap((unit) => (unit.wallMs === null ? [] : [{ ...unit, wallMs: unit.wallMs }]));
+  const topMs = Math.max(budgetMs, ...answered.map(({ wallMs }) => wallMs)) * HEADROOM;
+  const yAt = (/** @type {number} */ ms) => height * (1 - ms / topMs);
+  for (const { startS, endS, mode, isLate, gapMs, wallMs } of answered) {
+    const left = shareOf(view, startS) * width;
+    const size = Math.min(BAR_MOST_PX, (shareOf(view, endS) * width - left) * BAR_SHARE);
+    ctx.fillStyle = css(isLate ? "interrupt" : mode);
+    ctx.fillRect(left, yAt(wallMs), size, height - yAt(wallMs));
+    if (gapMs === 0) continue;
+    ctx.fillStyle = css("bad");
+    ctx.beginPath();
+    ctx.arc(left, yAt(wallMs), DOT_PX, 0, 2 * Math.PI);
+    ctx.fill();
+  }
+  paintBudget(ctx, width, yAt(budgetMs), t("viewer.ms", { n: formatNumber(budgetMs) }), css);
+}
+
+/** @param {CanvasRenderingContext2D} ctx @param {number} right @param {number} y @param {string} words @param {Css} css */
+function paintBudget(ctx, right, y, words, css) {
+  ctx.strokeStyle = css("ink-soft");
+  ctx.setLineDash(DASH);
+  ctx.beginPath();
+  ctx.moveTo(0, y);
+  ctx.lineTo(right, y);
+  ctx.stroke();
+  ctx.font = `${LABEL_PX}px ${getComputedStyle(ctx.canvas).fontFamily}`;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "top";
+  const size = ctx.measureText(words).width;
+  ctx.fillStyle = css("surface", 0.85); // the columns may be behind it
+  ctx.fillRect(right - size - 6, y + 2, size + 4, LABEL_PX + 3);
+  ctx.fillStyle = css("ink-soft");
+  ctx.fillText(words, right - 4, y + 3);
 }
 
 /** Summary of all units. @param {Plan} plan */

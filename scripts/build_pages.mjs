@@ -44,7 +44,6 @@ const LIBRARIES = {
   msgpack: ["@msgpack/msgpack"],
   "noto-sans-sc": ["@fontsource-variable/noto-sans-sc/index.css"],
   uplot: ["uplot", "uplot/dist/uPlot.min.css"],
-  wavesurfer: ["wavesurfer.js"],
 };
 
 /** Library -> file of its package -> name; these load one another and are copied unchanged. */

@@ -1,8 +1,7 @@
 /** Conversations of the chat page: messages, their media, and what happens to them. */
 
-import type { AnswerStatus, ContentItem } from "../static/turnbased/conversation.js";
+import type { AnswerStatus, ContentItem, Figures, MediaFacts, Voice } from "../static/turnbased/conversation.js";
 import type { MediaKind } from "../static/turnbased/attachments.js";
-import type { TurnSettings } from "../static/turnbased/turn.js";
 
 export type MediaPart = {
   type: "audio" | "image" | "video";
@@ -35,6 +34,15 @@ export type FileFacts = {
   heightPx?: number;
 };
 
+export type MessageExtra = {
+  media?: readonly MediaFacts[]; // in the order of the items
+  names?: readonly string[]; // of the items of the instructions
+  figures?: Figures;
+  voice?: Voice | null; // of an answer
+  problem?: {code: string; message: string} | null; // why an answer failed
+  transcript?: string; // of a question's audio
+};
+
 /** One message. What a page shows beside it (a file's name, a player's sound) goes into `extra`, which never goes over the wire. */
 export type ChatMessage = {
   id: string; // Stays the same while it is edited.
@@ -42,7 +50,7 @@ export type ChatMessage = {
   items: readonly ContentItem[];
   status: AnswerStatus; // Of an answer; `done` for all others.
   createdAtMs: number; // Since 1970.
-  extra: Readonly<Record<string, unknown>>;
+  extra: Readonly<MessageExtra>;
 };
 
 export type Conversation = {
@@ -57,12 +65,6 @@ export type Head = {
   updatedAtMs: number;
   sizeBytes: number;
   messageCount: number;
-};
-
-export type ChatSettings = {
-  turn: TurnSettings;
-  isStreaming: boolean; // false shows and plays an answer only once it is whole
-  picturesPerS: number;
 };
 
 export type ChatSessionEvents = {

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
 from config import FrontendDefaults
 from core.errors import InvalidSessionIdError, NotFoundError
@@ -30,11 +30,9 @@ from gateway_modules.web.pages import Missing, missing_page, wants_page
 from gateway_modules.web.responses import (
     IMMUTABLE,
     NO_CACHE,
-    NONCE_PLACE,
     is_immutable,
     on_http_exception,
     problems,
-    with_nonce,
 )
 
 VIEWER: Final = "session-viewer.html"
@@ -70,13 +68,7 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
 
 async def page(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
-    path = gateway.pages.folder / name
-    content = await asyncio.to_thread(path.read_bytes)
-    if NONCE_PLACE not in content:
-        return await gateway.web_files.answer(path, request.headers)
-    content, policy = with_nonce(content, gateway.recordings.media_origin)
-    headers = {"Content-Security-Policy": policy, "Cache-Control": NO_CACHE}
-    return HTMLResponse(content, headers=headers)
+    return await gateway.web_files.answer(gateway.pages.folder / name, request.headers)
 
 
 def _page_route(app_id: str | None, name: str) -> Callable[[Request], Awaitable[Response]]:

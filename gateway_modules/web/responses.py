@@ -9,7 +9,6 @@ import asyncio
 import functools
 import gzip
 import re
-import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -200,9 +199,6 @@ LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file
 WORTH_BYTES: Final = 512  # less is not worth compressing
 PACKED_MAX: Final = 256  # more than the pages and their libraries have
-NONCE_BYTES: Final = 16
-NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
-"""Replaced by a fresh nonce, for libraries that add style sheets at run time (wavesurfer.js)."""
 
 IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 8246
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
@@ -280,9 +276,8 @@ def _compressed(body: bytes) -> bytes:
     return gzip.compress(body, LEVEL, mtime=0)
 
 
-def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
+def content_policy(media_origin: str = "") -> str:
     media = f" {media_origin}" if media_origin else ""
-    nonce = f" 'nonce-{style_nonce}'" if style_nonce else ""
     rules = (
         "default-src 'self'",
         # WebAssembly for voice detection in the browser; no text is ever run as a program.
@@ -295,15 +290,9 @@ def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
-        f"style-src 'self'{nonce}",
+        "style-src 'self'",
     )
     return "; ".join(rules)
-
-
-def with_nonce(page: bytes, media_origin: str = "") -> tuple[bytes, str]:
-    nonce = secrets.token_urlsafe(NONCE_BYTES)
-    filled = NONCE_PLACE.replace(b'content=""', f'content="{nonce}"'.encode())
-    return page.replace(NONCE_PLACE, filled, 1), content_policy(media_origin, nonce)
 
 
 def is_immutable(scope: Scope) -> bool:

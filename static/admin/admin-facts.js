@@ -5,29 +5,22 @@
  * @typedef {ReturnType<typeof overviewOf>} Overview
  */
 
-export function overviewOf(/** @type {Http.ServiceStatus} */ status, /** @type {readonly Http.WorkerInfo[]} */ workers) {
+/** The status, and sums over all workers. @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers */
+export function overviewOf(status, workers) {
   const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
-  const sum = (/** @type {(worker: Http.WorkerInfo) => number} */ of, list = workers) =>
-    list.reduce((all, one) => all + of(one), 0);
+  const sum = (/** @type {(worker: Http.WorkerInfo) => number | null} */ of, list = workers) =>
+    list.reduce((all, one) => all + (of(one) ?? 0), 0);
   return {
-    workers: status.total_workers,
-    idle: status.idle_workers,
-    busy: status.busy_workers,
-    loading: status.loading_workers,
+    ...status,
     broken: status.error_workers + status.offline_workers, // failed or unreachable
-    waiting: status.queue_length,
-    mostWaiting: status.max_queue_size,
-    sessions: status.running_tasks.length,
     places: sum(({ slots }) => slots), // slots of all workers
     freePlaces: sum(({ free_slots }) => free_slots),
-    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null, // if no worker reports it
-    memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, known) : null,
+    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb, known) : null, // if no worker reports it
+    memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb, known) : null,
   };
 }
 
-/**
- * @typedef {"restart_waits" | "restart_stops" | "starting" | "loading" | "error" | "offline" | "draining" | "busy" | "idle"} WorkerState
- */
+/** @typedef {ReturnType<typeof workerState>} WorkerState */
 
 export function workerState(/** @type {Http.WorkerInfo} */ worker) {
   if (worker.is_restarting) return worker.sessions.length > 0 ? "restart_waits" : "restart_stops";
@@ -37,7 +30,7 @@ export function workerState(/** @type {Http.WorkerInfo} */ worker) {
   return worker.status === "idle" ? "idle" : "busy";
 }
 
-/** @type {Record<WorkerState, Tone>} */ const TONES = {
+/** @type {Record<WorkerState, Tone>} */ export const TONES = {
   restart_waits: "caution",
   restart_stops: "caution",
   starting: "caution",
@@ -49,48 +42,32 @@ export function workerState(/** @type {Http.WorkerInfo} */ worker) {
   idle: "good",
 };
 
-export const toneOf = (/** @type {WorkerState} */ state) => TONES[state];
-
 export function restartBlock(/** @type {Http.WorkerInfo} */ worker) {
   if (worker.is_restarting) return "under_way";
   if (worker.status === "offline") return "offline";
   return worker.can_restart ? null : "alone";
 }
 
-/**
- * @typedef {Object} SessionRow
- * @property {string} key
- * @property {string | null} sessionId null for requests without a session, which cannot be stopped
- * @property {Http.RequestType | null} kind
- * @property {string | null} workerId
- * @property {boolean} isServed whether a worker serves it; otherwise it is connected between two turns
- * @property {number | null} elapsedS
- * @property {number | null} remainingS
- */
+/** @typedef {ReturnType<typeof sessionRows>[number]} SessionRow */
 
 /** All sessions except queued ones. @param {readonly Http.SessionInfo[]} live @param {Http.QueueStatus} queue @param {number} nowMs */
 export function sessionRows(live, queue, nowMs) {
   const running = queue.running_tasks.map((task) => ({
     key: task.session_id ?? `${task.worker_id} ${task.started_at}`,
-    sessionId: task.session_id,
+    sessionId: task.session_id, // null for requests without a session, which cannot be stopped
     kind: task.request_type,
     workerId: task.worker_id,
-    isServed: true,
+    isServed: true, // by a worker; otherwise it is connected between two turns
     elapsedS: task.elapsed_s,
     remainingS: task.estimated_remaining_s,
   }));
   const known = new Set(running.map(({ sessionId }) => sessionId));
   const connected = live
-    .filter(({ session_id, phase }) => session_id !== "" && phase !== "waiting" && !known.has(session_id))
-    .map((session) => ({
-      key: session.session_id,
-      sessionId: session.session_id,
-      kind: session.request_type,
-      workerId: session.worker_id,
-      isServed: false,
-      elapsedS: session.last_active === null ? null : Math.max(0, (nowMs - Date.parse(session.last_active)) / 1_000),
-      remainingS: null,
-    }));
+    .filter(({ session_id: id, phase }) => id !== "" && phase !== "waiting" && !known.has(id))
+    .map(({ session_id: id, request_type: kind, worker_id: workerId, last_active: active }) => {
+      const elapsedS = active === null ? null : Math.max(0, (nowMs - Date.parse(active)) / 1_000);
+      return { key: id, sessionId: id, kind, workerId, isServed: false, elapsedS, remainingS: null };
+    });
   return [...running, ...connected];
 }
 

@@ -63,28 +63,28 @@ export function failureText(error, about) {
 /** @type {Record<string, Figure>} */ export const FIGURES = {
   conversations: {
     labelKey: "admin.now_sessions",
-    value: ({ sessions }) => formatNumber(sessions),
+    value: ({ running_tasks: tasks }) => formatNumber(tasks.length),
     note: ({ freePlaces, places }) => t("admin.now_places", { free: formatNumber(freePlaces), all: formatNumber(places) }),
     share: ({ freePlaces, places }) => (places > 0 ? 1 - freePlaces / places : null),
   },
   workers: {
     labelKey: "admin.now_workers",
-    value: ({ workers }) => formatNumber(workers),
+    value: ({ total_workers: n }) => formatNumber(n),
     note: (facts) => troubles(facts),
-    tone: ({ broken, loading }) => (broken > 0 ? "bad" : loading > 0 ? "caution" : ""),
+    tone: ({ broken, loading_workers: loading }) => (broken > 0 ? "bad" : loading > 0 ? "caution" : ""),
   },
   idle: {
     labelKey: "admin.now_idle",
-    value: ({ idle }) => formatNumber(idle),
+    value: ({ idle_workers: n }) => formatNumber(n),
     note: () => t("admin.now_idle_note"),
-    tone: ({ idle, freePlaces }) => (idle + freePlaces > 0 ? "good" : "caution"),
+    tone: ({ idle_workers: idle, freePlaces }) => (idle + freePlaces > 0 ? "good" : "caution"),
   },
-  busy: { labelKey: "admin.now_busy", value: ({ busy }) => formatNumber(busy), note: () => t("admin.now_busy_note") },
+  busy: { labelKey: "admin.now_busy", value: ({ busy_workers: n }) => formatNumber(n), note: () => t("admin.now_busy_note") },
   queue: {
     labelKey: "admin.now_queue",
-    value: ({ waiting }) => formatNumber(waiting),
-    note: ({ mostWaiting }) => t("admin.now_queue_most", { n: formatNumber(mostWaiting) }),
-    tone: ({ waiting }) => (waiting > 0 ? "caution" : ""),
+    value: ({ queue_length: n }) => formatNumber(n),
+    note: ({ max_queue_size: n }) => t("admin.now_queue_most", { n: formatNumber(n) }),
+    tone: ({ queue_length: n }) => (n > 0 ? "caution" : ""),
   },
   memory: {
     labelKey: "admin.now_memory",
@@ -95,7 +95,7 @@ export function failureText(error, about) {
   },
 };
 
-function troubles(/** @type {Overview} */ { loading, broken }) {
+function troubles(/** @type {Overview} */ { loading_workers: loading, broken }) {
   if (broken > 0) return t("admin.now_broken", { n: formatNumber(broken) });
   return loading > 0 ? t("admin.now_loading", { n: formatNumber(loading) }) : t("admin.now_well");
 }
@@ -144,25 +144,11 @@ export function stateWords({ is_running: isRunning, status, problem, has_comment
 /** @param {Http.CleanupReport} report */
 export const sizeOf = ({ sessions }) => sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 
-/** @typedef {Http.AuditEntry & {key: string}} AuditRow */
-
 /** @param {string} time as written in the log */
 export function clock(time) {
   const read = new Date(time);
   if (Number.isNaN(read.getTime())) return time;
   return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "medium", hourCycle: "h23" }).format(read);
-}
-
-/** Adds keys; equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
-export function withKeys(entries) {
-  /** @type {Map<string, number>} */ const seen = new Map();
-  const keyed = entries.toReversed().map((entry) => {
-    const name = `${entry.time} ${entry.action} ${entry.target}`;
-    const count = seen.get(name) ?? 0;
-    seen.set(name, count + 1);
-    return { ...entry, key: `${name} ${count}` };
-  });
-  return keyed.reverse();
 }
 
 export function actionWords(/** @type {string} */ action) {

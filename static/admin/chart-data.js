@@ -5,27 +5,11 @@ import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js"
 
 /** @import { TableColumn } from "./words.js" */
 
-/** @typedef {(number | null)[]} Column */
-
 /**
- * @typedef {Object} Line
- * @property {string} name of the server's series
- * @property {string} tone token of its colour
- * @property {boolean} isDashed so that lines differ not only in colour
- * @property {"left" | "right"} side of its axis
- * @property {Column} values
- *
- * @typedef {"sessions" | "queue" | "units" | "memory"} ChartId
- * @typedef {{id: ChartId, times: number[], lines: Line[], isEmpty: boolean}} Chart
- *
- * @typedef {Object} Span a piece of the hour in figures; null where nothing is known
- * @property {number} startS Unix seconds
- * @property {number | null} sessions maximum
- * @property {number | null} queue maximum
- * @property {number | null} waitS longest
- * @property {number | null} p50Ms of the units, median of the points
- * @property {number | null} p99Ms maximum of the points
- * @property {number | null} memoryMb of all workers, maximum
+ * @typedef {(number | null)[]} Column
+ * @typedef {ReturnType<typeof chart>} Chart
+ * @typedef {Chart["lines"][number]} Line
+ * @typedef {ReturnType<typeof spansOf>[number]} Span
  */
 
 const SESSIONS = "sessions.";
@@ -49,25 +33,21 @@ const TONES = ["listen", "speak", "wait", "interrupt", "good"];
 
 export function chartsOf(/** @type {Http.History} */ history) {
   const names = Object.keys(history.series);
-  const sessions = names.filter(
-    (name) => name.startsWith(SESSIONS) && (name !== OLDER_KIND || history.series[name].some(Boolean)),
-  );
+  const isShown = (/** @type {string} */ name) => name !== OLDER_KIND || history.series[name].some(Boolean);
+  const starting = (/** @type {string} */ prefix) => names.filter((name) => name.startsWith(prefix) && isShown(name));
   return [
-    chart("sessions", history, sessions),
+    chart("sessions", history, starting(SESSIONS)),
     chart("queue", history, ["queue.length", "queue.oldest_wait_s"]),
     chart("units", history, ["unit.p50_ms", "unit.p99_ms"]),
-    chart(
-      "memory",
-      history,
-      names.filter((name) => name.startsWith(MEMORY)),
-    ),
+    chart("memory", history, starting(MEMORY)),
   ];
 }
 
-/** @param {string} name of a series of memory @returns {string} its worker */
-export const workerOf = (name) => name.slice(MEMORY.length);
-
-function chart(/** @type {ChartId} */ id, /** @type {Http.History} */ history, /** @type {string[]} */ names) {
+function chart(
+  /** @type {"sessions" | "queue" | "units" | "memory"} */ id,
+  /** @type {Http.History} */ history,
+  /** @type {string[]} */ names,
+) {
   const { times, columns } = withGaps(
     history.t,
     names.map((name) => history.series[name] ?? []),
@@ -77,11 +57,12 @@ function chart(/** @type {ChartId} */ id, /** @type {Http.History} */ history, /
   return { id, times, lines, isEmpty: !lines.some(({ values }) => values.some((value) => value !== null)) };
 }
 
-/** @param {string} name @param {number} index among its chart's lines @returns {Omit<Line, "name" | "values">} */
+/** @param {string} name @param {number} index among its chart's lines */
 function lookOf(name, index) {
-  const isRight = name === "queue.oldest_wait_s";
+  // Dashes, so that lines differ not only in colour.
   const [tone, isDashed] = LOOKS[name] ?? [TONES[index % TONES.length], index >= TONES.length];
-  return { tone, isDashed, side: isRight ? "right" : "left" };
+  const side = /** @type {"left" | "right"} */ (name === "queue.oldest_wait_s" ? "right" : "left"); // of its axis
+  return { tone, isDashed, side };
 }
 
 /**
@@ -104,47 +85,37 @@ export function withGaps(times, columns, longestS) {
   return { times: all, columns: filled };
 }
 
-/** Summary of the hour in spans, newest first. @param {Http.History} history @param {number} spanS @returns {Span[]} */
-export function spansOf(history, spanS) {
-  /** @type {Map<number, number[]>} */ const places = new Map();
-  history.t.forEach((time, at) => {
-    const startS = Math.floor(time / spanS) * spanS;
-    const known = places.get(startS);
-    if (known) known.push(at);
-    else places.set(startS, [at]);
-  });
-  const names = Object.keys(history.series);
-  const sessions = names.filter((name) => name.startsWith(SESSIONS));
-  const memories = names.filter((name) => name.startsWith(MEMORY));
-  const pick = (/** @type {string} */ name, /** @type {number[]} */ at) =>
-    known(at.map((one) => history.series[name]?.[one] ?? null));
-  const total = (/** @type {string[]} */ all, /** @type {number[]} */ at) =>
-    most(at.map((one) => sum(all.map((name) => history.series[name][one] ?? null))));
-  return [...places]
-    .sort(([a], [b]) => b - a)
-    .map(([startS, at]) => ({
-      startS,
-      sessions: total(sessions, at),
-      queue: most(pick("queue.length", at)),
-      waitS: most(pick("queue.oldest_wait_s", at)),
-      p50Ms: middle(pick("unit.p50_ms", at)),
-      p99Ms: most(pick("unit.p99_ms", at)),
-      memoryMb: total(memories, at),
-    }));
+/** The hour in pieces, newest first; null where nothing is known. @param {Http.History} history @param {number} spanS */
+export function spansOf({ t: times, series }, spanS) {
+  const names = Object.keys(series);
+  const startOf = (/** @type {number} */ time) => Math.floor(time / spanS) * spanS; // Unix seconds
+  return [...new Set(times.map(startOf))]
+    .sort((a, b) => b - a)
+    .map((startS) => {
+      const at = [...times.keys()].filter((index) => startOf(times[index]) === startS);
+      const points = (/** @type {string} */ name) => known(at.map((index) => series[name]?.[index] ?? null));
+      const sums = (/** @type {string} */ prefix) => {
+        const added = names.filter((name) => name.startsWith(prefix));
+        return known(at.map((index) => sum(known(added.map((name) => series[name][index] ?? null)))));
+      };
+      return {
+        startS,
+        sessions: most(sums(SESSIONS)),
+        queue: most(points("queue.length")),
+        waitS: most(points("queue.oldest_wait_s")),
+        p50Ms: middle(points("unit.p50_ms")), // the median of the points
+        p99Ms: most(points("unit.p99_ms")),
+        memoryMb: most(sums(MEMORY)), // of all workers
+      };
+    });
 }
 
 /** @param {Column} values @returns {number[]} */
 const known = (values) => values.filter((value) => value !== null);
 
-function sum(/** @type {Column} */ values) {
-  const numbers = known(values);
-  return numbers.length > 0 ? numbers.reduce((all, value) => all + value, 0) : null;
-}
+const sum = (/** @type {number[]} */ numbers) => (numbers.length > 0 ? numbers.reduce((all, value) => all + value, 0) : null);
 
-function most(/** @type {Column} */ values) {
-  const numbers = known(values);
-  return numbers.length > 0 ? Math.max(...numbers) : null;
-}
+const most = (/** @type {number[]} */ numbers) => (numbers.length > 0 ? Math.max(...numbers) : null);
 
 function middle(/** @type {number[]} */ values) {
   const sorted = [...values].sort((a, b) => a - b);
@@ -179,14 +150,14 @@ const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few 
 ];
 
 export function lineName(/** @type {Line} */ { name }) {
-  if (name.startsWith("sessions.")) return kindName(/** @type {Http.RequestType} */ (name.slice("sessions.".length)));
-  if (name.startsWith("vram_used_mb.")) return workerOf(name);
+  if (name.startsWith(SESSIONS)) return kindName(/** @type {Http.RequestType} */ (name.slice(SESSIONS.length)));
+  if (name.startsWith(MEMORY)) return name.slice(MEMORY.length); // its worker
   return t(`admin.line_${name.replace(".", "_")}`);
 }
 
 export function figure(/** @type {Line} */ { name }, /** @type {number | null} */ value) {
   if (value === null) return UNKNOWN;
-  if (name.startsWith("vram_used_mb.")) return memory(value);
+  if (name.startsWith(MEMORY)) return memory(value);
   if (name.startsWith("unit.")) return milliseconds(value);
   return name === "queue.oldest_wait_s" ? span(value) : String(value);
 }
@@ -202,10 +173,10 @@ export const dataOf = ({ times, lines }) => [times, ...lines.map(({ values }) =>
 
 /**
  * @param {Chart} chart
- * @param {{css: (token: string, alpha?: number) => string, tick: (line: Line, value: number | null) => string, tell: (plot: Plot) => void,
- *   size: {width: number, height: number}, font: string}} look
+ * @param {{css: (token: string, alpha?: number) => string, tell: (plot: Plot) => void, size: {width: number, height: number},
+ *   font: string}} look
  */
-export function optionsOf(chart, { css, tick, tell, size, font }) {
+export function optionsOf(chart, { css, tell, size, font }) {
   const text = {
     font,
     stroke: css("ink-soft"),
@@ -226,7 +197,7 @@ export function optionsOf(chart, { css, tick, tell, size, font }) {
           line.name.startsWith(SESSIONS) || line.name === "queue.length"
             ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
             : undefined,
-        values: (/** @type {Plot} */ _, /** @type {number[]} */ splits) => splits.map((value) => tick(line, value)),
+        values: (/** @type {Plot} */ _, /** @type {number[]} */ splits) => splits.map((value) => figure(line, value)),
       }
     );
   };

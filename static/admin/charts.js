@@ -13,7 +13,7 @@ import { table } from "./words.js";
 /** @typedef {{plot: Plotted, names: string}} Drawn */
 
 const SPAN_S = 300; // of a row of the table
-const CHARTS = /** @type {const} */ (["sessions", "queue", "units", "memory"]);
+/** @type {Http.History} */ const NO_HISTORY = { period_s: 1, t: [], series: {} }; // empty charts until it is loaded
 const STYLES = "/static/vendor/uplot/index.css";
 
 /** @param {HTMLElement} el container of the view @param {() => void} draw */
@@ -54,7 +54,7 @@ export function makeCharts(el, draw) {
       draw();
     };
     const place = find(el, `[data-chart="${chart.id}"] .admin-plot`, HTMLElement);
-    drawn.set(chart.id, { plot: drawPlot(Plot, place, { chart, css: colours.css, tick: figure, onPoint }), names });
+    drawn.set(chart.id, { plot: drawPlot(Plot, place, chart, colours.css, onPoint), names });
   };
   onThemeChange(() => void plotAll(true));
   onLangChange(() => void plotAll(true));
@@ -77,7 +77,6 @@ export function makeCharts(el, draw) {
       </ul>
     </figure>`;
   };
-  const empty = () => CHARTS.map((id) => /** @type {Chart} */ ({ id, times: [], lines: [], isEmpty: true }));
   return {
     update(/** @type {Http.History} */ next) {
       history = next;
@@ -87,7 +86,7 @@ export function makeCharts(el, draw) {
     view: () =>
       html`<h3>${t("admin.last_hour")}</h3>
         <div role="alert">${failure ? noticeView(failure, { kind: "caution" }) : nothing}</div>
-        <div class="admin-charts" ?hidden=${failure !== null}>${(history ? chartsOf(history) : empty()).map(card)}</div>
+        <div class="admin-charts" ?hidden=${failure !== null}>${chartsOf(history ?? NO_HISTORY).map(card)}</div>
         <details class="panel" id="chart-numbers" ?open=${failure !== null}>
           <summary>${t("admin.as_table")}</summary>
           <div class="admin-wide">
@@ -116,31 +115,27 @@ const legendEntry = (/** @type {Line} */ line, /** @type {number | null} */ valu
 
 // A chart, drawn by uPlot in the theme's colours; follows the size of its container.
 
-/** @typedef {import("uplot")} Plot */
-
 const HEIGHT_SHARE = 0.42; // of the width
 const MIN_HEIGHT_PX = 150;
 const MAX_HEIGHT_PX = 300;
 
-/**
- * @typedef {Object} PlotOptions
- * @property {Chart} chart
- * @property {(token: string, alpha?: number) => string} css colours of the theme
- * @property {(line: Line, value: number | null) => string} tick formatted value
- * @property {(values: (number | null)[]) => void} onPoint values at the pointer, else the latest ones
- *
- * @typedef {{update: (chart: Chart) => void, close: () => void}} Plotted
- */
+/** @typedef {ReturnType<typeof drawPlot>} Plotted */
 
-/** @param {typeof import("uplot")} UPlot @param {HTMLElement} el @param {PlotOptions} options @returns {Plotted} */
-function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
+/**
+ * @param {Library} UPlot
+ * @param {HTMLElement} el
+ * @param {Chart} chart
+ * @param {(token: string, alpha?: number) => string} css colours of the theme
+ * @param {(values: (number | null)[]) => void} onPoint values at the pointer, else the latest ones
+ */
+function drawPlot(UPlot, el, chart, css, onPoint) {
   let current = chart;
-  const tell = (/** @type {Plot} */ plot) => {
+  const tell = (/** @type {import("uplot")} */ plot) => {
     const at = plot.cursor.idx ?? null;
     onPoint(current.lines.map(({ values }) => (at === null ? latest(values) : (values[at] ?? null))));
   };
   const plot = new UPlot(
-    optionsOf(chart, { css, tick, tell, size: sizeOf(el), font: `12px ${getComputedStyle(el).fontFamily}` }),
+    optionsOf(chart, { css, tell, size: sizeOf(el), font: `12px ${getComputedStyle(el).fontFamily}` }),
     dataOf(chart),
     el,
   );
@@ -152,7 +147,7 @@ function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
   const endFonts = on(document.fonts, "loadingdone", () => plot.redraw(false, true));
   tell(plot);
   return {
-    update(next) {
+    update(/** @type {Chart} */ next) {
       current = next;
       plot.setData(dataOf(next));
       tell(plot);

@@ -4,11 +4,10 @@ import { ApiError } from "../shared/api.js";
 import { formatNumber, t, tn } from "../shared/texts.js";
 import { isMatch, LogBuffer } from "./admin-facts.js";
 import { table, when } from "./words.js";
-import { actionWords, clock, failureText, UNKNOWN, withKeys } from "./admin-texts.js";
+import { actionWords, clock, failureText, UNKNOWN } from "./admin-texts.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
-/** @import { AuditRow } from "./admin-texts.js" */
 /** @import { KeptLine, LogFilter } from "./admin-facts.js" */
 
 const PAUSE_MS = 2_000;
@@ -173,16 +172,13 @@ const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
 export function makeAudit(/** @type {Context} */ { api }) {
-  /** @type {AuditRow[] | null} */ let rows = null;
+  /** @type {Http.AuditEntry[] | null} */ let rows = null;
   return {
-    async refresh() {
-      const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
-      rows = withKeys(entries);
-    },
+    refresh: async () => void ({ entries: rows } = await api.get(`/api/admin/audit?limit=${LIMIT}`)),
     view: () =>
       html`<p class="soft admin-read">${t("admin.audit_lead")}</p>
         <div class="admin-wide">
-          ${table("audit", rows, ({ key }) => key, [
+          ${table("audit", rows, (_, index) => index, [
             { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
             { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
             { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
@@ -194,7 +190,7 @@ export function makeAudit(/** @type {Context} */ { api }) {
   };
 }
 
-function outcome(/** @type {AuditRow} */ { status }) {
+function outcome(/** @type {Http.AuditEntry} */ { status }) {
   const isGood = status < FIRST_FAILURE;
   return html`<span class="badge" data-kind=${isGood ? "good" : "bad"}
     ><span class="dot"></span><span>${isGood ? t("admin.went_well") : t("admin.refused", { status })}</span></span

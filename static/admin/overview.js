@@ -13,7 +13,7 @@ import { FIGURES, hintOf, UNKNOWN } from "./admin-texts.js";
 /** @import { EtaField, Overview } from "./admin-facts.js" */
 
 export function makeOverview(/** @type {Context} */ { api, draw, page, el }) {
-  /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */ let latest = null;
+  /** @type {Overview | null} */ let latest = null;
   /** Requested state, until the server responds. @type {boolean | null} */ let askedPause = null;
   const charts = makeCharts(el, draw);
 
@@ -29,12 +29,12 @@ export function makeOverview(/** @type {Context} */ { api, draw, page, el }) {
       done: () => t(paused ? "admin.intake_paused" : "admin.intake_resumed"),
     });
     askedPause = null;
-    if (isDone && latest) latest.status.is_intake_paused = paused;
+    if (isDone && latest) latest.is_intake_paused = paused;
     draw();
     void page.refreshStatus();
   };
   const intake = () => {
-    const isPaused = latest?.status.is_intake_paused ?? false;
+    const isPaused = latest?.is_intake_paused ?? false;
     return html`<div>
       <div class="card admin-intake" data-tone=${isPaused ? "caution" : ""}>
         <div class="check">
@@ -53,7 +53,7 @@ export function makeOverview(/** @type {Context} */ { api, draw, page, el }) {
     </div>`;
   };
   const modelWords = () => {
-    const model = latest?.status.model;
+    const model = latest?.model;
     if (!latest) return "";
     return model ? t(model.is_demonstration ? "admin.model_demo" : "admin.model", { name: model.name }) : t("admin.no_model");
   };
@@ -64,16 +64,14 @@ export function makeOverview(/** @type {Context} */ { api, draw, page, el }) {
         api.get("/workers"),
         api.get("/api/admin/history"),
       ]);
-      latest = { status, facts: overviewOf(status, workers) };
+      latest = overviewOf(status, workers);
       charts.update(history);
     },
     view() {
-      const fetch = fetchNote(latest?.status ?? null);
+      const fetch = fetchNote(latest);
       return html`<p class="soft">${modelWords()}</p>
         ${fetch === nothing ? nothing : html`<div class="card">${fetch}</div>`} ${intake()}
-        <div class="admin-figures">
-          ${Object.entries(FIGURES).map(([id, figure]) => figureCard(id, figure, latest?.facts ?? null))}
-        </div>
+        <div class="admin-figures">${Object.entries(FIGURES).map(([id, figure]) => figureCard(id, figure, latest))}</div>
         <div class="stack">${charts.view()}</div>`;
     },
   };

@@ -18,8 +18,10 @@ const BYTES_PER_MB = 1_000_000; // unit of the report
 export function makeRecordings(/** @type {Context} */ { api, draw, page }) {
   const at = { offset: 0, order: ORDERS[0], found: /** @type {Http.RecordingPage | null} */ (null) };
   const refresh = async () => {
-    const path = `/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`;
+    const { offset, order } = at;
+    const path = `/api/admin/recordings?offset=${offset}&limit=${PAGE_SIZE}&sort=${order}`;
     const found = /** @type {Http.RecordingPage} */ (await api.get(path));
+    if (offset !== at.offset || order !== at.order) return; // another page was chosen meanwhile
     if (found.recordings.length === 0 && at.offset > 0 && found.total > 0) {
       at.offset = Math.floor((found.total - 1) / PAGE_SIZE) * PAGE_SIZE; // the last page was deleted
       return refresh();

@@ -1,7 +1,7 @@
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
 import { formatBytes, formatDateTime, formatNumber, getLang, t } from "../shared/texts.js";
-import { html, icon, nothing, on, repeat, toast } from "../shared/lit.js";
+import { html, icon, nothing, on, toast } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { act, actionButton, table } from "./words.js";
@@ -173,13 +173,7 @@ export function makePresets(/** @type {Context} */ { api, draw }) {
   const group = (/** @type {[string, Http.Preset[]]} */ [mode, presets]) =>
     html`<div class="stack-tight" data-mode=${mode}>
       <h3>${t(`app.${mode}.title`)}</h3>
-      <div class="stack-tight">
-        ${repeat(
-          presets,
-          ({ id }) => id,
-          (preset) => row(mode, preset),
-        )}
-      </div>
+      <div class="stack-tight">${presets.map((preset) => row(mode, preset))}</div>
     </div>`;
   return {
     pauseMs: PAUSE_MS,
@@ -190,7 +184,7 @@ export function makePresets(/** @type {Context} */ { api, draw }) {
     },
     view: () =>
       html`<p class="soft admin-read">${t("admin.presets_lead")}</p>
-        <div class="stack">${repeat(modes, ([mode]) => mode, group)}</div>
+        <div class="stack">${modes.map(group)}</div>
         ${modes.length === 0 ? html`<p class="empty">${t("admin.presets_empty")}</p>` : nothing}`,
   };
 }

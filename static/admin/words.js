@@ -20,7 +20,7 @@ export const when = (time) =>
  * @template T
  * @param {string} name of its texts: caption, and `NAME_empty`
  * @param {readonly T[] | null} rows null until loaded
- * @param {(row: T) => string} keyOf
+ * @param {(row: T, index: number) => unknown} keyOf
  * @param {TableColumn<T>[]} columns
  * @param {string} [caption]
  */
@@ -142,10 +142,13 @@ function ask({ title, text, confirm }) {
 /** @typedef {{id: string, icon: string, titleKey: string}} SectionEntry */
 /** @typedef {{count: number, kind: "caution" | "bad", label: string} | null} Badge */
 
-/** Asks for the token, or shows that the server could not be reached. */
 /** @typedef {{kind: "token", isSignedOut: boolean} | {kind: "failure", error: unknown} | null} LoginState */
 
-/** @param {HTMLElement} el @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options */
+/**
+ * Asks for the token, or shows that the server could not be reached.
+ * @param {HTMLElement} el
+ * @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options
+ */
 export function mountLogin(el, { signIn, retry }) {
   /** @type {LoginState} */ let state = null;
   let problem = "";
@@ -219,13 +222,7 @@ export function mountLogin(el, { signIn, retry }) {
   };
 }
 
-/**
- * @param {HTMLElement} el
- * @param {readonly SectionEntry[]} sections
- * @param {(id: string) => void} onShow
- * @returns {{draw: () => void, reveal: () => void, setBadge: (id: string, badge: Badge) => void}} `reveal` scrolls the
- *   current section into view once the list is visible
- */
+/** @param {HTMLElement} el @param {readonly SectionEntry[]} sections @param {(id: string) => void} onShow */
 export function mountSectionNav(el, sections, onShow) {
   /** @type {Map<string, Badge>} */ const badges = new Map();
   let current = "";
@@ -249,7 +246,7 @@ export function mountSectionNav(el, sections, onShow) {
       el,
     );
   };
-  /** On phones the list scrolls sideways; the page itself must not scroll. */
+  /** Scrolls to the current section. On phones the list scrolls sideways; the page itself must not scroll. */
   const reveal = () => {
     const list = el.querySelector("ul");
     const chosen = /** @type {HTMLElement | null} */ (el.querySelector("[aria-current]"));
@@ -269,7 +266,7 @@ export function mountSectionNav(el, sections, onShow) {
   return {
     draw,
     reveal,
-    setBadge(id, badge) {
+    setBadge(/** @type {string} */ id, /** @type {Badge} */ badge) {
       badges.set(id, badge);
       draw();
     },

@@ -1,7 +1,7 @@
 /** Workers (state, drain, restart), queue and conversations. */
 
 import { formatNumber, t, tn } from "../shared/texts.js";
-import { canStop, restartBlock, sessionRows, toneOf, workerState } from "./admin-facts.js";
+import { canStop, restartBlock, sessionRows, TONES, workerState } from "./admin-facts.js";
 import { actionButton, table } from "./words.js";
 import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
@@ -63,7 +63,7 @@ function card(/** @type {Http.WorkerInfo} */ worker, /** @type {unknown} */ butt
   >
     <div class="spread">
       <h3 id="worker-title-${id}" class="mono">${id}</h3>
-      <span class="badge" data-kind=${toneOf(is)}><span class="dot"></span><span>${t(`admin.state_${is}`)}</span></span>
+      <span class="badge" data-kind=${TONES[is]}><span class="dot"></span><span>${t(`admin.state_${is}`)}</span></span>
     </div>
     <p class="small soft">${modelWords(worker)}</p>
     ${progress(worker)} ${memoryBar(worker)} ${factList(worker)} ${sessionList(worker)}

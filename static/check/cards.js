@@ -1,138 +1,18 @@
-/** Cards of the checks: microphone (level, test recording), camera, speaker (melody), echo (chirps), network and browser. */
+/** Cards of the checks: camera, speaker (melody), echo (chirps), network and browser. */
 
 import { cameraCode, openCamera } from "../duplex/lib/camera.js";
-import { encodeWav } from "../shared/pcm.js";
-import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { mountLevelMeter } from "../shared/level-meter.js";
 import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
 import { CodedError, codeOf, onLangChange, reasonOf, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/async.js";
-import { makeSoundPlayer } from "../shared/sound-player.js";
-import { createMicrophoneSession, measureRoundTrips, measureSocket, playMelody, takeClip } from "./devices.js";
+import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";
 import { openMicrophone, recordNode, untilRunning } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/measure.js";
 
 /** @import { Camera } from "../duplex/lib/camera.js" */
-/** @import { SoundPlayer } from "../shared/sound-player.js" */
-/** @import { LevelView, LevelWord, Result, Results } from "./results.js" */
+/** @import { Result, Results } from "./results.js" */
 /** @import { StatusReport } from "../shared/page.js" */
-
-// Level of the microphone and its rating.
-
-/** @param {HTMLElement} el @param {HTMLElement} words @returns {{update: (view: LevelView) => void, clear: () => void}} */
-function mountRatedMeter(el, words) {
-  const meter = mountLevelMeter(el, { labelKey: "check.meter", sign: "mic" });
-  /** @type {LevelWord | "off"} */ let word = "off";
-  const draw = () => {
-    el.dataset.word = word;
-    setText(words, t(`check.level_${word}`));
-    meter.track.setAttribute("aria-valuetext", t(`check.level_${word}`));
-  };
-  const become = (/** @type {typeof word} */ next) => {
-    if (next === word) return;
-    word = next;
-    draw();
-  };
-  onLangChange(draw);
-  draw();
-  return {
-    update(view) {
-      meter.update(view.rms, performance.now());
-      become(view.word);
-    },
-    clear() {
-      meter.clear();
-      become("off");
-    },
-  };
-}
-
-export function mountMicrophoneCheck(/** @type {Results} */ results) {
-  const start = byId("mic-start", HTMLButtonElement);
-  const stop = byId("mic-stop", HTMLButtonElement);
-  const meter = mountRatedMeter(byId("meter", HTMLElement), byId("meter-word", HTMLElement));
-  const session = createMicrophoneSession(results, { onLevel: meter.update, onChange: () => show() });
-  const recorder = mountClipRecorder(session);
-  const devices = mountAudioDeviceSelector(byId("mic-devices", HTMLElement), {
-    prefix: "check",
-    kinds: ["mic"],
-    onChange: () => void (session.microphone && open()),
-  });
-  const show = () => {
-    const isOpen = session.microphone !== null;
-    start.hidden = isOpen;
-    stop.hidden = !isOpen;
-    if (!isOpen) meter.clear();
-    recorder.update();
-  };
-  const open = async () => {
-    const hadFocus = document.activeElement === start;
-    let openedId;
-    do {
-      openedId = devices.micId;
-      await session.open(openedId);
-    } while (session.microphone && devices.micId !== openedId); // another one was selected meanwhile
-    if (hadFocus && session.microphone) stop.focus(); // the pressed button is hidden now
-    await devices.refresh(); // device names require permission
-  };
-  const close = async () => {
-    const hadFocus = document.activeElement === stop;
-    await session.close();
-    if (hadFocus) start.focus();
-  };
-  on(start, "click", () => void open());
-  on(stop, "click", () => void close());
-  on(window, "pagehide", () => void session.close());
-  show();
-  return { start: open, stop: session.close, deviceId: () => devices.micId };
-}
-
-/**
- * @param {ReturnType<typeof createMicrophoneSession>} session
- * @returns {{update: () => void}} to be called when the microphone is opened or closed
- */
-function mountClipRecorder(session) {
-  const record = byId("mic-record", HTMLButtonElement);
-  const label = find(record, "span", HTMLElement);
-  const clip = byId("mic-clip", HTMLElement);
-  /** @type {SoundPlayer | null} */ let player = null;
-  /** @type {AbortController | null} */ let recording = null;
-  const draw = () => {
-    record.disabled = session.microphone === null || recording !== null;
-    setText(label, t(recording ? "check.mic_recording" : "check.mic_record"));
-  };
-  const run = async () => {
-    const { microphone } = session;
-    if (microphone === null || recording) return;
-    player?.pause();
-    recording = new AbortController();
-    draw();
-    const samples = await takeClip(microphone, recording.signal);
-    recording = null;
-    draw();
-    if (samples.length === 0) return;
-    clip.hidden = false;
-    player?.close();
-    player = makeSoundPlayer({
-      file: () => new Blob([encodeWav(samples, CAPTURE_RATE_HZ)], { type: "audio/wav" }),
-      durationS: samples.length / CAPTURE_RATE_HZ,
-      label: () => t("check.clip"),
-    });
-    clip.replaceChildren(player.node);
-    find(clip, "button", HTMLButtonElement).focus();
-    player.play();
-  };
-  on(record, "click", () => void run());
-  onLangChange(draw);
-  return {
-    update() {
-      if (session.microphone === null) recording?.abort();
-      draw();
-    },
-  };
-}
 
 // The camera's card: picture, size, frame rate.
 

@@ -1,116 +1,17 @@
-/** Measurements of the device check: microphone, melody, network. Device. */
+/** Measurements of the device check: network and melody. Device. */
 
-import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
-import { openMicrophone, recordFrom } from "../duplex/lib/capture.js";
-import { codeOf, reasonOf } from "../shared/texts.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/async.js";
-import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
-/** @import { Microphone } from "../duplex/lib/capture.js" */
 /** @import { SocketFactory } from "../shared/live-socket.js" */
-/** @import { LevelView, Results } from "./results.js" */
-
-const CHUNK_S = 0.1;
-const QUIETEST_DB = -99; // shown instead of minus infinity
-
-function factsOf(/** @type {Microphone} */ microphone) {
-  const settings = microphone.stream.getAudioTracks()[0]?.getSettings() ?? {};
-  return {
-    device: microphone.label,
-    context_hz: microphone.context.sampleRate,
-    device_hz: settings.sampleRate ?? "?",
-    echo_cancellation: String(settings.echoCancellation ?? "?"),
-    noise_suppression: String(settings.noiseSuppression ?? "?"),
-  };
-}
-
-/**
- * @param {Results} results
- * @param {{onLevel: (view: LevelView) => void, onChange: () => void}} listeners `onChange`: the microphone was opened or closed
- */
-export function createMicrophoneSession(results, { onLevel, onChange }) {
-  /** @type {Microphone | null} */ let microphone = null;
-  let opening = 0;
-
-  const close = async () => {
-    opening += 1;
-    const open = microphone;
-    microphone = null;
-    onChange();
-    await open?.close();
-  };
-  const fail = async (/** @type {unknown} */ problem) => {
-    await close();
-    results.set("microphone", problemResult(codeOf(problem), { detail: reasonOf(problem) }));
-  };
-  const listen = (/** @type {Microphone} */ heard) => {
-    const judge = createLevelJudge();
-    const sinceMs = performance.now();
-    heard.on("ended", (problem) => void fail(problem));
-    heard.on("level", (level) => {
-      const nowMs = performance.now();
-      const view = judge.measure(level, nowMs);
-      onLevel(view);
-      const facts = { ...factsOf(heard), peak_db: Math.max(QUIETEST_DB, Math.round(view.peakDb)) };
-      const result = microphoneResult(results.get("microphone"), view, nowMs - sinceMs, facts);
-      if (result) results.set("microphone", result);
-    });
-  };
-  return {
-    get microphone() {
-      return microphone;
-    },
-    close,
-    /** @param {string} deviceId "" is the system default */
-    async open(deviceId) {
-      await close();
-      const mine = opening;
-      results.set("microphone", { state: "running", text: { key: "check.mic_opening" } });
-      try {
-        const opened = await openMicrophone({ deviceId, chunkSamples: CHUNK_S * CAPTURE_RATE_HZ });
-        if (mine !== opening) return void opened.close();
-        microphone = opened;
-      } catch (error) {
-        if (mine === opening) await fail(error);
-        return;
-      }
-      results.set("microphone", { state: "running", text: { key: "check.mic_speak" }, facts: factsOf(microphone) });
-      listen(microphone);
-      onChange();
-    },
-  };
-}
-
-// Records three seconds of an open microphone.
-
-const CLIP_S = 3;
-
-/**
- * @param {Microphone} microphone
- * @param {AbortSignal} signal ends it early
- * @returns {Promise<Float32Array>} at 16 kHz; shorter if it ended early
- */
-export function takeClip(microphone, signal) {
-  return new Promise((resolve) => {
-    const end = () => void recording.finish().then(resolve);
-    const recording = recordFrom(microphone, CLIP_S * CAPTURE_RATE_HZ, end);
-    signal.addEventListener("abort", end, { once: true });
-  });
-}
 
 // Network checks: round trips and WebSockets.
 
 const TRIES = 10;
 const TRY_LIMIT_MS = 5_000;
 
-/**
- * @typedef {Object} RoundTrips
- * @property {number} medianMs
- * @property {number} worstMs
- * @property {number} failed requests without a response
- */
+/** `failed`: requests without a response @typedef {Awaited<ReturnType<typeof measureRoundTrips>>} RoundTrips */
 
 /** @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options] */
 export async function measureRoundTrips({ call = callHealth, now = () => performance.now(), onStep } = {}) {
@@ -194,10 +95,5 @@ export async function playMelody(/** @type {AudioContext} */ context, /** @type 
   await ended(right.at(-1));
 }
 
-/** @param {OscillatorNode | undefined} tone @returns {Promise<void>} */
-function ended(tone) {
-  return new Promise((resolve) => {
-    if (tone) tone.onended = () => resolve();
-    else resolve();
-  });
-}
+const ended = (/** @type {OscillatorNode | undefined} */ tone) =>
+  new Promise((resolve) => void tone?.addEventListener("ended", resolve));

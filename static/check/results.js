@@ -1,6 +1,8 @@
 /** Results of the checks, their assessment, and the report. Pure. */
 
 import { toDb } from "../shared/pcm.js";
+import { phraseText, t } from "../shared/texts.js";
+import { problem } from "../home/readiness.js";
 
 /** @import { StatusReport } from "../shared/page.js" */
 /** @import { RoundTrips } from "./devices.js" */
@@ -42,12 +44,7 @@ export class Results extends EventTarget {
 }
 
 /** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */
-export const problemResult = (code, { state = "bad", ...rest } = {}) => ({
-  state,
-  text: { key: `problem.${code}.title` },
-  next: { key: `problem.${code}.next` },
-  ...rest,
-});
+export const problemResult = (code, { state = "bad", ...rest } = {}) => ({ state, ...problem(code), ...rest });
 
 export function verdictOf(/** @type {{get: (id: CheckId) => Result}} */ results) {
   const stateOf = (/** @type {CheckId} */ id) => results.get(id).state;
@@ -194,22 +191,14 @@ export function serverResult(trips, socketMs, report) {
   return { state: "good", text: { key: "check.server_good", params }, facts };
 }
 
-// Plain-text report for support.
-
-/**
- * @typedef {Object} ReportSection
- * @property {string} name
- * @property {string} state as text
- * @property {string} text
- * @property {Record<string, string | number | boolean>} facts
- */
-
-/** @param {string} title @param {readonly (readonly [string, string])[]} head @param {readonly ReportSection[]} sections */
-export function reportText(title, head, sections) {
+/** Plain text, for support. @param {Results} results @param {readonly (readonly [string, string])[]} head labels and values */
+export function reportText(results, head) {
+  const title = t("check.report");
   const lines = [title, "=".repeat(title.length), ...head.map(([label, value]) => `${label}: ${value}`)];
-  for (const { name, state, text, facts } of sections) {
-    lines.push("", `${name}: ${state}`);
-    if (text) lines.push(`  ${text}`);
+  for (const id of CHECKS) {
+    const { state, text, facts = {} } = results.get(id);
+    lines.push("", `${t(`check.${id}`)}: ${t(`check.state_${state}`)}`);
+    if (text) lines.push(`  ${phraseText(text)}`);
     for (const [fact, value] of Object.entries(facts)) lines.push(`  ${fact}: ${value}`);
   }
   return `${lines.join("\n")}\n`;

@@ -1,7 +1,7 @@
 /** Views of the home page that depend on server, devices and stored conversations. */
 
 import { formatDateTime, phraseText, t } from "../shared/texts.js";
-import { html, icon, modelNote, nothing, repeat } from "../shared/lit.js";
+import { html, icon, modelNote, nothing } from "../shared/lit.js";
 import { appLook, appTitle, chooseStart, isKnownApp } from "../shared/apps.js";
 import { firstObstacle } from "./readiness.js";
 
@@ -53,23 +53,19 @@ export function demonstrationNote(status, apps) {
 }
 
 export const appCards = (/** @type {App[]} */ apps) =>
-  repeat(
-    apps,
-    ({ app_id: id }) => id,
-    ({ app_id: id, name, route }) => {
-      const { icon: picture, needs } = appLook(id);
-      return html`<li>
-        <a class="card card-link app-card" href=${route} data-app=${id}>
-          <span class="app-icon">${icon(picture)}</span>
-          <h3>${appTitle(id, name)}</h3>
-          ${isKnownApp(id) ? html`<p class="soft">${t(`home.app_${id}`)}</p>` : nothing}
-          <ul class="app-needs">
-            ${needs.map((need) => html`<li class="badge">${t(`home.need_${need}`)}</li>`)}
-          </ul>
-        </a>
-      </li>`;
-    },
-  );
+  apps.map(({ app_id: id, name, route }) => {
+    const { icon: picture, needs } = appLook(id);
+    return html`<li>
+      <a class="card card-link app-card" href=${route} data-app=${id}>
+        <span class="app-icon">${icon(picture)}</span>
+        <h3>${appTitle(id, name)}</h3>
+        ${isKnownApp(id) ? html`<p class="soft">${t(`home.app_${id}`)}</p>` : nothing}
+        <ul class="app-needs">
+          ${needs.map((need) => html`<li class="badge">${t(`home.need_${need}`)}</li>`)}
+        </ul>
+      </a>
+    </li>`;
+  });
 
 /** @param {App[]} apps the known ones */
 export const comparison = (apps) =>

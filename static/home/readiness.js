@@ -28,7 +28,7 @@
 const PERCENT = 100;
 
 /** @param {string} code of problem.* @returns {{text: Phrase, next: Phrase}} */
-const problem = (code) => ({ text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } });
+export const problem = (code) => ({ text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } });
 
 /** @param {BrowserFacts} facts @returns {Line} */
 function secureLine({ isSecure, isSupported }) {

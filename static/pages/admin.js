@@ -14,7 +14,7 @@ import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
 import { clock, failureText } from "../admin/admin-texts.js";
 
-/** @import { AdminApi, Refresher } from "../admin/admin-api.js" */
+/** @import { AdminApi } from "../admin/admin-api.js" */
 /** @import { SectionEntry } from "../admin/words.js" */
 /** @import { Page } from "../shared/page.js" */
 
@@ -67,7 +67,7 @@ const api = adminApi(() => void leave());
 const desk = {
   isIn: false,
   current: "",
-  refresher: /** @type {Refresher | null} */ (null),
+  refreshNow: async () => {}, // until the first section is shown
   failure: /** @type {unknown} */ (null),
 };
 
@@ -85,7 +85,7 @@ async function enter() {
   board.hidden = false;
   nav.reveal();
   desk.isIn = true;
-  await desk.refresher?.now();
+  await desk.refreshNow();
 }
 
 /** Reads the token of the link that the server prints at start, and removes it from the address bar. */
@@ -115,7 +115,7 @@ async function show(/** @type {string} */ id) {
   desk.current = id;
   for (const each of SECTIONS) byId(`section-${each.id}`, HTMLElement).hidden = each.id !== id;
   notice.clear();
-  await desk.refresher?.now();
+  await desk.refreshNow();
 }
 
 function sectionOf(/** @type {string} */ id) {
@@ -171,7 +171,7 @@ function report() {
 }
 
 const nav = mountSectionNav(byId("sections", HTMLElement), SECTIONS, (id) => void show(id));
-desk.refresher = startRefreshing({
+desk.refreshNow = startRefreshing({
   work: refresh,
   pauseMs: () => mounted.get(desk.current)?.pauseMs ?? PAUSE_MS,
   visibility: pageVisibility(),
@@ -195,7 +195,7 @@ onLangChange(() => {
   login.draw();
   nav.draw();
   for (const id of mounted.keys()) draw(id);
-  void desk.refresher?.now();
+  void desk.refreshNow();
 });
 page.show(); // hidden elements cannot be focused
 if (linked === "") await enter();

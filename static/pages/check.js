@@ -3,14 +3,8 @@
 import { byId, find, html, icon, mountView, nothing, noticeBox, on, setText, toast } from "../shared/lit.js";
 import { formatDateTime, onLangChange, phraseText, t } from "../shared/texts.js";
 import { CHECKS, reportText, Results, verdictOf } from "../check/results.js";
-import {
-  mountBrowserCheck,
-  mountCameraCheck,
-  mountEchoCheck,
-  mountMicrophoneCheck,
-  mountServerCheck,
-  mountSpeakerCheck,
-} from "../check/cards.js";
+import { mountBrowserCheck, mountCameraCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/cards.js";
+import { mountMicrophoneCheck } from "../check/microphone-card.js";
 import { chooseStart } from "../shared/apps.js";
 import { startPage } from "../shared/page.js";
 
@@ -21,18 +15,12 @@ const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "
 
 /** Checks that the main button can start. @type {ReadonlySet<string>} */ const GUIDED = new Set(["speaker"]);
 
-function writeReport(/** @type {Results} */ results) {
-  const sections = CHECKS.map((id) => {
-    const { state, text, facts = {} } = results.get(id);
-    return { name: t(`check.${id}`), state: t(`check.state_${state}`), text: text ? phraseText(text) : "", facts };
-  });
-  /** @type {[string, string][]} */ const head = [
+const writeReport = (/** @type {Results} */ results) =>
+  reportText(results, [
     [t("check.report_time"), formatDateTime(new Date())],
     [t("check.report_page"), location.origin],
     [t("check.report_browser"), navigator.userAgent],
-  ];
-  return reportText(t("check.report"), head, sections);
-}
+  ]);
 
 const steps = (/** @type {Results} */ results) =>
   CHECKS.map((id) => {

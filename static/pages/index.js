@@ -75,7 +75,6 @@ async function showStatus(/** @type {StatusReport} */ report) {
 
 async function waitOf(/** @type {StatusReport} */ { status }) {
   if (status === null || (status.queue_length === 0 && status.free_slots > 0)) return null;
-  /** @type {{items: {estimated_wait_s: number}[], running_tasks: {estimated_remaining_s: number | null}[]} | null} */
   const queue = await getJson("/api/queue").catch(() => null);
   return queue && expectedWaitS(status, queue.items, queue.running_tasks);
 }

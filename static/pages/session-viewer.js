@@ -17,10 +17,8 @@ const page = await startPage({ titleKey: "viewer.title" });
 page.show();
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
 const urlOf = (/** @type {string} */ path) => assetUrl(recordingId, path);
-const nonce = find(document, "meta[name=style-nonce]", HTMLMetaElement).content;
 const [content, more, waiting] = ["content", "more", "waiting"].map((id) => byId(id, HTMLElement));
 const notice = mountNotice(byId("notice", HTMLElement));
-const libraryNote = mountNotice(byId("library-note", HTMLElement));
 const leaving = new AbortController();
 addEventListener("pagehide", () => leaving.abort());
 
@@ -97,8 +95,7 @@ function pause() {
 }
 
 function mountCall(/** @type {Recording} */ recording) {
-  const onMissing = () => libraryNote.show("missing_library", { kind: "caution" });
-  const duplex = mountDuplex(find(content, ".duplex", HTMLElement), { recording, urlOf, nonce, onMissing });
+  const duplex = mountDuplex(find(content, ".duplex", HTMLElement), { recording, urlOf });
   shown.duplex = duplex;
   shown.units = makeUnitsPanel({ plan: duplex.plan, onJump: duplex.seek, playFile: duplex.playFile, draw });
 }
@@ -137,8 +134,7 @@ const allow = (/** @type {boolean} */ isAllowed) => {
 };
 if (isOwnRecording(recordingId)) allow(true);
 else {
-  /** @type {Promise<{is_admin: boolean}>} */ const state = getJson("/api/admin/state");
-  state.then(
+  getJson("/api/admin/state").then(
     ({ is_admin: isAdmin }) => allow(isAdmin),
     () => undefined,
   );

@@ -10,33 +10,27 @@ import { addRecent } from "../shared/memory.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { mountAnswerVoice, mountChatSettings, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
-import { mountChatNotes, mountKeptChats, mountWelcome, watchUpload } from "../turnbased/kept-chats.js";
+import { mountChatNotes, mountKeptChats, mountUpload, mountWelcome } from "../turnbased/kept-chats.js";
 import { ChatSession } from "../turnbased/chat-session.js";
 import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
 import { mountComposer } from "../turnbased/composer.js";
-import { figuresOf, mediaLimits, voiceOf, wireChars } from "../turnbased/conversation.js";
+import { mediaLimits, wireChars } from "../turnbased/conversation.js";
 import { forgetfulHistory, openDraft, openHistory } from "../turnbased/history-store.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
-/** @import { Store } from "../turnbased/kept-chats.js" */
+/** @import { ChatBody } from "../turnbased/chat-session.js" */
+/** @import { HistoryStore } from "../turnbased/history-store.js" */
 
 const APP = "turnbased";
 const DEFAULT_KV_TOKENS = 8_192;
 const STATUS_INTERVAL_MS = 3_000; // short, so that the estimated wait is up to date while typing
 
-/** @returns {Promise<Store>} without browser storage it stores nothing */
-async function openStore() {
-  try {
-    return await openHistory(indexedDB);
-  } catch {
-    return forgetfulHistory();
-  }
-}
-
+/** Without browser storage it stores nothing. @returns {Promise<HistoryStore<ChatBody>>} */
+const openStore = async () => openHistory(indexedDB);
 const [page, store] = await Promise.all([
   startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS }),
-  openStore(),
+  openStore().catch(() => forgetfulHistory()),
 ]);
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS);
@@ -49,10 +43,7 @@ const session = new ChatSession({
   settings: () => chatSettings(settings, voiceBase64()),
   prepared: () => instructions.ready,
 });
-const upload = watchUpload(
-  () => socket,
-  (done) => notes.showUpload(done),
-);
+const upload = mountUpload(byId("upload", HTMLElement), () => socket);
 
 const notice = mountNotice(byId("notice", HTMLElement));
 const libraryNote = mountNotice(byId("library-note", HTMLElement));
@@ -89,7 +80,7 @@ const composer = mountComposer(byId("composer", HTMLElement), {
     voice.silence();
     pauseSounds();
   },
-  onProblem: ({ code }) => (code === "too_short" ? void toast(t("chat.record_short")) : notice.show(code)),
+  onProblem: (code) => (code === "too_short" ? void toast(t("chat.record_short")) : notice.show(code)),
   onDraft: draft.keep,
 });
 const list = mountMessageList(byId("scroll", HTMLElement), {
@@ -122,16 +113,14 @@ const loadTransfer = late(
   () => import("../turnbased/transfer-dialog.js"),
   ({ mountTransfer }) => mountTransfer({ session, onImported: () => void kept.refresh() }),
 );
-onAction("transfer", () =>
-  loadTransfer()
-    .then((transfer) => transfer.open())
-    .catch(toastProblem),
-);
-onAction("import", () =>
-  loadTransfer()
-    .then((transfer) => transfer.chooseFile())
-    .catch(toastProblem),
-);
+for (const [action, run] of /** @type {const} */ ([
+  ["transfer", "open"],
+  ["import", "chooseFile"],
+])) {
+  for (const button of document.querySelectorAll(`[data-action=${action}]`)) {
+    on(button, "click", () => loadTransfer().then((transfer) => transfer[run](), toastProblem));
+  }
+}
 mountLateHelp("turnbased");
 mountChatSettings(settings);
 
@@ -143,11 +132,6 @@ function pauseSounds() {
 function voiceBase64() {
   const chosen = sound.voice ?? instructions.voice;
   return chosen ? voiceToWire(chosen) : null;
-}
-
-/** @param {string} name @param {() => void} run handler of all buttons of that action */
-function onAction(name, run) {
-  for (const button of document.querySelectorAll(`[data-action=${name}]`)) on(button, "click", run);
 }
 
 /** Starts a turn in a user gesture. @param {() => boolean} ask */
@@ -179,9 +163,9 @@ session.on("change", () => {
 session.on("heads", drawTitle);
 session.on("opened", () => notice.clear());
 session.on("answered", ({ message, isPlayed }) => {
-  const { recordingSessionId } = figuresOf(message);
-  if (recordingSessionId) addRecent(recordingSessionId, APP);
-  if (!isPlayed && message.status === "done" && voiceOf(message)) list.play(message.id).catch(toastProblem);
+  const { figures, voice: spoken } = message.extra;
+  if (figures?.recordingSessionId) addRecent(figures.recordingSessionId, APP);
+  if (!isPlayed && message.status === "done" && spoken) list.play(message.id).catch(toastProblem);
 });
 session.on("warning", ({ code }) => notice.show(code, { kind: "caution" }));
 session.on("problem", () => toast(t("chat.not_kept")));

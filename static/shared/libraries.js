@@ -21,8 +21,6 @@ async function load(/** @type {string} */ library) {
 
 /** @returns {Promise<typeof import("uplot")>} */
 export const loadUplot = async () => (await load("uplot")).default;
-/** @returns {Promise<typeof import("wavesurfer.js").default>} */
-export const loadWavesurfer = async () => (await load("wavesurfer")).default;
 /** @returns {Promise<typeof import("marked").marked>} */
 export const loadMarked = async () => (await load("marked")).marked;
 /** @returns {Promise<typeof import("@msgpack/msgpack")>} */

@@ -1,14 +1,17 @@
 /** Attachments of the message being written: chips, progress of reading, problems. */
 
 import { late } from "../shared/async.js";
-import { html, mountView, repeat } from "../shared/lit.js";
+import { html, mountView, repeat, toastProblem } from "../shared/lit.js";
 import { neededPart } from "../shared/late-parts.js";
+import { CodedError } from "../shared/texts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { TrayProblem } from "./attachments.js" */
+/** @import { MediaError } from "./media-input.js" */
 /** @import { Reading } from "./media-view.js" */
 
+const loadInput = late(() => import("./media-input.js"));
 const loadViews = late(
   () => import("./media-view.js"),
   ({ chipView, createShelf, problemView, readingView }) => ({ chipView, problemView, readingView, shelf: createShelf() }),
@@ -71,8 +74,8 @@ export function mountAttachmentTray(el, options) {
     /** @type {Reading} */ const reading = { file, abort: new AbortController(), done: null };
     readings = [...readings, reading];
     draw();
-    const { MediaError, readMedia } = await import("./media-input.js");
     try {
+      const { readMedia } = await loadInput();
       const part = await readMedia(file, {
         limits: options.limits,
         signal: reading.abort.signal,
@@ -85,8 +88,9 @@ export function mountAttachmentTray(el, options) {
       if (!reading.abort.signal.aborted) addParts([part]);
     } catch (error) {
       end(reading);
-      if (error instanceof MediaError) addProblem(error.code, file.name, error.kind);
-      else if (!reading.abort.signal.aborted) addProblem("unreadable", file.name);
+      const { code = "unreadable", kind = null } = error instanceof CodedError ? /** @type {Partial<MediaError>} */ (error) : {};
+      if (code === "missing_part") toastProblem(error);
+      else if (!reading.abort.signal.aborted) addProblem(code, file.name, kind);
       draw();
       options.onChange();
     }

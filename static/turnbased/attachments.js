@@ -129,6 +129,6 @@ export function figureLine({ totalMs, ttftMs, tokenStats }) {
   const parts = [];
   if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
   if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
-  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens) }));
+  if (tokenStats) parts.push(t("chat.line_tokens", { n: formatNumber(tokenStats.generated_tokens ?? 0) }));
   return parts.join(" · ");
 }

@@ -9,7 +9,6 @@ import {
   emptyConversation,
   findMessage,
   mediaOf,
-  messageTextOf,
   repaired,
   setSystem,
   textItem,
@@ -19,18 +18,18 @@ import {
   toWire,
   truncateAfter,
 } from "./conversation.js";
-import { turnOptions, VoiceCollector } from "./turn.js";
+import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
+import { turnOptions, voiceOfWav } from "./turn.js";
 
 /** @import { ContentItem } from "./conversation.js" */
 /** @import { HistoryStore } from "./history-store.js" */
-/** @import { ChatSessionEvents, ChatSettings, Conversation, Head, MediaPart } from "../../types/chat.js" */
+/** @import { ChatMessage, ChatSessionEvents, Conversation, Head, MediaPart } from "../../types/chat.js" */
 /** @import { StreamingChat, TurnAudio, TurnError } from "./streaming-chat.js" */
-/** @import { TurnProgress, TurnResult } from "./turn.js" */
+/** @import { ChatSettings, TurnProgress, TurnResult } from "./turn.js" */
 
 /**
  * Stored content of a conversation.
  * @typedef {{conversation: Conversation, hasOwnTitle: boolean}} ChatBody
- *
  *
  * @typedef {Object} ChatSessionOptions
  * @property {StreamingChat} chat
@@ -50,11 +49,12 @@ export class ChatSession extends Emitter {
   #isPreparing = false;
   /** @type {Conversation} */ conversation = emptyConversation();
   /** @type {Head} */ head;
+  #chosenId = ""; // of the conversation to be shown, which may still be read
   #hasOwnTitle = false;
   /** @type {TurnProgress | null} */ turn = null;
   /** @type {string | null} */ answerId = null;
-  #voice = new VoiceCollector();
-  /** @type {Conversation | null} */ #before = null;
+  /** Audio of the answer so far. @type {Float32Array[]} */ #pieces = [];
+  /** Before the last change, to undo it. @type {Conversation | null} */ #before = null;
 
   constructor(/** @type {ChatSessionOptions} */ { chat, store, settings, prepared = async () => {}, nowMs = Date.now }) {
     super();
@@ -84,41 +84,38 @@ export class ChatSession extends Emitter {
     return this.conversation.messages.flatMap(mediaOf);
   }
 
-  /** @param {readonly ContentItem[]} items @param {Readonly<Record<string, unknown>>} extra display names */
+  /** @param {readonly ContentItem[]} items @param {ChatMessage["extra"]} extra display names */
   setSystem(items, extra) {
     if (this.isBusy && !this.#isPreparing) return;
-    this.conversation = setSystem(this.conversation, items, this.#nowMs());
-    const system = this.conversation.messages.find(({ role }) => role === "system");
-    if (system) this.conversation = editMessage(this.conversation, system.id, { extra });
+    this.conversation = setSystem(this.conversation, items, this.#nowMs(), extra);
     this.emit("change", null);
     if (this.conversation.messages.length > 1) void this.save();
   }
 
   /** @param {string} text @param {readonly MediaPart[]} media @returns {boolean} false: ignored */
   ask(text, media) {
-    if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
-    const items = toItems(text, media, this.#settings().picturesPerS);
-    const added = addMessage(this.conversation, {
-      role: "user",
-      items,
-      createdAtMs: this.#nowMs(),
-      extra: { media: toFacts(media) },
-    });
+    const asked = this.#question(text, media);
+    if (!asked) return false;
+    this.conversation = addMessage(this.conversation, { role: "user", createdAtMs: this.#nowMs(), ...asked }).conversation;
     this.#before = null;
-    this.conversation = added.conversation;
     void this.#answer();
     return true;
   }
 
   /** Edits a question and replaces everything after it. @param {string} id @param {string} text @param {readonly MediaPart[]} media */
   askInstead(id, text, media) {
-    if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
+    const asked = this.#question(text, media);
+    if (!asked) return false;
     this.#before = this.conversation;
-    const items = toItems(text, media, this.#settings().picturesPerS);
-    const cut = truncateAfter(this.conversation, id);
-    this.conversation = editMessage(cut, id, { items, extra: { media: toFacts(media) } });
+    this.conversation = editMessage(truncateAfter(this.conversation, id), id, asked);
     void this.#answer();
     return true;
+  }
+
+  /** @param {string} text @param {readonly MediaPart[]} media @returns {Pick<ChatMessage, "items" | "extra"> | null} null: ignored */
+  #question(text, media) {
+    if (this.isBusy || (text.trim() === "" && media.length === 0)) return null;
+    return { items: toItems(text, media, Number(this.#settings().picturesPerS)), extra: { media: toFacts(media) } };
   }
 
   /** Generates the answer again, replacing everything after the question. @param {string} id of a question or its answer */
@@ -163,21 +160,22 @@ export class ChatSession extends Emitter {
   }
 
   stop() {
-    if (this.#isPreparing && this.answerId) this.#finish(this.answerId, null, "stopped", null, false);
+    if (this.#isPreparing && this.answerId) this.#finish(this.answerId, null, "stopped", null);
     else this.#chat.stop();
   }
 
-  /** Begins a new conversation. @param {readonly ContentItem[]} [system] @param {Readonly<Record<string, unknown>>} [extra] */
-  begin(system = [], extra = {}) {
+  /** Begins a new conversation. @param {boolean} [isDeleted] the one so far was deleted: its pending answer is not stored */
+  begin(isDeleted = false) {
+    if (isDeleted) this.#abandon();
     this.#switchTo(this.#newHead(), { conversation: emptyConversation(), hasOwnTitle: false });
-    if (system.length > 0) this.setSystem(system, extra);
   }
 
   /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists */
   async open(head) {
+    this.#chosenId = head.id;
     const body = await this.#store.read(head.id);
     if (!body) return false;
-    this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
+    if (this.#chosenId === head.id) this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
     return true;
   }
 
@@ -216,12 +214,12 @@ export class ChatSession extends Emitter {
   }
 
   async #answer() {
-    const { turn, isStreaming } = this.#settings();
+    const settings = this.#settings();
     const added = addMessage(this.conversation, { role: "assistant", status: "pending", createdAtMs: this.#nowMs() });
     this.conversation = added.conversation;
     const answerId = added.id;
     this.answerId = answerId;
-    this.#voice = new VoiceCollector();
+    this.#pieces = [];
     this.emit("change", null);
     void this.save();
     this.#isPreparing = true;
@@ -230,12 +228,12 @@ export class ChatSession extends Emitter {
     if (this.answerId !== answerId) return;
     const messages = toWire(this.conversation); // answers without text are left out
     try {
-      const result = await this.#chat.send(messages, turnOptions(turn, messages));
-      this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, isStreaming);
+      const result = await this.#chat.send(messages, turnOptions(settings, messages));
+      this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, settings.isStreaming);
     } catch (error) {
       const { partial, code = "internal", message = "" } = /** @type {Partial<TurnError>} */ (error);
       if (!partial) console.error(error);
-      this.#finish(answerId, partial ?? null, "failed", { code, message }, isStreaming);
+      this.#finish(answerId, partial ?? null, "failed", { code, message }, settings.isStreaming);
     }
   }
 
@@ -244,18 +242,20 @@ export class ChatSession extends Emitter {
    * @param {TurnResult | TurnProgress | null} result
    * @param {"done" | "stopped" | "failed"} status
    * @param {{code: string, message: string} | null} problem
-   * @param {boolean} isStreaming
+   * @param {boolean} [isStreaming]
    */
-  #finish(answerId, result, status, problem, isStreaming) {
+  #finish(answerId, result, status, problem, isStreaming = false) {
     if (this.answerId !== answerId) return; // another conversation is open, or the answer was undone
-    const voice = this.#voice.finish();
-    const { text = "", wavBase64, ...figures } = result ?? {};
+    const { text = "", wavBase64 = "", ...figures } = result ?? {};
+    const rateHz = result?.sampleRateHz ?? 0;
+    const spoken = rateHz > 0 && this.#pieces.length > 0 ? encodeWav(joinChunks(this.#pieces), rateHz) : null;
+    const wav = wavBase64 ? base64ToBytes(wavBase64) : spoken;
     this.answerId = null;
     this.turn = null;
     this.conversation = editMessage(this.conversation, answerId, {
       items: text ? [textItem(text)] : [],
       status,
-      extra: { figures, problem, voice },
+      extra: { figures, problem, voice: wav && voiceOfWav(wav) },
     });
     this.emit("change", null);
     const message = findMessage(this.conversation, answerId);
@@ -274,10 +274,9 @@ export class ChatSession extends Emitter {
   }
 
   #onSound(/** @type {TurnAudio} */ sound) {
-    if (this.answerId === null) return;
-    const isFirst = this.#voice.isEmpty;
-    if (sound.kind === "wav") return this.#voice.addWav(sound.audioBase64);
-    this.#voice.add(sound.audioBase64, sound.sampleRateHz);
+    if (this.answerId === null || sound.kind === "wav") return; // a whole file comes with the result
+    const isFirst = this.#pieces.length === 0;
+    this.#pieces.push(base64ToFloats(sound.audioBase64));
     if (this.#settings().isStreaming) this.emit("sound", { audioBase64: sound.audioBase64, isFirst });
   }
 
@@ -291,12 +290,10 @@ export class ChatSession extends Emitter {
   }
 
   #switchTo(/** @type {Head} */ head, /** @type {ChatBody} */ { conversation, hasOwnTitle }) {
-    if (this.isBusy) {
-      this.#keepPartial();
-      this.#abandon();
-    }
-    this.#chat.reset();
+    this.#keepPartial();
+    this.#abandon();
     this.head = head;
+    this.#chosenId = head.id;
     this.conversation = conversation;
     this.#hasOwnTitle = hasOwnTitle;
     this.#before = null;
@@ -307,11 +304,7 @@ export class ChatSession extends Emitter {
   /** A partial answer stays with its conversation. */
   #keepPartial() {
     if (this.answerId === null) return;
-    const answer = findMessage(this.conversation, this.answerId);
-    this.conversation =
-      answer && messageTextOf(answer)
-        ? editMessage(this.conversation, this.answerId, { status: "stopped" })
-        : deleteMessage(this.conversation, this.answerId);
+    this.conversation = repaired(this.conversation);
     void this.save();
   }
 
@@ -334,7 +327,7 @@ function sizeOf({ messages }) {
   let bytes = 0;
   for (const { items, extra } of messages) {
     for (const item of items) bytes += item.type === "text" ? item.text.length : item.data.length;
-    bytes += /** @type {{wav?: Blob} | null} */ (extra.voice)?.wav?.size ?? 0;
+    bytes += extra.voice?.wav.size ?? 0;
   }
   return bytes;
 }

@@ -4,13 +4,12 @@
  */
 
 import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
-import { onLangChange, t } from "../shared/texts.js";
-import { floatsToBase64 } from "../shared/pcm.js";
+import { codeOf, onLangChange, t } from "../shared/texts.js";
+import { late } from "../shared/async.js";
 import { mountAttachmentTray } from "./attachment-tray.js";
-import { ACCEPT, limitWords } from "./conversation.js";
+import { ACCEPT, isSendKey, limitWords } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { RecordView, SoundRecorder } from "./media-input.js" */
 
 /**
  * @typedef {Object} ComposerOptions
@@ -22,7 +21,7 @@ import { ACCEPT, limitWords } from "./conversation.js";
  * @property {(text: string, media: readonly MediaPart[]) => boolean} onSend false keeps the draft
  * @property {() => void} onStop
  * @property {() => void} onRecord a recording starts: other audio has to stop
- * @property {(problem: {code: string}) => void} onProblem
+ * @property {(code: string) => void} onProblem
  * @property {(text: string, media: readonly MediaPart[]) => void} onDraft the draft changed
  */
 
@@ -101,8 +100,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     keep();
   });
   on(area, "keydown", (/** @type {KeyboardEvent} */ event) => {
-    // Input methods use Enter to select characters.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (!isSendKey(event)) return;
     event.preventDefault();
     submit();
   });
@@ -185,7 +183,6 @@ function mountDropZone(el, take) {
   });
   // A voice box on the page takes its own files and cancels the event.
   on(document, "drop", (/** @type {DragEvent} */ event) => {
-    become(0);
     if (event.defaultPrevented || !event.dataTransfer?.files.length) return;
     event.preventDefault();
     if (!document.querySelector("dialog[open]")) take(event.dataTransfer.files);
@@ -200,23 +197,28 @@ const HOLD_MS = 350; // a longer press counts as holding: releasing it ends the 
 const SHORTEST_S = 0.3; // less is an accidental tap
 
 /**
- * @typedef {Object} RecordPanelOptions
- * @property {HTMLButtonElement} button starts it
- * @property {() => {maxS: number, deviceId?: string}} settings
- * @property {(isRecording: boolean) => void} onState
- * @property {(part: MediaPart) => void} onRecorded
- * @property {(problem: {code: string}) => void} onProblem
+ * @param {HTMLElement} el shown while it records
+ * @param {Object} options
+ * @param {HTMLButtonElement} options.button starts it
+ * @param {() => {maxS: number, deviceId?: string}} options.settings
+ * @param {(isRecording: boolean) => void} options.onState
+ * @param {(part: MediaPart) => void} options.onRecorded
+ * @param {(code: string) => void} options.onProblem
  */
-
-/** @param {HTMLElement} el shown while it records @param {RecordPanelOptions} options */
 function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem }) {
-  /** @type {SoundRecorder | null} */ let recorder = null;
+  /** @type {Awaited<ReturnType<ReturnType<typeof import("./media-input.js").mountRecorder>>> | null} */ let recorder = null;
   /** @type {"idle" | "opening" | "recording"} */ let state = "idle";
   let pressedAtMs = 0;
   let isEndWished = false;
-  let maxS = 0;
-  /** @type {RecordView | null} */ let view = null;
 
+  const load = late(
+    () => import("./media-input.js"),
+    ({ mountRecorder }) => mountRecorder(el, { cancel, done: () => void end(), onLost }),
+  );
+  const onLost = (/** @type {string} */ code) => {
+    onProblem(code);
+    void end();
+  };
   const draw = () => {
     const isOn = state !== "idle";
     el.hidden = !isOn;
@@ -234,32 +236,17 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     pressedAtMs = performance.now();
     isEndWished = false;
     become("opening");
-    const asked = settings();
-    maxS = asked.maxS;
     try {
-      const { mountRecordView, startRecording } = await import("./media-input.js");
-      view ??= mountRecordView(el, { cancel, done: () => void end() });
-      const opened = await startRecording({ ...asked, onFull: () => void end() });
-      if (/** @type {string} */ (state) !== "opening") return void opened.microphone.close(); // cancelled meanwhile
+      const start = await load();
+      const opened = await start(settings());
+      if (/** @type {string} */ (state) !== "opening") return void opened.close(); // cancelled meanwhile
       recorder = opened;
-      listen(opened, view);
       become("recording");
       if (isEndWished) await end();
     } catch (error) {
       become("idle");
-      onProblem(/** @type {{code: string}} */ (error));
+      onProblem(codeOf(error));
     }
-  };
-  const listen = (/** @type {SoundRecorder} */ opened, /** @type {RecordView} */ shown) => {
-    shown.begin();
-    const { microphone } = opened;
-    microphone.on("level", ({ rms }) => shown.add(rms, opened.lengthS(), maxS));
-    microphone.on("silent", () => shown.warn(true));
-    microphone.on("audible", () => shown.warn(false));
-    microphone.on("ended", ({ code }) => {
-      onProblem({ code });
-      void end();
-    });
   };
   const end = async () => {
     if (state === "opening") isEndWished = true;
@@ -267,14 +254,13 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     const ending = recorder;
     recorder = null;
     become("idle");
-    const samples = await ending.finish();
-    const durationS = samples.length / 16_000;
-    if (durationS < SHORTEST_S) return onProblem({ code: "too_short" });
-    onRecorded({ type: "audio", data: floatsToBase64(samples), mimeType: "", name: "", durationS });
+    const part = await ending.finish();
+    if (part.durationS < SHORTEST_S) onProblem("too_short");
+    else onRecorded(part);
   };
   const cancel = () => {
     if (state === "idle") return false;
-    void recorder?.microphone.close();
+    void recorder?.close();
     recorder = null;
     become("idle");
     button.focus();

@@ -32,13 +32,18 @@ export function addMessage(/** @type {Conversation} */ conversation, /** @type {
   return { conversation: { messages, nextNumber: conversation.nextNumber + 1 }, id };
 }
 
-/** Replaces the system message; empty items remove it. @param {Conversation} conversation @param {readonly ContentItem[]} items @param {number} createdAtMs */
-export function setSystem(conversation, items, createdAtMs) {
+/**
+ * Replaces the system message; empty items remove it.
+ * @param {Conversation} conversation
+ * @param {readonly ContentItem[]} items
+ * @param {number} createdAtMs
+ * @param {ChatMessage["extra"]} [extra]
+ */
+export function setSystem(conversation, items, createdAtMs, extra) {
   const others = conversation.messages.filter((message) => message.role !== "system");
   if (!hasContent(items)) return { ...conversation, messages: others };
-  const id = `m${conversation.nextNumber}`;
-  /** @type {ChatMessage} */ const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
-  return { messages: [system, ...others], nextNumber: conversation.nextNumber + 1 };
+  const added = addMessage(conversation, { role: "system", items, createdAtMs, extra }).conversation;
+  return { ...added, messages: [...added.messages.slice(-1), ...others] };
 }
 
 /**
@@ -106,7 +111,7 @@ function contentOf(items) {
 // Properties of a conversation: title, figures, recording.
 
 /** Stored figures of a finished turn.
- * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64">>} Figures
+ * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64" | "tokenStats">> & {tokenStats?: Partial<TokenStats> | null}} Figures
  *
  * @typedef {{wav: Blob, durationS: number}} Voice the answer's audio as a file
  */
@@ -127,31 +132,13 @@ export function titleOf({ messages }) {
 
 function shortened(/** @type {string} */ words) {
   const characters = [...words];
-  if (characters.length <= TITLE_CHARACTERS) return words;
-  return `${characters
-    .slice(0, TITLE_CHARACTERS - 1)
-    .join("")
-    .trimEnd()}…`;
+  const beginning = characters.slice(0, TITLE_CHARACTERS - 1).join("");
+  return characters.length <= TITLE_CHARACTERS ? words : `${beginning.trimEnd()}…`;
 }
 
-export const figuresOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Figures | undefined} */ (extra.figures) ?? {};
-
-export const voiceOf = (/** @type {ChatMessage} */ { extra }) => /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
-
-/** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
-export const problemOf = ({ extra }) => /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
-
-/** Token statistics of the last finished turn. @param {Conversation} conversation @returns {TokenStats | null} */
-export function lastTokenStats({ messages }) {
-  const last = messages.findLast((message) => figuresOf(message).tokenStats);
-  return (last && figuresOf(last).tokenStats) ?? null;
-}
-
-/** The recording of the last turn that was recorded. @param {Conversation} conversation */
-export function lastRecordingId({ messages }) {
-  const last = messages.findLast((message) => figuresOf(message).recordingSessionId);
-  return (last && figuresOf(last).recordingSessionId) ?? null;
-}
+/** A figure of the last turn that has it. @template {keyof Figures} Name @param {Conversation} conversation @param {Name} name */
+export const lastFigure = ({ messages }, name) =>
+  messages.findLast(({ extra }) => extra.figures?.[name])?.extra.figures?.[name] ?? null;
 
 /** Marks a pending answer as stopped, or deletes it if it is empty. @param {Conversation} conversation @returns {Conversation} */
 export function repaired(conversation) {
@@ -185,11 +172,10 @@ export function toItems(text, media, picturesPerS = 1) {
 export const toFacts = (media) => media.map(({ data, type, ...facts }) => facts);
 
 export function mediaOf(/** @type {ChatMessage} */ { items, extra }) {
-  const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
   /** @type {MediaPart[]} */ const media = [];
   for (const item of items) {
     if (item.type === "text") continue;
-    const facts = { mimeType: "", name: "", ...kept[media.length] };
+    const facts = { mimeType: "", name: "", ...extra.media?.[media.length] };
     media.push({ ...facts, type: item.type, data: item.data });
   }
   return media;
@@ -200,6 +186,12 @@ export const wireChars = (media) => media.reduce((sum, { data }) => sum + data.l
 
 /** @param {MediaPart} part @returns {number} bytes size of the stored data */
 export const partBytes = ({ data }) => Math.floor((data.length / BASE64_CHARS) * BASE64_BYTES);
+
+const IME_KEY_CODE = 229; // an input method handles the key; Safari says so by nothing else when Enter ends a composition
+
+/** Whether a key sends the message. @param {Pick<KeyboardEvent, "key" | "shiftKey" | "isComposing" | "keyCode">} event */
+export const isSendKey = ({ key, shiftKey, isComposing, keyCode }) =>
+  key === "Enter" && !shiftKey && !isComposing && keyCode !== IME_KEY_CODE;
 
 // Limits of attachments.
 

@@ -9,20 +9,7 @@ const DATABASE = "minicpmo_turnbased";
 const VERSION = 1;
 const HEADS = "heads"; // small: data of the list
 const BODIES = "bodies"; // large: the messages with their media
-const DRAFTS = "drafts"; // drafts
-
-/**
- * @template Body
- * @typedef {Object} HistoryStore
- * @property {() => Promise<Head[]>} list newest first
- * @property {(id: string) => Promise<Body | null>} read
- * @property {(head: Head, body: Body) => Promise<string[]>} write returns the ids of conversations deleted to make room
- * @property {(id: string, title: string) => Promise<void>} rename
- * @property {(id: string) => Promise<void>} remove
- * @property {() => Promise<void>} clear
- * @property {(key: string) => Promise<unknown>} readDraft
- * @property {(key: string, draft: unknown) => Promise<void>} writeDraft null removes it
- */
+const DRAFTS = "drafts"; // of messages being written
 
 /** @template T @param {IDBRequest<T>} request @returns {Promise<T>} */
 function answered(request) {
@@ -32,99 +19,63 @@ function answered(request) {
   });
 }
 
-/** @param {IDBTransaction} transaction @returns {Promise<void>} */
-function completed(transaction) {
-  return new Promise((resolve, reject) => {
-    transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(transaction.error);
-    transaction.onerror = () => reject(transaction.error);
-  });
-}
+/** @template Body @typedef {Awaited<ReturnType<typeof openHistory<Body>>>} HistoryStore */
 
-function open(/** @type {IDBFactory} */ factory) {
-  const request = factory.open(DATABASE, VERSION);
-  request.onupgradeneeded = () => {
-    request.result.createObjectStore(HEADS, { keyPath: "id" });
-    request.result.createObjectStore(BODIES);
-    request.result.createObjectStore(DRAFTS);
-  };
-  return answered(request);
-}
-
-/**
- * @template Body
- * @param {IDBFactory} factory
- * @throws {DOMException} storage is blocked
- * @returns {Promise<HistoryStore<Body>>}
- */
+/** @template Body @param {IDBFactory} factory @throws {DOMException} storage is blocked */
 export async function openHistory(factory) {
-  const database = await open(factory);
+  const opening = factory.open(DATABASE, VERSION);
+  opening.onupgradeneeded = () => {
+    opening.result.createObjectStore(HEADS, { keyPath: "id" });
+    opening.result.createObjectStore(BODIES);
+    opening.result.createObjectStore(DRAFTS);
+  };
+  const database = await answered(opening);
   database.onversionchange = () => database.close();
 
-  const list = async () => {
-    const heads = await answered(database.transaction(HEADS).objectStore(HEADS).getAll());
-    return /** @type {Head[]} */ (heads).sort((a, b) => b.updatedAtMs - a.updatedAtMs);
-  };
-  const removeAll = async (/** @type {string[]} */ ids) => {
-    const transaction = database.transaction([HEADS, BODIES], "readwrite");
-    for (const id of ids) {
-      transaction.objectStore(HEADS).delete(id);
-      transaction.objectStore(BODIES).delete(id);
-    }
-    await completed(transaction);
-  };
+  const read = (/** @type {string} */ name) => database.transaction(name).objectStore(name);
+  /** @param {string[]} names @param {(...stores: IDBObjectStore[]) => void} work @returns {Promise<void>} */
+  const change = (names, work) =>
+    new Promise((resolve, reject) => {
+      const transaction = database.transaction(names, "readwrite");
+      transaction.oncomplete = () => resolve();
+      transaction.onabort = () => reject(transaction.error);
+      work(...names.map((name) => transaction.objectStore(name)));
+    });
+  /** Newest first. @returns {Promise<Head[]>} */
+  const list = async () => (await answered(read(HEADS).getAll())).sort((a, b) => b.updatedAtMs - a.updatedAtMs);
   return {
     list,
-    async read(id) {
-      const body = await answered(database.transaction(BODIES).objectStore(BODIES).get(id));
-      return /** @type {Body | undefined} */ (body) ?? null;
-    },
+    /** @param {string} id @returns {Promise<Body | null>} */
+    read: async (id) => (await answered(read(BODIES).get(id))) ?? null,
+    /** Deletes others where there is no room. @param {Head} head @param {Body} body */
     async write(head, body) {
       const dropped = conversationsToDrop([...(await list()).filter(({ id }) => id !== head.id), head], head.id);
-      if (dropped.length > 0) await removeAll(dropped);
-      const transaction = database.transaction([HEADS, BODIES], "readwrite");
-      transaction.objectStore(HEADS).put(head);
-      transaction.objectStore(BODIES).put(body, head.id);
-      await completed(transaction);
-      return dropped;
+      await change([HEADS, BODIES], (heads, bodies) => {
+        for (const id of dropped) for (const store of [heads, bodies]) store.delete(id);
+        heads.put(head);
+        bodies.put(body, head.id);
+      });
     },
-    async rename(id, title) {
-      const transaction = database.transaction(HEADS, "readwrite");
-      const head = await answered(transaction.objectStore(HEADS).get(id));
-      if (head) transaction.objectStore(HEADS).put({ ...head, title });
-      await completed(transaction);
-    },
-    remove: (id) => removeAll([id]),
-    async clear() {
-      const transaction = database.transaction([HEADS, BODIES], "readwrite");
-      transaction.objectStore(HEADS).clear();
-      transaction.objectStore(BODIES).clear();
-      await completed(transaction);
-    },
-    async readDraft(key) {
-      return (await answered(database.transaction(DRAFTS).objectStore(DRAFTS).get(key))) ?? null;
-    },
-    async writeDraft(key, draft) {
-      const transaction = database.transaction(DRAFTS, "readwrite");
-      if (draft === null) transaction.objectStore(DRAFTS).delete(key);
-      else transaction.objectStore(DRAFTS).put(draft, key);
-      await completed(transaction);
-    },
+    rename: (/** @type {string} */ id, /** @type {string} */ title) =>
+      change([HEADS], (heads) => {
+        const head = heads.get(id);
+        head.onsuccess = () => head.result && heads.put({ ...head.result, title });
+      }),
+    remove: (/** @type {string} */ id) => change([HEADS, BODIES], (...stores) => stores.forEach((store) => store.delete(id))),
+    clear: () => change([HEADS, BODIES], (...stores) => stores.forEach((store) => store.clear())),
+    /** @param {string} key @returns {Promise<unknown>} */
+    readDraft: async (key) => (await answered(read(DRAFTS).get(key))) ?? null,
+    /** @param {string} key @param {unknown} draft null removes it */
+    writeDraft: (key, draft) => change([DRAFTS], (drafts) => (draft === null ? drafts.delete(key) : drafts.put(draft, key))),
   };
 }
 
 /** A store for browsers without storage: always empty. @template Body @returns {HistoryStore<Body>} */
 export function forgetfulHistory() {
-  return {
-    list: async () => [],
-    read: async () => null,
-    write: async () => [],
-    rename: async () => {},
-    remove: async () => {},
-    clear: async () => {},
-    readDraft: async () => null,
-    writeDraft: async () => {},
-  };
+  const ignored = async () => {};
+  const empty = async () => null;
+  const changes = { write: ignored, rename: ignored, remove: ignored, clear: ignored, writeDraft: ignored };
+  return { list: async () => [], read: empty, readDraft: empty, ...changes };
 }
 
 // Retention: at most 50 conversations and 200 MiB; the least recently used are deleted first.
@@ -132,11 +83,9 @@ export function forgetfulHistory() {
 export const MOST_CONVERSATIONS = 50;
 export const MOST_BYTES = 200 * 1024 * 1024;
 
-/** @typedef {{id: string, updatedAtMs: number, sizeBytes: number}} Kept */
-
 /**
  * Returns what to delete. The current conversation always stays, however large.
- * @param {readonly Kept[]} kept
+ * @param {readonly Pick<Head, "id" | "updatedAtMs" | "sizeBytes">[]} kept
  * @param {string} currentId
  * @param {{mostCount?: number, mostBytes?: number}} [rule]
  * @returns {string[]}

@@ -19,14 +19,12 @@ import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { claimTab } from "../shared/tab-state.js";
-import { lastTokenStats } from "./conversation.js";
-import { contextShare, estimateWaitS } from "./turn.js";
+import { lastFigure } from "./conversation.js";
+import { estimateWaitS } from "./turn.js";
 
 /** @import { Head } from "../../types/chat.js" */
 /** @import { ChatBody, ChatSession } from "./chat-session.js" */
 /** @import { HistoryStore } from "./history-store.js" */
-
-/** @typedef {HistoryStore<ChatBody>} Store */
 
 const CURRENT_KEY = "turnbased_current";
 const UNDO_MS = 10_000;
@@ -34,7 +32,7 @@ const UNDO_MS = 10_000;
 /**
  * @param {Object} options
  * @param {ChatSession} options.session
- * @param {Store} options.store
+ * @param {HistoryStore<ChatBody>} options.store
  * @param {() => void} options.onBegin a new conversation begins
  * @param {() => void} options.onOpen a stored conversation is opened
  */
@@ -45,10 +43,13 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     onOpen: (head) => void open(head),
     onRename: (head, title) => void rename(head, title),
     onDelete: (head) => void remove(head),
-    onDeleteAll: () => void store.clear().then(begin),
+    onDeleteAll: () => {
+      begin(true);
+      void store.clear().then(panel.refresh);
+    },
   });
-  const begin = () => {
-    session.begin();
+  const begin = (isDeleted = false) => {
+    session.begin(isDeleted);
     panel.shut();
     onBegin();
     void panel.refresh();
@@ -65,14 +66,11 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
   };
   const remove = async (/** @type {Head} */ head) => {
     const body = await store.read(head.id);
+    if (head.id === session.head.id) begin(true);
     await store.remove(head.id);
-    if (head.id === session.head.id) begin();
     await panel.refresh();
-    const bringBack = async () => {
-      if (body) await store.write(head, body);
-      await panel.refresh();
-    };
-    toast(t("chat.chat_deleted"), { action: { label: t("chat.undo"), run: () => void bringBack() }, shownMs: UNDO_MS });
+    const run = () => void (body && store.write(head, body).then(panel.refresh));
+    toast(t("chat.chat_deleted"), { action: { label: t("chat.undo"), run }, shownMs: UNDO_MS });
   };
   const rememberShown = () => remember(CURRENT_KEY, session.head.id);
   session.on("heads", () => {
@@ -80,10 +78,10 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     void panel.refresh();
   });
   session.on("opened", rememberShown);
-  for (const button of document.querySelectorAll("[data-action=new-chat]")) on(button, "click", begin);
+  for (const button of document.querySelectorAll("[data-action=new-chat]")) on(button, "click", () => begin());
 
   return {
-    begin,
+    begin: () => begin(),
     refresh: panel.refresh,
     async restore() {
       const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
@@ -224,8 +222,7 @@ const NEARLY_FULL = 0.85; // of the model's context
 /** @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
   const queue = mountQueueBanner(byId("queue", HTMLElement), { onCancel: () => session.stop() });
-  const memory = mountMemoryNote(byId("memory", HTMLElement), { session, maxKvTokens, onNewChat });
-  const upload = mountUploadNote(byId("upload", HTMLElement));
+  const drawMemory = mountMemoryNote(byId("memory", HTMLElement), { session, maxKvTokens, onNewChat });
   const wait = byId("wait", HTMLElement);
   const tab = claimTab();
   let waitS = 0;
@@ -238,7 +235,7 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
     queue.update(place);
     if (place) tab.show("queued", `(${place.position}) `);
     else tab.show("idle");
-    memory.draw();
+    drawMemory();
     draw();
   });
   onLangChange(() => {
@@ -248,80 +245,56 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
 
   return {
     showStatus(/** @type {Http.ServiceStatus | null} */ status) {
-      waitS = status ? estimateWaitS(/** @type {Parameters<typeof estimateWaitS>[0]} */ (/** @type {unknown} */ (status))) : 0;
+      waitS = status ? estimateWaitS(status) : 0;
       draw();
     },
-    showUpload: upload.update,
     unlock: queue.unlock,
   };
 }
 
 /** @param {HTMLElement} el @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
-function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
-  const draw = mountView(el, () => {
-    const stats = lastTokenStats(session.conversation);
-    const share = contextShare(stats, maxKvTokens);
+const mountMemoryNote = (el, { session, maxKvTokens, onNewChat }) =>
+  mountView(el, () => {
+    const used = lastFigure(session.conversation, "tokenStats")?.total_tokens ?? 0;
+    const share = Math.min(1, used / maxKvTokens);
     el.hidden = share < NEARLY_FULL;
-    const words = t("chat.memory", {
-      used: formatNumber(stats?.total_tokens ?? 0),
-      most: formatNumber(maxKvTokens),
-      percent: formatNumber(share * 100),
-    });
+    const gaps = { used: formatNumber(used), most: formatNumber(maxKvTokens), percent: formatNumber(share * 100) };
     return html`${icon("warning")}
-      <p class="small">${words}</p>
+      <p class="small">${t("chat.memory", gaps)}</p>
       ${textButton(t("chat.new"), onNewChat)}`;
   });
-  return { draw };
-}
-
-function mountUploadNote(/** @type {HTMLElement} */ el) {
-  /** @type {{sentBytes: number, totalBytes: number} | null} */ let latest = null;
-  const draw = mountView(el, () => {
-    el.hidden = latest === null;
-    if (!latest) return nothing;
-    const { sentBytes, totalBytes } = latest;
-    const words = t("chat.sending_bytes", { sent: formatBytes(sentBytes), total: formatBytes(totalBytes) });
-    return html`<span class="small">${words}</span
-      ><progress max="1" .value=${sentBytes / totalBytes} aria-label=${t("chat.sending")}></progress>`;
-  });
-  return {
-    update(/** @type {{sentBytes: number, totalBytes: number} | null} */ done) {
-      latest = done;
-      draw();
-    },
-  };
-}
 
 // Upload progress of a large message.
 
 const INTERVAL_MS = 150;
 const WORTH_BYTES = 256 * 1024; // less is sent too fast to be seen
 
-/**
- * Watches a socket's buffer until it is empty.
- * @param {() => Pick<WebSocket, "bufferedAmount"> | null} socket
- * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is being sent
- */
-export function watchUpload(socket, listener) {
+/** Watches a socket's buffer until it is empty. @param {HTMLElement} el @param {() => WebSocket | null} socket */
+export function mountUpload(el, socket) {
   /** @type {ReturnType<typeof setInterval> | undefined} */ let timer;
   let totalBytes = 0;
-  const end = () => {
-    if (timer === undefined) return;
-    clearInterval(timer);
-    timer = undefined;
-    listener(null);
-  };
+  let waitingBytes = 0;
+  const draw = mountView(el, () => {
+    el.hidden = totalBytes < WORTH_BYTES || waitingBytes === 0;
+    const sentBytes = totalBytes - waitingBytes;
+    const words = t("chat.sending_bytes", { sent: formatBytes(sentBytes), total: formatBytes(totalBytes) });
+    return html`<span class="small">${words}</span
+      ><progress max="1" .value=${sentBytes / (totalBytes || 1)} aria-label=${t("chat.sending")}></progress>`;
+  });
   const look = () => {
-    const waiting = socket()?.bufferedAmount ?? 0;
-    totalBytes = Math.max(totalBytes, waiting);
-    if (totalBytes < WORTH_BYTES) return;
-    if (waiting > 0) listener({ sentBytes: totalBytes - waiting, totalBytes });
-    else end();
+    waitingBytes = socket()?.bufferedAmount ?? 0;
+    totalBytes = Math.max(totalBytes, waitingBytes);
+    if (totalBytes >= WORTH_BYTES && waitingBytes === 0) end();
+    else draw();
+  };
+  const end = () => {
+    clearInterval(timer);
+    totalBytes = waitingBytes = 0;
+    draw();
   };
   return {
     begin() {
       end();
-      totalBytes = 0;
       timer = setInterval(look, INTERVAL_MS);
       look();
     },

@@ -12,15 +12,7 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./attachments.js";
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { MediaKind, MediaProblem } from "./attachments.js" */
 
-/**
- * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
- *   if unknown
- *
- * @typedef {Object} ReadOptions
- * @property {MediaLimits} limits
- * @property {(done: number) => void} [onProgress] from 0 to 1
- * @property {AbortSignal} [signal]
- */
+/** `onProgress` gets a share from 0 to 1 @typedef {{limits: MediaLimits, onProgress?: (done: number) => void, signal?: AbortSignal}} ReadOptions */
 
 export class MediaError extends CodedError {
   constructor(/** @type {MediaProblem} */ code, /** @type {MediaKind | null} */ kind) {
@@ -87,7 +79,7 @@ async function redraw(/** @type {ImageBitmap} */ bitmap) {
   return canvas.convertToBlob({ type: "image/png" });
 }
 
-/** @param {Blob} file @param {{onProgress?: (done: number) => void, signal?: AbortSignal}} options @returns {Promise<string>} */
+/** @param {Blob} file @param {ReadOptions} options @returns {Promise<string>} */
 function readBase64(file, { onProgress, signal }) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -108,9 +100,9 @@ const POSTER_SIDE_PX = 320;
 const POSTER_QUALITY = 0.75;
 const POSTER_AT_S = 0.1; // the very first frame is often black
 
-/** @type {VideoFacts} */ const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
+const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
-/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where unknown */
+/** Zeros and "" where unknown. @param {Blob} file */
 async function lookAtVideo(file) {
   const video = document.createElement("video");
   video.muted = true;
@@ -142,16 +134,19 @@ function draw(video) {
   return canvas.toDataURL("image/jpeg", POSTER_QUALITY).split(",", 2)[1] ?? "";
 }
 
-// View of a recording: level, time, buttons.
+// Records a voice message at 16 kHz, up to a limit, and shows level, time and buttons meanwhile.
 
-/** @typedef {ReturnType<typeof mountRecordView>} RecordView */
-
+const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
+const CHUNK_SAMPLES = RATE_HZ / 10;
 const BAR_PX = 3;
 const GAP_PX = 2;
 const MOST_BARS = 600;
 
-/** @param {HTMLElement} el shown while it records @param {{cancel: () => void, done: () => void}} actions */
-export function mountRecordView(el, { cancel, done }) {
+/**
+ * @param {HTMLElement} el shown while it records
+ * @param {{cancel: () => void, done: () => void, onLost: (code: string) => void}} actions `done`: it is full or to be ended
+ */
+export function mountRecorder(el, { cancel, done, onLost }) {
   /** @type {number[]} */ let bars = [];
   let isSilent = false;
   el.classList.add("record-panel");
@@ -177,44 +172,35 @@ export function mountRecordView(el, { cancel, done }) {
       ctx.fillRect(index * (BAR_PX + GAP_PX), (height - length) / 2, BAR_PX, length);
     });
   });
-  return {
-    begin() {
-      bars = [];
-      isSilent = false;
-      setText(time, formatClock(0));
-      draw();
-    },
-    add(/** @type {number} */ rms, /** @type {number} */ lengthS, /** @type {number} */ maxS) {
-      bars = [...bars, levelShare(rms)].slice(-MOST_BARS);
-      setText(time, t("chat.record_time", { now: formatClock(lengthS), most: formatClock(maxS) }));
-      painter.request();
-    },
-    warn(/** @type {boolean} */ isNowSilent) {
-      isSilent = isNowSilent;
-      draw();
-    },
+  const warn = (/** @type {boolean} */ isNowSilent) => {
+    isSilent = isNowSilent;
+    draw();
   };
-}
-
-// Records audio from the microphone at 16 kHz, up to a limit.
-
-const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
-const CHUNK_SAMPLES = RATE_HZ / 10;
-
-/** @typedef {Awaited<ReturnType<typeof startRecording>>} SoundRecorder */
-
-/** @param {{maxS: number, deviceId?: string, onFull: () => void}} options @throws {CodedError} */
-export async function startRecording({ maxS, deviceId, onFull }) {
-  const microphone = await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES });
-  const recording = recordFrom(microphone, Math.floor(maxS * RATE_HZ), onFull);
-  return {
-    microphone,
-    lengthS: () => recording.lengthSamples() / RATE_HZ,
-    /** Ends the recording and releases the device. Resolves to mono samples, 16 kHz. */
-    async finish() {
-      const samples = await recording.finish();
-      await microphone.close();
-      return samples;
-    },
+  /** @param {{maxS: number, deviceId?: string}} options @throws {CodedError} */
+  return async ({ maxS, deviceId }) => {
+    const microphone = await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES });
+    const recording = recordFrom(microphone, Math.floor(maxS * RATE_HZ), done);
+    bars = [];
+    warn(false);
+    setText(time, formatClock(0));
+    microphone.on("level", ({ rms }) => {
+      bars = [...bars, levelShare(rms)].slice(-MOST_BARS);
+      const now = formatClock(recording.lengthSamples() / RATE_HZ);
+      setText(time, t("chat.record_time", { now, most: formatClock(maxS) }));
+      painter.request();
+    });
+    microphone.on("silent", () => warn(true));
+    microphone.on("audible", () => warn(false));
+    microphone.on("ended", ({ code }) => onLost(code));
+    return {
+      close: () => microphone.close(),
+      /** Ends the recording and releases the device. @returns {Promise<MediaPart & {durationS: number}>} */
+      async finish() {
+        const samples = await recording.finish();
+        await microphone.close();
+        const durationS = samples.length / RATE_HZ;
+        return { type: "audio", data: floatsToBase64(samples), mimeType: "", name: "", durationS };
+      },
+    };
   };
 }

@@ -3,6 +3,7 @@
 import { t } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
+import { isSendKey } from "./conversation.js";
 import { fileProblemWords, partAbout, partFile, soundLengthS } from "./attachments.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
@@ -129,7 +130,7 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
       event.stopPropagation();
       cancel();
     }
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (!isSendKey(event)) return;
     event.preventDefault();
     submit();
   };

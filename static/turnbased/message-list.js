@@ -7,7 +7,7 @@ import { late, throttled } from "../shared/async.js";
 import { guard, icon, mountView, nothing, on, repeat } from "../shared/lit.js";
 import { getLang, t } from "../shared/texts.js";
 import { neededPart } from "../shared/late-parts.js";
-import { mediaOf, messageTextOf, voiceOf } from "./conversation.js";
+import { mediaOf, messageTextOf } from "./conversation.js";
 
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */
@@ -78,10 +78,8 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     const isUnanswered = isLast && session.isUnanswered;
     const state = { message, phase, isBusy, isUnanswered };
     const tools = { shelf, media: mediaPartsOf(message), markdown, actions, edit: () => void edit(message) };
-    if (editor?.id === message.id) return messageView(state, { ...tools, editor: editor.view() });
-    return guard([message, phase, isBusy, isUnanswered, markdown, getLang()], () =>
-      messageView(state, { ...tools, editor: null }),
-    );
+    const view = () => messageView(state, tools, editor?.id === message.id ? editor.view() : null);
+    return editor?.id === message.id ? view() : guard([message, phase, isBusy, isUnanswered, markdown, getLang()], view);
   };
   const draw = mountView(list, () => {
     const messages = shown();
@@ -90,7 +88,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     const known = views(messages.length > 0);
     if (!known) return nothing;
     if (messages.some(({ role }) => role === "assistant")) void needMarkdown(known);
-    known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), voiceOf(message)]));
+    known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), message.extra.voice]));
     return repeat(
       messages,
       ({ id }) => id,

@@ -3,7 +3,7 @@
 import { formatDateTime, problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, noticeBox, nothing, textButton, toast } from "../shared/lit.js";
 import { copyText } from "../shared/save-share.js";
-import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
+import { messageTextOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 import { figureLine, figureRows } from "./attachments.js";
 
@@ -19,28 +19,29 @@ import { figureLine, figureRows } from "./attachments.js";
  * @property {RenderMarkdown | null} markdown null: not installed
  * @property {MessageActions} actions
  * @property {() => void} edit
- * @property {unknown} editor replaces the question being edited; else null
  */
 
-export function messageView(/** @type {MessageState} */ state, /** @type {MessageTools} */ tools) {
+/** @param {MessageState} state @param {MessageTools} tools @param {unknown} editor replaces the question being edited; else null */
+export function messageView(state, tools, editor) {
   const { message } = state;
   const { role, status, createdAtMs } = message;
   return html`<li class="message" data-role=${role} data-id=${message.id} data-status=${status}>
     <article aria-label=${t(`chat.said_by_${role}`, { time: formatDateTime(createdAtMs) })}>
-      <div class="bubble"><div class="message-body">${tools.editor ?? body(state, tools)}</div></div>
-      <div class="message-foot">${tools.editor ? nothing : [figuresView(figuresOf(message)), actionButtons(state, tools)]}</div>
+      <div class="bubble"><div class="message-body">${editor ?? body(state, tools)}</div></div>
+      <div class="message-foot">
+        ${editor ? nothing : [figuresView(message.extra.figures ?? {}), actionButtons(state, tools)]}
+      </div>
     </article>
   </li>`;
 }
 
 function body(/** @type {MessageState} */ state, /** @type {MessageTools} */ { shelf, media, markdown, actions }) {
   const { message } = state;
-  const { transcript } = message.extra;
-  const voice = voiceOf(message);
+  const { transcript, voice } = message.extra;
   return [
     media.map((part) => mediaView(part, shelf)),
     // Transcript of a question's audio.
-    typeof transcript === "string" ? html`<p class="message-transcript" dir="auto" .textContent=${transcript}></p>` : nothing,
+    transcript !== undefined ? html`<p class="message-transcript" dir="auto" .textContent=${transcript}></p>` : nothing,
     textView(message, markdown),
     progress(state),
     voice ? html`<div class="answer-voice">${voicePlayer(message, shelf)?.node}</div>` : nothing,
@@ -57,7 +58,7 @@ function textView(/** @type {ChatMessage} */ message, /** @type {MessageTools["m
 }
 
 export function voicePlayer(/** @type {ChatMessage} */ message, /** @type {Shelf} */ shelf) {
-  const voice = voiceOf(message);
+  const { voice } = message.extra;
   if (!voice) return null;
   const time = new Date(message.createdAtMs).toISOString().slice(0, 19).replaceAll(":", "-");
   return shelf.player(voice, () => ({
@@ -79,7 +80,7 @@ function progress({ message, phase }) {
 }
 
 function problemView(/** @type {MessageState} */ { message, isBusy, isUnanswered }, /** @type {MessageActions} */ actions) {
-  const problem = problemOf(message);
+  const { problem } = message.extra;
   if (!problem && !isUnanswered) return nothing;
   const words = t(problem ? "common.retry" : "chat.answer_now");
   const again = textButton(words, () => actions.answerAgain(message.id), { sign: "retry", isOff: isBusy });

@@ -132,12 +132,10 @@ function namesOf(items) {
 }
 
 function itemsOf(/** @type {ChatMessage} */ { items, extra }) {
-  const names = Array.isArray(extra.names) ? extra.names : [];
-  return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, names[index])));
+  return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, extra.names?.[index] ?? "")));
 }
 
-function shown(/** @type {import("./conversation.js").ContentItem} */ item, /** @type {unknown} */ kept) {
-  const name = String(kept ?? "");
+function shown(/** @type {import("./conversation.js").ContentItem} */ item, /** @type {string} */ name) {
   if (item.type === "text") return [{ type: "text", text: item.text }];
   if (item.type === "audio") return [{ type: "audio", voice: voiceFromWire(name, item.data, "upload") }];
   return item.type === "image" ? [{ type: "image", name, data: item.data }] : [];

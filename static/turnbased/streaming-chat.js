@@ -8,13 +8,13 @@
 import { Emitter } from "../shared/async.js";
 import { endReason, messageText, needsProbe, reasonOfClose, reasonOfError } from "../shared/server-messages.js";
 import { LOST_CODES, newSessionId, openLiveSocket, retryDelayMs } from "../shared/live-socket.js";
-import { beginTurn, chatRequest, isTurnOver, turnAfter, turnResult } from "./turn.js";
+import { afterMessage, afterReply, beginTurn, chatRequest, finished, isTurnOver } from "./turn.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { EndReason, QueuePlace, SocketEnd } from "../shared/server-messages.js" */
 /** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
 /** @import { Chunk, Message, StreamingServerMessage } from "../../types/protocol.js" */
-/** @import { TurnEvent, TurnOptions, TurnProgress, TurnResult } from "./turn.js" */
+/** @import { TurnOptions, TurnProgress, TurnResult } from "./turn.js" */
 
 /** @typedef {Object} OwnOptions
  * @property {string} [idPrefix] Default `stream`.
@@ -24,8 +24,7 @@ import { beginTurn, chatRequest, isTurnOver, turnAfter, turnResult } from "./tur
  */
 
 /** Audio of the answer: chunks of a stream, or the whole over HTTP.
- * @typedef {{kind: "pcm", audioBase64: string, sampleRateHz: number, chunkIndex: number}
- *  | {kind: "wav", audioBase64: string, sampleRateHz: number, chunkIndex: number}} TurnAudio
+ * @typedef {{kind: "pcm" | "wav", audioBase64: string, sampleRateHz: number, chunkIndex: number}} TurnAudio
  */
 
 /** @typedef {Object} StreamingChatEvents
@@ -53,7 +52,7 @@ export class TurnError extends Error {
  * @property {TurnOptions} options
  * @property {(result: TurnResult) => void} resolve
  * @property {(error: TurnError) => void} reject
- * @property {boolean} isStopAsked
+ * @property {boolean} isSent `prefill` has been sent.
  * @property {boolean} isOnReusedSocket The socket is older than the turn and may be stale.
  * @property {AbortController} abort For a turn over HTTP.
  * @property {readonly Message[]} messages
@@ -97,17 +96,9 @@ export class StreamingChat extends Emitter {
     if (this.#turn) throw new Error("a turn goes on already");
     return new Promise((resolve, reject) => {
       const isOnReusedSocket = this.#socket !== null;
-      this.#turn = {
-        progress: beginTurn(this.sessionId, this.#options.nowMs()),
-        options,
-        resolve,
-        reject,
-        isOnReusedSocket,
-        messages,
-        isStopAsked: false,
-        place: null,
-        abort: new AbortController(),
-      };
+      const progress = beginTurn(this.sessionId, this.#options.nowMs());
+      const abort = new AbortController();
+      this.#turn = { ...{ progress, options, resolve, reject, messages, abort, isOnReusedSocket }, isSent: false, place: null };
       this.emit("progress", this.#turn.progress);
       if (this.#socket?.isOpen()) this.#prefill(this.#turn);
       else this.#open();
@@ -117,11 +108,10 @@ export class StreamingChat extends Emitter {
   /** Stops the answer, or the wait for it; the turn ends with what has arrived. */
   stop() {
     const turn = this.#turn;
-    if (!turn || turn.isStopAsked) return;
-    turn.isStopAsked = true;
+    if (!turn || turn.progress.phase === "stopping") return;
     turn.abort.abort();
-    this.#update(turn, { type: "stop_asked" });
-    if (this.#socket?.isOpen() && turn.progress.isSent) {
+    this.#update(turn, { ...turn.progress, phase: "stopping" });
+    if (this.#socket?.isOpen() && turn.isSent) {
       this.#socket.send({ type: "stop" });
       this.#stopTimer = setTimeout(() => this.#giveUp(), STOP_LIMIT_MS);
     } else this.#giveUp();
@@ -159,7 +149,7 @@ export class StreamingChat extends Emitter {
   }
 
   #prefill(/** @type {RunningTurn} */ turn) {
-    this.#update(turn, { type: "sent" });
+    turn.isSent = true;
     const owner = this.#secret === "" ? {} : { session_secret: this.#secret };
     this.#socket?.send({ ...turn.options.prefill, ...owner, type: "prefill", messages: turn.messages });
   }
@@ -173,7 +163,7 @@ export class StreamingChat extends Emitter {
       this.#dropSocket();
       return this.#failTurn(reasonOfError(wire));
     }
-    if (!turn || !turn.progress.isSent) return;
+    if (!turn?.isSent) return;
     if (wire.type === "warning") {
       return this.emit("warning", { code: String(wire.code ?? ""), message: messageText(wire) });
     }
@@ -184,12 +174,12 @@ export class StreamingChat extends Emitter {
     const before = turn.progress;
     // The types describe what the server should send; each field is validated.
     const message = /** @type {StreamingServerMessage} */ (/** @type {unknown} */ (wire));
-    this.#update(turn, { type: "server", message });
+    this.#update(turn, afterMessage(before, message, this.#options.nowMs()));
     const { progress } = turn;
     if (progress === before) return;
     if (wire.return_ticket) turn.place = { ticket: String(wire.return_ticket), tries: 0, lostAtMs: null };
     else if (message.type === "queue_done") turn.place = null;
-    if (message.type === "prefill_done" && !turn.isStopAsked) {
+    if (message.type === "prefill_done" && progress.phase !== "stopping") {
       this.#socket?.send({ ...turn.options.generate, type: "generate" });
     }
     if (message.type === "chunk") this.#pass(message, progress);
@@ -198,7 +188,7 @@ export class StreamingChat extends Emitter {
 
   #pass(/** @type {Chunk} */ chunk, /** @type {TurnProgress} */ progress) {
     if (chunk.text_delta) this.emit("text", { delta: chunk.text_delta, text: progress.text });
-    if (!chunk.audio_data || progress.isStopAsked) return;
+    if (!chunk.audio_data || progress.phase === "stopping") return;
     this.emit("audio", {
       kind: "pcm",
       audioBase64: chunk.audio_data,
@@ -211,7 +201,7 @@ export class StreamingChat extends Emitter {
     this.#socket = null;
     const turn = this.#turn;
     if (!turn) return; // between turns nothing is lost: the next turn opens another socket
-    if (turn.isStopAsked) return this.#giveUp();
+    if (turn.progress.phase === "stopping") return this.#giveUp();
     if (turn.isOnReusedSocket && turn.progress.phase === "sending") {
       turn.isOnReusedSocket = false; // it was stale; the turn had not arrived
       return this.#open();
@@ -236,26 +226,24 @@ export class StreamingChat extends Emitter {
   }
 
   async #askOverHttp(/** @type {RunningTurn} */ turn) {
-    this.#update(turn, { type: "http" });
+    turn.isSent = true;
+    this.#update(turn, { ...turn.progress, transport: "http", phase: "generating" });
     try {
       const { postChat, noteOwner } = this.#options;
       const { messages, options, abort } = turn;
       const reply = /** @type {object} */ (await postChat(chatRequest(messages, options), abort.signal));
       noteOwner?.(reply);
       if (this.#turn !== turn) return;
-      this.#update(turn, { type: "http_reply", reply });
+      this.#update(turn, afterReply(turn.progress, reply, this.#options.nowMs()));
       if (turn.progress.phase === "failed") return this.#failTurn(endReason("generation_failed"));
       const { text, wavBase64, sampleRateHz } = turn.progress;
       if (text) this.emit("text", { delta: text, text });
-      if (wavBase64) {
-        this.emit("audio", { kind: "wav", audioBase64: wavBase64, sampleRateHz, chunkIndex: 0 });
-      }
+      if (wavBase64) this.emit("audio", { kind: "wav", audioBase64: wavBase64, sampleRateHz, chunkIndex: 0 });
       this.#finish(turn);
     } catch (error) {
       if (this.#turn !== turn) return;
       const { code, message, status } = /** @type {Partial<ApiError>} */ (error);
-      const isUnanswered = status === 0;
-      this.#failTurn(isUnanswered ? endReason("server_gone") : reasonOfError({ code, message }));
+      this.#failTurn(status === 0 ? endReason("server_gone") : reasonOfError({ code, message }));
     }
   }
 
@@ -264,32 +252,33 @@ export class StreamingChat extends Emitter {
     const turn = this.#turn;
     if (!turn) return;
     this.#dropSocket();
-    this.#update(turn, { type: "stopped_here" });
+    this.#update(turn, finished({ ...turn.progress, isStopped: true }, "done", this.#options.nowMs()));
     this.#finish(turn);
   }
 
   #finish(/** @type {RunningTurn} */ turn) {
     clearTimeout(this.#stopTimer);
     this.#turn = null;
-    turn.resolve(turnResult(turn.progress));
+    const { queue, sentAtMs, assignedAtMs, prefilledAtMs, phase, ...result } = turn.progress;
+    turn.resolve(result);
   }
 
   #failTurn(/** @type {EndReason} */ reason) {
     const turn = this.#turn;
     if (!turn) return;
     clearTimeout(this.#stopTimer);
-    this.#update(turn, { type: "failed" });
+    this.#update(turn, finished(turn.progress, "failed", this.#options.nowMs()));
     this.#turn = null;
     turn.abort.abort();
     turn.reject(new TurnError(reason, turn.progress));
   }
 
-  #update(/** @type {RunningTurn} */ turn, /** @type {TurnEvent} */ event) {
+  #update(/** @type {RunningTurn} */ turn, /** @type {TurnProgress} */ progress) {
     const before = turn.progress;
-    turn.progress = turnAfter(before, event, this.#options.nowMs());
-    if (turn.progress === before) return;
-    this.emit("progress", turn.progress);
-    if (turn.progress.queue !== before.queue) this.emit("queue", turn.progress.queue);
+    if (progress === before) return;
+    turn.progress = progress;
+    this.emit("progress", progress);
+    if (progress.queue !== before.queue) this.emit("queue", progress.queue);
   }
 
   #dropSocket() {

@@ -4,7 +4,7 @@ import { byId, on, toast, toastProblem } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { loadMsgpack, MissingLibraryError } from "../shared/libraries.js";
-import { lastRecordingId } from "./conversation.js";
+import { lastFigure } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
 
@@ -35,7 +35,7 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
   const toJson = async () => (await loadTransfer()).toJson(session.conversation, session.head.title, new Date());
   const toMsgpack = async () => (await loadTransfer()).toMsgpack(session.conversation, await loadMsgpack());
   const open = () => {
-    const recordingId = lastRecordingId(session.conversation);
+    const recordingId = lastFigure(session.conversation, "recordingSessionId");
     const isEmpty = !session.conversation.messages.some(({ role }) => role !== "system");
     json.disabled = isEmpty;
     packed.disabled = isEmpty;

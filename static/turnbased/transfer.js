@@ -8,10 +8,10 @@ import { CodedError } from "../shared/texts.js";
 import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { partFile } from "./attachments.js";
-import { addMessage, emptyConversation, figuresOf, mediaOf, toFacts, toItems, voiceOf } from "./conversation.js";
-import { wavLengthS } from "./turn.js";
+import { addMessage, emptyConversation, mediaOf, toFacts, toItems } from "./conversation.js";
+import { voiceOfWav } from "./turn.js";
 
-/** @import { ContentItem } from "./conversation.js" */
+/** @import { ContentItem, Figures } from "./conversation.js" */
 /** @import { ChatMessage, Conversation, MediaPart } from "../../types/chat.js" */
 
 /** @typedef {Pick<typeof import("@msgpack/msgpack"), "encode" | "decode">} Msgpack the library */
@@ -32,30 +32,31 @@ export async function toJson(/** @type {Conversation} */ conversation, /** @type
 
 async function messageToJson(/** @type {ChatMessage} */ message) {
   const { role, items, status, createdAtMs, extra } = message;
-  const voice = voiceOf(message);
-  const wav = voice && bytesToBase64(new Uint8Array(await voice.wav.arrayBuffer()));
+  const wav = await voiceBytes(message);
   return {
     role,
     status,
     created_at: new Date(createdAtMs).toISOString(),
     content: items,
-    ...(Array.isArray(extra.media) && extra.media.length > 0 && { media: extra.media }),
-    ...(Array.isArray(extra.names) && { names: extra.names }),
-    ...(extra.figures ? { figures: figuresOf(message) } : {}),
-    ...(wav && { voice_wav: wav }),
+    ...(extra.media?.length && { media: extra.media }),
+    ...(extra.names && { names: extra.names }),
+    ...(extra.figures && { figures: extra.figures }),
+    ...(wav && { voice_wav: bytesToBase64(wav) }),
   };
 }
 
 export async function toMsgpack(/** @type {Conversation} */ { messages }, /** @type {Pick<Msgpack, "encode">} */ { encode }) {
-  const packed = await Promise.all(
-    messages.map(async (message) => {
-      const voice = voiceOf(message);
-      const spoken = voice && { type: "audio", format: "wav", data: new Uint8Array(await voice.wav.arrayBuffer()) };
-      const content = [...partsOf(message), ...(spoken ? [spoken] : [])];
-      return { role: message.role, content };
-    }),
-  );
-  return encode({ messages: packed });
+  const packed = messages.map(async (message) => {
+    const data = await voiceBytes(message);
+    const spoken = data ? [{ type: "audio", format: "wav", data }] : [];
+    return { role: message.role, content: [...partsOf(message), ...spoken] };
+  });
+  return encode({ messages: await Promise.all(packed) });
+}
+
+async function voiceBytes(/** @type {ChatMessage} */ message) {
+  const file = await message.extra.voice?.wav.arrayBuffer();
+  return file && new Uint8Array(file);
 }
 
 /** @param {ChatMessage} message its items in order */
@@ -163,9 +164,7 @@ function dataOf(type, data) {
 function readVoice(/** @type {Record<string, unknown>} */ message, /** @type {readonly unknown[]} */ list) {
   const spoken = asRecord(list.find((item) => asRecord(item).type === "audio")).data;
   const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
-  if (!(wav instanceof Uint8Array)) return null;
-  const bytes = new Uint8Array(wav); // a copy with its own buffer
-  return { wav: new Blob([bytes], { type: "audio/wav" }), durationS: wavLengthS(bytes) };
+  return wav instanceof Uint8Array ? voiceOfWav(new Uint8Array(wav)) : null; // a copy with its own buffer
 }
 
 /** @param {unknown} value @returns {Record<string, unknown>} */
@@ -178,7 +177,7 @@ function numbersOf(/** @type {Record<string, unknown>} */ facts) {
   return /** @type {Record<string, number>} */ (Object.fromEntries(numbers));
 }
 
-/** @param {unknown} value untrusted; only valid figures are kept */
+/** @param {unknown} value untrusted; only valid figures are kept @returns {Figures} */
 function figuresFrom(value) {
   const figures = asRecord(value);
   const kept = Object.entries(figures).filter(([, one]) => ["number", "string", "boolean"].includes(typeof one));

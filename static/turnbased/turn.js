@@ -1,87 +1,19 @@
 /** A turn of the chat: settings as protocol fields, progress from sending to its end, figures. Pure. */
 
-import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
 import { choiceField, flagField, numberField } from "../shared/settings-store.js";
-import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
+import { wavFormat } from "../shared/pcm.js";
 import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
 /** @import { Chunk, Generate, Message, Prefill, StreamingServerMessage, TokenStats } from "../../types/protocol.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
-/** @import { ChatSettings } from "../../types/chat.js" */
 /** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { Voice } from "./conversation.js" */
-
-/** The user's settings; omitted ones take the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
- * @typedef {Partial<{[N in keyof typeof TURN_FIELDS]: (typeof TURN_FIELDS)[N]["initial"]}> & {voiceBase64?: string | null}} TurnSettings
- */
-
-/** @typedef {{prefill: Omit<Prefill, "type" | "messages">, generate: Omit<Generate, "type">}} TurnOptions */
-
-const SLICES = 1;
-const SLICES_HD = 2;
-
-/**
- * A video interleaves frames and audio, so high-resolution pictures are not possible.
- * @param {TurnSettings} settings
- * @param {readonly Message[]} messages
- */
-export function turnOptions(settings, messages) {
-  const hasVoice = settings.hasVoice ?? false;
-  const isOmni = messages.some(hasVideo);
-  return {
-    prefill: {
-      max_slice_nums: settings.isHd && !isOmni ? SLICES_HD : SLICES,
-      omni_mode: isOmni,
-      use_tts_template: hasVoice,
-      enable_thinking: settings.isThinking ?? false,
-      ...(settings.hasCaptions && { transcribe: true }),
-      ...(hasVoice && settings.voiceBase64 && { tts_ref_audio_base64: settings.voiceBase64 }),
-    },
-    generate: { generate_audio: hasVoice, ...sampling(settings) },
-  };
-}
-
-export function chatRequest(/** @type {readonly Message[]} */ messages, /** @type {TurnOptions} */ { prefill, generate }) {
-  const { generate_audio: hasVoice, ...generation } = generate;
-  const mode = prefill.omni_mode ? "omni" : "audio_assistant";
-  return {
-    messages,
-    generation,
-    image: { max_slice_nums: prefill.max_slice_nums },
-    tts: { enabled: hasVoice, mode, ref_audio_data: prefill.tts_ref_audio_base64 ?? null },
-    use_tts_template: prefill.use_tts_template,
-    omni_mode: prefill.omni_mode,
-    enable_thinking: prefill.enable_thinking,
-  };
-}
-
-function sampling(/** @type {TurnSettings} */ settings) {
-  const defaults = GENERATE_DEFAULTS;
-  return {
-    max_new_tokens: clamped("max_new_tokens", settings.maxNewTokens ?? defaults.max_new_tokens),
-    length_penalty: clamped("length_penalty", settings.lengthPenalty ?? defaults.length_penalty),
-    temperature: clamped("temperature", settings.temperature ?? defaults.temperature),
-    ...(settings.topP !== undefined && settings.topP > 0 && { top_p: Math.min(1, settings.topP) }),
-    ...(settings.topK !== undefined && { top_k: clamped("top_k", settings.topK) }),
-    ...(settings.isGreedy && { do_sample: false }),
-  };
-}
-
-function clamped(/** @type {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} */ name, /** @type {number} */ value) {
-  const { min, max } = GENERATE_RANGES[name];
-  if (!Number.isFinite(value)) return GENERATE_DEFAULTS[name];
-  const within = Math.min(max, Math.max(min, value));
-  return Number.isInteger(GENERATE_DEFAULTS[name]) ? Math.round(within) : within;
-}
-
-/** @param {Message} message @returns {boolean} */
-const hasVideo = (message) => Array.isArray(message.content) && message.content.some((item) => item.type === "video");
 
 // Settings of the chat page.
 
 export const SETTINGS_KEY = "turnbased_settings";
 
-const TURN_FIELDS = Object.freeze({
+export const FIELDS = Object.freeze({
   hasVoice: flagField(false), // the answer is spoken
   isHd: flagField(false), // pictures are split into slices
   isThinking: flagField(false), // the model thinks before it answers
@@ -92,42 +24,73 @@ const TURN_FIELDS = Object.freeze({
   temperature: numberField(0.7, 0, 2, 0.05),
   topP: numberField(0.8, 0.05, 1, 0.05),
   topK: numberField(100, 0, 1000, 1),
+  isStreaming: flagField(true), // false shows and plays an answer only once it is whole
+  sendsRecording: flagField(false), // a recording is sent as soon as it ends
+  picturesPerS: choiceField("1", ["1", "2", "4"]), // of videos
 });
 
-export const FIELDS = Object.freeze({
-  ...TURN_FIELDS,
-  isStreaming: flagField(true),
-  sendsRecording: flagField(false),
-  picturesPerS: choiceField("1", ["1", "2", "4"]),
-});
+/** Omitted ones take the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
+ * @typedef {Partial<{[N in keyof typeof FIELDS]: (typeof FIELDS)[N]["initial"]}> & {voiceBase64?: string | null}} ChatSettings
+ */
 
-/** Names of the settings in presets. @type {Readonly<Record<string, keyof typeof FIELDS>>} */
-const PRESET_NAMES = Object.freeze({
-  length_penalty: "lengthPenalty",
+/** Names of the settings in messages and presets. @type {Readonly<Record<string, keyof typeof FIELDS>>} */
+const SAMPLING = Object.freeze({
   max_new_tokens: "maxNewTokens",
+  length_penalty: "lengthPenalty",
   temperature: "temperature",
   top_p: "topP",
   top_k: "topK",
-  hd: "isHd",
-  voice: "hasVoice",
 });
+/** @type {typeof SAMPLING} */ const PRESET_NAMES = Object.freeze({ ...SAMPLING, hd: "isHd", voice: "hasVoice" });
 
 /** @param {Record<string, unknown>} settings of a preset @returns {Record<string, unknown>} */
-export function fromPreset(settings) {
-  /** @type {Record<string, unknown>} */ const known = {};
-  for (const [name, value] of Object.entries(settings)) {
-    const field = PRESET_NAMES[name];
-    if (field) known[field] = value;
-  }
-  return known;
-}
+export const fromPreset = (settings) =>
+  Object.fromEntries(Object.entries(settings).map(([name, value]) => [PRESET_NAMES[name] ?? name, value]));
 
 export function chatSettings(/** @type {SettingsStore<typeof FIELDS>} */ store, /** @type {string | null} */ voiceBase64) {
-  const names = /** @type {(keyof typeof TURN_FIELDS)[]} */ (Object.keys(TURN_FIELDS));
+  const names = /** @type {(keyof typeof FIELDS)[]} */ (Object.keys(FIELDS));
+  return { ...Object.fromEntries(names.map((name) => [name, store.get(name)])), voiceBase64 };
+}
+
+/** @typedef {{prefill: Omit<Prefill, "type" | "messages">, generate: Omit<Generate, "type">}} TurnOptions */
+
+const SLICES = 1;
+const SLICES_HD = 2;
+
+/**
+ * A video interleaves frames and audio, so high-resolution pictures are not possible.
+ * @param {ChatSettings} settings
+ * @param {readonly Message[]} messages
+ */
+export function turnOptions(settings, messages) {
+  const { hasVoice = false, isHd, isThinking = false, hasCaptions, isGreedy, voiceBase64 } = settings;
+  const isOmni = messages.some(({ content }) => Array.isArray(content) && content.some(({ type }) => type === "video"));
+  const sampling = Object.entries(SAMPLING).map(([name, field]) => [name, settings[field]]);
   return {
-    isStreaming: store.get("isStreaming"),
-    picturesPerS: Number(store.get("picturesPerS")),
-    turn: { ...Object.fromEntries(names.map((name) => [name, store.get(name)])), voiceBase64 },
+    prefill: {
+      max_slice_nums: isHd && !isOmni ? SLICES_HD : SLICES,
+      omni_mode: isOmni,
+      use_tts_template: hasVoice,
+      enable_thinking: isThinking,
+      ...(hasCaptions && { transcribe: true }),
+      ...(hasVoice && voiceBase64 && { tts_ref_audio_base64: voiceBase64 }),
+    },
+    generate: {
+      generate_audio: hasVoice,
+      .../** @type {Partial<Generate>} */ (Object.fromEntries(sampling.filter(([, value]) => value !== undefined))),
+      ...(isGreedy && { do_sample: false }),
+    },
+  };
+}
+
+export function chatRequest(/** @type {readonly Message[]} */ messages, /** @type {TurnOptions} */ { prefill, generate }) {
+  const { generate_audio: hasVoice, ...generation } = generate;
+  const { max_slice_nums, tts_ref_audio_base64, use_tts_template, omni_mode, enable_thinking } = prefill;
+  const mode = omni_mode ? "omni" : "audio_assistant";
+  return {
+    ...{ messages, generation, use_tts_template, omni_mode, enable_thinking },
+    image: { max_slice_nums },
+    tts: { enabled: hasVoice, mode, ref_audio_data: tts_ref_audio_base64 ?? null },
   };
 }
 
@@ -136,30 +99,16 @@ export function chatSettings(/** @type {SettingsStore<typeof FIELDS>} */ store, 
 /** @typedef {ReturnType<typeof beginTurn>} TurnProgress */
 
 /** The figures of a turn that is over.
- * @typedef {Omit<TurnProgress, "queue" | "sentAtMs" | "assignedAtMs" | "prefilledAtMs" | "isSent"
- *  | "isStopAsked" | "phase">} TurnResult
- */
-
-/** @typedef {{type: "sent"} | {type: "server", message: StreamingServerMessage}
- *  | {type: "stop_asked"} | {type: "stopped_here"} | {type: "failed"} | {type: "http"}
- *  | {type: "http_reply", reply: unknown}} TurnEvent
- */
-
-/** The part of `/status` that determines the wait.
- * @typedef {Object} Crowd
- * @property {number} free_slots
- * @property {number} queue_length
- * @property {ReadonlyArray<{estimated_remaining_s?: number | null}>} running_tasks
+ * @typedef {Omit<TurnProgress, "queue" | "sentAtMs" | "assignedAtMs" | "prefilledAtMs" | "phase">} TurnResult
  */
 
 const OUTPUT_RATE_HZ = 24_000;
 
+/** Times count from the user's request. */
 export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */ nowMs) => ({
   phase: /** @type {TurnPhase} */ ("sending"),
   transport: /** @type {"socket" | "http"} */ ("socket"),
   requestId,
-  isSent: false, // `prefill` has been sent; times count from the user's request
-  isStopAsked: false,
   isStopped: false, // it was stopped early
   text: "", // of the answer so far, exactly as received
   queue: /** @type {QueuePlace | null} */ (null),
@@ -186,53 +135,21 @@ export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */
 
 export const isTurnOver = (/** @type {TurnProgress} */ turn) => turn.phase === "done" || turn.phase === "failed";
 
-/** The figures of a turn that is over. @param {TurnProgress} turn @returns {TurnResult} */
-export function turnResult(turn) {
-  const { queue, sentAtMs, assignedAtMs, prefilledAtMs, isSent, isStopAsked, phase, ...rest } = turn;
-  return rest;
-}
-
-/** @param {TurnProgress} turn @param {TurnEvent} event @param {number} nowMs @returns {TurnProgress} */
-export function turnAfter(turn, event, nowMs) {
-  if (isTurnOver(turn)) return turn;
-  switch (event.type) {
-    case "sent":
-      return { ...turn, isSent: true };
-    case "stop_asked":
-      return { ...turn, isStopAsked: true, phase: "stopping" };
-    case "stopped_here":
-      return finished({ ...turn, isStopped: true }, "done", nowMs);
-    case "failed":
-      return finished(turn, "failed", nowMs);
-    case "http":
-      return { ...turn, transport: "http", isSent: true, phase: "generating" };
-    case "http_reply":
-      return afterReply(turn, event.reply, nowMs);
-    case "server":
-      return afterMessage(turn, event.message, nowMs);
-  }
-}
-
 /** @param {TurnProgress} turn @param {StreamingServerMessage} message @param {number} nowMs @returns {TurnProgress} */
-function afterMessage(turn, message, nowMs) {
-  const unlessStopping = (/** @type {TurnPhase} */ phase) => (turn.isStopAsked ? turn.phase : phase);
+export function afterMessage(turn, message, nowMs) {
+  const unlessStopping = (/** @type {TurnPhase} */ phase) => (turn.phase === "stopping" ? turn.phase : phase);
   switch (message.type) {
     case "queued":
     case "queue_update": {
       if (turn.assignedAtMs !== null) return turn;
       const queue = queuePlace(message);
-      const queueEstimateS = turn.queueEstimateS ?? queue.etaS;
-      return { ...turn, phase: unlessStopping("queued"), queue, queueEstimateS };
+      return { ...turn, phase: unlessStopping("queued"), queue, queueEstimateS: turn.queueEstimateS ?? queue.etaS };
     }
-    case "queue_done":
+    case "queue_done": {
       if (turn.assignedAtMs !== null) return turn;
-      return {
-        ...turn,
-        phase: unlessStopping("prefilling"),
-        queue: null,
-        assignedAtMs: nowMs,
-        queueActualMs: nowMs - turn.sentAtMs,
-      };
+      const phase = unlessStopping("prefilling");
+      return { ...turn, phase, queue: null, assignedAtMs: nowMs, queueActualMs: nowMs - turn.sentAtMs };
+    }
     case "prefill_done":
       if (turn.prefilledAtMs !== null) return turn;
       return {
@@ -248,19 +165,15 @@ function afterMessage(turn, message, nowMs) {
     case "chunk":
       return afterChunk(turn, message, nowMs);
     case "done": {
-      const text = typeof message.text === "string" && message.text ? message.text : turn.text;
-      return finished(
-        {
-          ...turn,
-          text,
-          isStopped: Boolean(message.stopped),
-          serverElapsedMs: numberOr0(message.elapsed_ms),
-          tokenStats: message.token_stats ?? null,
-          recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
-        },
-        "done",
-        nowMs,
-      );
+      const filled = {
+        ...turn,
+        text: typeof message.text === "string" && message.text ? message.text : turn.text,
+        isStopped: Boolean(message.stopped),
+        serverElapsedMs: numberOr0(message.elapsed_ms),
+        tokenStats: message.token_stats ?? null,
+        recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
+      };
+      return finished(filled, "done", nowMs);
     }
     default:
       return turn;
@@ -281,7 +194,7 @@ function afterChunk(/** @type {TurnProgress} */ turn, /** @type {Chunk} */ chunk
 }
 
 /** @param {TurnProgress} turn @param {unknown} body Of `POST /api/chat`. @param {number} nowMs @returns {TurnProgress} */
-function afterReply(turn, body, nowMs) {
+export function afterReply(turn, body, nowMs) {
   const reply = /** @type {Record<string, unknown>} */ (body ?? {});
   const tokenStats = /** @type {TokenStats | null} */ (reply.token_stats ?? null);
   const filled = {
@@ -301,7 +214,7 @@ function afterReply(turn, body, nowMs) {
   return finished(filled, reply.success === false ? "failed" : "done", nowMs);
 }
 
-function finished(/** @type {TurnProgress} */ turn, /** @type {"done" | "failed"} */ phase, /** @type {number} */ nowMs) {
+export function finished(/** @type {TurnProgress} */ turn, /** @type {"done" | "failed"} */ phase, /** @type {number} */ nowMs) {
   const generateMs = turn.prefilledAtMs === null ? null : nowMs - turn.prefilledAtMs;
   return { ...turn, phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
 }
@@ -309,61 +222,20 @@ function finished(/** @type {TurnProgress} */ turn, /** @type {"done" | "failed"
 /**
  * Estimated wait of a turn sent now: the mean remaining time of running tasks, plus the turns queued
  * before it. Source: docs/specification/service.md#7.3.
- * @param {Crowd} status Of `/status`.
+ * @param {{free_slots: number, queue_length: number, running_tasks: readonly {estimated_remaining_s: number}[]}} status Of `/status`.
  * @param {number} turnS Typical duration of a turn.
  * @returns {number} 0 if a worker is free.
  */
-export function estimateWaitS(status, turnS = 15) {
-  if (status.free_slots > 0) return 0;
-  const remaining = status.running_tasks.map((task) => numberOr0(task.estimated_remaining_s));
-  const meanS = remaining.length ? remaining.reduce((a, b) => a + b, 0) / remaining.length : 0;
-  return Math.max(0, meanS + Math.max(0, status.queue_length - 1) * turnS);
+export function estimateWaitS({ free_slots: free, queue_length: length, running_tasks: running }, turnS = 15) {
+  if (free > 0) return 0;
+  const sumS = running.reduce((sum, task) => sum + task.estimated_remaining_s, 0);
+  return Math.max(0, sumS / Math.max(1, running.length) + Math.max(0, length - 1) * turnS);
 }
 
-/** @param {TokenStats | null} stats @param {number} maxKvTokens @returns {number} From 0 to 1. */
-export function contextShare(stats, maxKvTokens) {
-  if (!stats || maxKvTokens <= 0) return 0;
-  return Math.min(1, numberOr0(stats.total_tokens) / maxKvTokens);
-}
-
-// Collects the audio of an answer into a WAV file.
-
-const WAV_HEADER_BYTES = 44;
-const BYTES_PER_S_AT = 28; // in the header of a WAV file
-
-export class VoiceCollector {
-  /** @type {Float32Array[]} */ #pieces = [];
-  #rateHz = 0;
-  /** @type {Uint8Array<ArrayBuffer> | null} */ #wav = null;
-
-  get isEmpty() {
-    return this.#pieces.length === 0 && this.#wav === null;
-  }
-
-  /** @param {string} audioBase64 float32 samples @param {number} rateHz */
-  add(audioBase64, rateHz) {
-    this.#pieces.push(base64ToFloats(audioBase64));
-    this.#rateHz = rateHz;
-  }
-
-  /** @param {string} wavBase64 the whole audio as a file */
-  addWav(wavBase64) {
-    this.#wav = base64ToBytes(wavBase64);
-  }
-
-  /** @returns {Voice | null} null if there was no audio */
-  finish() {
-    if (this.isEmpty) return null;
-    const wav = this.#wav ?? encodeWav(joinChunks(this.#pieces), this.#rateHz);
-    this.#pieces = [];
-    return { wav: new Blob([wav], { type: "audio/wav" }), durationS: wavLengthS(wav) };
-  }
-}
-
-/** @param {Uint8Array} wav @returns {number} seconds */
-export function wavLengthS(wav) {
-  if (wav.length < WAV_HEADER_BYTES) return 0;
-  const view = new DataView(wav.buffer, wav.byteOffset, wav.byteLength);
-  const bytesPerS = view.getUint32(BYTES_PER_S_AT, true);
-  return bytesPerS > 0 ? (wav.length - WAV_HEADER_BYTES) / bytesPerS : 0;
+/** The audio of an answer, out of a WAV file. @param {Uint8Array<ArrayBuffer>} file @returns {Voice} */
+export function voiceOfWav(file) {
+  const { dataOffset = 0, rateHz = 0, channels = 0, bits = 0 } = wavFormat(file) ?? {};
+  const bytesPerS = (rateHz * channels * bits) / 8;
+  const durationS = bytesPerS > 0 ? (file.length - dataOffset) / bytesPerS : 0;
+  return { wav: new Blob([file], { type: "audio/wav" }), durationS };
 }

@@ -12,48 +12,46 @@ import { planUnits } from "./recording.js";
 
 /** @import { Recording } from "../../types/recording.js" */
 /** @import { Plan, SpokenTurn, Unit, UserWords } from "./recording.js" */
+/** @import { Action } from "./time-axis.js" */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;
-const MARKS = [
-  ["listen", "viewer.mode_listen"],
-  ["speak", "viewer.mode_speak"],
-  ["late", "viewer.late"],
-  ["gap", "viewer.gap_short"],
-];
+const MARKS = { listen: "viewer.mode_listen", speak: "viewer.mode_speak", late: "viewer.late", gap: "viewer.gap_short" };
 
 /**
  * @param {HTMLElement} el
- * @param {{recording: Recording, urlOf: (path: string) => string, nonce: string, onMissing: () => void}} options
+ * @param {{recording: Recording, urlOf: (path: string) => string}} options
  */
-export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
+export function mountDuplex(el, { recording, urlOf }) {
   const plan = planUnits(recording);
-  const parts = makeParts(el);
-  const clock = new ReplayClock(parts.audio, plan.durationS, (run) => requestAnimationFrame(run));
+  render(
+    html`<section class="card player">
+        <div class="moment"></div>
+        <div class="transport"></div>
+        <div class="timeline-box"></div>
+        <div class="figures small soft number"></div>
+        <audio preload="none" hidden data-part="sound"></audio>
+        <audio preload="none" hidden data-part="unit-file"></audio>
+      </section>
+      <div class="card transcript"></div>`,
+    el,
+  );
+  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  const file = find(el, "[data-part=unit-file]", HTMLAudioElement);
+  const sound = find(el, "[data-part=sound]", HTMLAudioElement);
+  const clock = new ReplayClock(sound, plan.durationS, (run) => requestAnimationFrame(run));
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
-  const moment = mountMoment(parts.moment, { plan, urlOf });
-  const transcript = mountTranscript(parts.transcript, { plan, onJump: seek });
-  const timeline = mountTimeline(parts.timeline, {
-    plan,
-    urlOf,
-    onSeek: seek,
-    nonce,
-    onMissing() {
-      onMissing();
-      const { audio } = parts; // the browser's player, as no waveforms can be drawn
-      audio.controls = true;
-      audio.hidden = false;
-      audio.setAttribute("aria-label", t("viewer.sound"));
-    },
-  });
+  const moment = mountMoment(part("moment"), { plan, urlOf });
+  const transcript = mountTranscript(part("transcript"), { plan, onJump: seek });
+  const timeline = mountTimeline(part("timeline-box"), { plan, urlOf, onSeek: seek });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
-  const transport = mountTransport(parts.transport, {
+  const transport = mountTransport(part("transport"), {
     clock,
     stepUnit,
     zoom: timeline.zoom,
     copyMoment: () => void copyLink(withMoment(location.href, clock.atS)),
   });
-  mountFigures(parts.figures, plan);
+  mountFigures(part("figures"), plan);
 
   const show = () => {
     moment.update(clock.atS);
@@ -70,7 +68,7 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
       show();
     });
     el.dataset.playing = String(clock.isPlaying);
-    if (clock.isPlaying) return parts.file.pause();
+    if (clock.isPlaying) return file.pause();
     // Into the address once the playhead rests, since browsers limit the rate.
     clearTimeout(rest);
     const { atS } = clock;
@@ -80,7 +78,13 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     }, REST_MS);
   });
   onLangChange(show);
-  listenToKeys(clock, { stepUnit, toggleKeys: transport.toggleKeys });
+  listenToKeys((action) => {
+    if (action.kind === "toggle") clock.toggle();
+    else if (action.kind === "seekBy") clock.seek(clock.atS + action.s);
+    else if (action.kind === "seekTo") clock.seek(action.end ? clock.durationS : 0);
+    else if (action.kind === "unit") stepUnit(action.by);
+    else transport.toggleKeys();
+  });
   const begin = readMoment(location.search);
   if (begin === null) show();
   else seek(begin);
@@ -91,8 +95,8 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     seek,
     playFile(/** @type {string} */ path) {
       clock.pause();
-      parts.file.src = urlOf(path);
-      parts.file.play().catch(() => undefined); // rejected or superseded
+      file.src = urlOf(path);
+      file.play().catch(() => undefined); // rejected or superseded
     },
     /** @param {Recording} latest its audio may have been created meanwhile */
     setSound({ merged_replay: sound }) {
@@ -104,45 +108,14 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   };
 }
 
-function makeParts(/** @type {HTMLElement} */ el) {
-  render(
-    html`<section class="card player">
-        <div class="moment"></div>
-        <div class="transport"></div>
-        <div class="timeline-box"></div>
-        <div class="figures small soft number"></div>
-        <audio preload="none" class="plain-player" hidden></audio>
-        <audio preload="none" hidden data-part="unit-file"></audio>
-      </section>
-      <div class="card transcript"></div>`,
-    el,
-  );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
-  return {
-    moment: part("moment"),
-    transport: part("transport"),
-    timeline: part("timeline-box"),
-    transcript: part("transcript"),
-    figures: part("figures"),
-    audio: find(el, ".plain-player", HTMLAudioElement),
-    file: find(el, "[data-part=unit-file]", HTMLAudioElement),
-  };
-}
-
-/** @param {ReplayClock} clock @param {{stepUnit: (by: 1 | -1) => void, toggleKeys: () => void}} actions */
-function listenToKeys(clock, { stepUnit, toggleKeys }) {
+function listenToKeys(/** @type {(action: Action) => void} */ act) {
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
     const { target } = event;
     const action = actionOf(event);
     if (!action || event.defaultPrevented || !(target instanceof Element) || target.closest(KEEPS_KEYS)) return;
-    const isPress = action.kind === "toggle" && event.key === " " && target.closest("button, a") !== null;
-    if (isPress) return; // space activates the focused button
+    if (event.key === " " && target.closest("button, a")) return; // space activates the focused button
     event.preventDefault();
-    if (action.kind === "toggle") clock.toggle();
-    else if (action.kind === "seekBy") clock.seek(clock.atS + action.s);
-    else if (action.kind === "seekTo") clock.seek(action.end ? clock.durationS : 0);
-    else if (action.kind === "unit") stepUnit(action.by);
-    else toggleKeys();
+    act(action);
   });
 }
 
@@ -155,7 +128,7 @@ function mountFigures(/** @type {HTMLElement} */ el, /** @type {Plan} */ plan) {
       t("viewer.lates", { n: formatNumber(lateCount) }),
       tn("viewer.gaps", gapCount, { n: formatNumber(gapCount), ms: formatNumber(gapMs) }),
     ];
-    const marks = MARKS.map(
+    const marks = Object.entries(MARKS).map(
       ([name, key]) => html`<span class="legend-entry"><i class="legend-mark" data-mark=${name}></i>${t(key)}</span>`,
     );
     return html`<span class="legend">${marks}</span><span>${texts.filter(Boolean).join(" · ")}</span>`;
@@ -197,16 +170,10 @@ function mountMoment(el, { plan, urlOf }) {
  * @param {{plan: Plan, onJump: (atS: number) => void}} options
  */
 function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
-  const all = [
-    ...turns.map((turn, index) => ({
-      startS: turn.startS,
-      view: (/** @type {number} */ now) => entry(turn, index === now, onJump),
-    })),
-    ...userWords.map((words) => ({ startS: words.startS, view: () => userEntry(words, onJump) })),
-  ].sort((one, other) => one.startS - other.startS);
+  const all = [...turns, ...userWords].sort((one, other) => one.startS - other.startS);
   let shown = -1;
   const draw = mountView(el, () => {
-    const entries = all.map(({ view }) => html`<li>${view(shown)}</li>`);
+    const entries = all.map((said) => html`<li>${entry(said, "number" in said && said.number === shown, onJump)}</li>`);
     return html`<h2>${t("viewer.said")}</h2>
       <ol class="said-list" tabindex=${all.length > 0 ? "0" : nothing} aria-label=${t("viewer.said")}>
         ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
@@ -231,29 +198,25 @@ function scrollInside(list, node) {
   if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
 }
 
-const userEntry = (/** @type {UserWords} */ { startS, text, isTyped }, /** @type {(atS: number) => void} */ onJump) =>
-  html`<button type="button" class="said" data-who="user" @click=${() => onJump(startS)}>
-    <span class="small soft number">${formatClock(startS)}</span>
-    <span class="said-text" dir="auto"
-      ><strong class="small said-who">${t(isTyped ? "viewer.you_typed" : "common.you")}</strong> ${text}</span
-    >
-  </button>`;
-
-/** @param {SpokenTurn} turn @param {boolean} isNow @param {(atS: number) => void} onJump */
-const entry = ({ number, startS, text, isInterrupted }, isNow, onJump) =>
-  html`<button
+/** @param {SpokenTurn | UserWords} said @param {boolean} isNow @param {(atS: number) => void} onJump */
+function entry(said, isNow, onJump) {
+  const { startS, text } = said;
+  const isUser = "isTyped" in said;
+  const words = isUser
+    ? html`<strong class="small said-who">${t(said.isTyped ? "viewer.you_typed" : "common.you")}</strong> ${text}`
+    : text.trim();
+  const cut = html`<span class="said-cut" title=${t("viewer.interrupted")}
+    >${icon("hand")}<span class="visually-hidden">${t("viewer.interrupted")}</span></span
+  >`;
+  return html`<button
     type="button"
     class="said"
-    data-turn=${number}
+    data-who=${isUser ? "user" : nothing}
+    data-turn=${isUser ? nothing : said.number}
     aria-current=${isNow ? "true" : nothing}
     @click=${() => onJump(startS)}
   >
-    <span class="small soft number">${formatClock(startS)}</span><span class="said-text">${text.trim()}</span>
-    ${
-      isInterrupted
-        ? html`<span class="said-cut" title=${t("viewer.interrupted")}
-            >${icon("hand")}<span class="visually-hidden">${t("viewer.interrupted")}</span></span
-          >`
-        : nothing
-    }
+    <span class="small soft number">${formatClock(startS)}</span
+    ><span class="said-text" dir=${isUser ? "auto" : nothing}>${words}</span>${!isUser && said.isInterrupted ? cut : nothing}
   </button>`;
+}

@@ -60,8 +60,7 @@ export async function waitForReplay(recordingId, signal) {
   const untilMs = Date.now() + REPLAY_LIMIT_MS;
   while (Date.now() < untilMs) {
     await wait(AGAIN_MS, signal);
-    /** @type {Recording | null} */ const recording = await getJson(pathOf(recordingId, "recording"), { signal }).then(
-      (answer) => /** @type {Recording} */ (answer),
+    /** @type {Recording | null} */ const recording = await getJson(pathOf(recordingId, "recording"), { signal }).catch(
       () => null,
     );
     if (recording?.merged_replay) return recording;
@@ -104,11 +103,8 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
     setText(title, app);
     title.removeAttribute("data-t"); // it has texts of its own now
     document.title = `${app} · ${formatDateTime(meta.created_at)} · MiniCPM-o live`;
-    const texts = factTexts(meta);
-    render(
-      texts.map(([name, text]) => html`<li class="badge number" data-fact=${name}>${text}</li>`),
-      facts,
-    );
+    const badges = factTexts(meta).map(([name, text]) => html`<li class="badge number" data-fact=${name}>${text}</li>`);
+    render(badges, facts);
   };
   on(dialog, "close", () => {
     if (dialog.returnValue !== "yes") return;
@@ -132,8 +128,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
 }
 
 export async function copyLink(/** @type {string} */ url) {
-  const isCopied = await copyText(url);
-  if (isCopied) toast(t("share.copied"));
+  if (await copyText(url)) toast(t("share.copied"));
   else toast(url, { shownMs: LINK_SHOWN_MS }); // copying was rejected: show the link instead
 }
 

@@ -1,6 +1,6 @@
 /** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
-import { find, html, icon, iconButton, live, mountView, nothing, on, repeat, setText, textButton } from "../shared/lit.js";
+import { find, html, icon, iconButton, live, mountView, nothing, on, setText, textButton } from "../shared/lit.js";
 import { formatClock, formatNumber, t } from "../shared/texts.js";
 import { SPEEDS } from "./replay-clock.js";
 import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
@@ -87,11 +87,7 @@ export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
           </tr>
         </thead>
         <tbody>
-          ${repeat(
-            units,
-            ({ number }) => number,
-            (unit) => unitRow(unit, columns, { onJump, playFile }),
-          )}
+          ${units.map((unit) => unitRow(unit, columns, { onJump, playFile }))}
         </tbody>
       </table>
       <div class="row" ?hidden=${pages === 1}>

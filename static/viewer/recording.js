@@ -11,28 +11,9 @@ import { wavFormat } from "../shared/pcm.js";
 /** @import { View } from "./time-axis.js" */
 
 /**
- * @typedef {Object} Unit
- * @property {number} number in order, from 0
- * @property {number} startS
- * @property {number} endS
- * @property {"listen" | "speak" | "none"} mode none: it was never answered
- * @property {string} text
- * @property {number | null} wallMs from its arrival to its answer
- * @property {boolean} isLate it took longer than its duration
- * @property {number} gapMs audible gap in an answer before this unit
- * @property {boolean} isBargeIn the previous answer was interrupted here
- * @property {Chunk} chunk
- *
- * @typedef {Object} SpokenTurn
- * @property {number} number in order, from 0
- * @property {number} startS
- * @property {number} endS end of its text or audio
- * @property {string} text
- * @property {boolean} isInterrupted
- * @property {{atS: number, text: string}[]} words
- *
+ * @typedef {ReturnType<typeof addChunk>} Unit
+ * @typedef {ReturnType<typeof newTurn>} SpokenTurn
  * @typedef {{startS: number, text: string, isTyped: boolean}} UserWords
- *
  * @typedef {{atS: number, path: string, unit: number}} Picture
  * @typedef {ReturnType<typeof planUnits>} Plan
  */
@@ -45,13 +26,13 @@ const GAP_MS = 10; // shorter gaps are inaudible
 /** @param {Recording} recording of a duplex session */
 export function planUnits(recording) {
   const planner = newPlanner(recording);
-  for (const chunk of recording.chunks ?? []) addChunk(planner, chunk);
+  const units = (recording.chunks ?? []).map((chunk, number) => addChunk(planner, chunk, number));
   endTurn(planner);
   const spokenS = planner.spans.map(({ startMs, lengthMs }) => (startMs + lengthMs) / MS);
   return {
     unitS: planner.unitMs / MS,
     durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
-    units: planner.units,
+    units,
     turns: planner.turns,
     userWords: userWords(recording.events ?? [], planner.starts), // the user's transcripts and typed texts, in order
     pictures: planner.pictures,
@@ -68,7 +49,6 @@ function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing
     nowMs: 0,
     heardMs: 0,
     /** @type {{heardMs: number, atMs: number}[]} */ starts: [], // of units, in the sound that was sent and in the replay
-    /** @type {Unit[]} */ units: [],
     /** @type {SpokenTurn[]} */ turns: [],
     /** @type {Picture[]} */ pictures: [],
     /** @type {Span[]} */ spans: [],
@@ -80,7 +60,7 @@ function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing
 
 /** @typedef {ReturnType<typeof newPlanner>} Planner */
 
-function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk) {
+function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /** @type {number} */ number) {
   const { result } = chunk;
   const startMs = planner.nowMs;
   let lengthMs = chunk.user_audio_duration_ms || planner.unitMs;
@@ -95,21 +75,22 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk) {
     if (planner.isLogical) lengthMs = Math.max(lengthMs, aiMs, planner.unitMs);
     write(planner, result.text ?? "");
   } else planner.speech = null;
-  show(planner, chunk, lengthMs);
-  planner.units.push({
-    number: planner.units.length,
-    startS: startMs / MS,
-    endS: (startMs + lengthMs) / MS,
-    mode: !result ? "none" : result.mode === "SPEAK" ? "speak" : "listen",
-    text: result?.text ?? "",
-    wallMs,
-    isLate: wallMs !== null && wallMs > planner.unitMs,
-    gapMs,
-    isBargeIn: result?.barge_in === true,
-    chunk,
-  });
+  show(planner, chunk, lengthMs, number);
   planner.nowMs += lengthMs;
   if (result?.end_of_turn) endTurn(planner);
+  const spoke = result?.mode === "SPEAK" ? "speak" : "listen";
+  return {
+    number, // in order, from 0
+    startS: startMs / MS,
+    endS: (startMs + lengthMs) / MS,
+    mode: /** @type {"listen" | "speak" | "none"} */ (result ? spoke : "none"), // none: it was never answered
+    text: result?.text ?? "",
+    wallMs, // from its arrival to its answer
+    isLate: wallMs !== null && wallMs > planner.unitMs, // it took longer than its duration
+    gapMs, // audible gap in an answer before this unit
+    isBargeIn: result?.barge_in === true, // the previous answer was interrupted here
+    chunk,
+  };
 }
 
 function userWords(/** @type {NonNullable<Recording["events"]>} */ events, /** @type {Planner["starts"]} */ starts) {
@@ -148,12 +129,21 @@ function write(/** @type {Planner} */ planner, /** @type {string} */ text) {
   if (!text) return;
   const atS = planner.nowMs / MS;
   if (!planner.words) {
-    planner.words = { number: planner.turns.length, startS: atS, endS: atS, text: "", isInterrupted: false, words: [] };
+    planner.words = newTurn(planner.turns.length, atS);
     planner.turns.push(planner.words);
   }
   planner.words.text += text;
   planner.words.words.push({ atS, text });
 }
+
+const newTurn = (/** @type {number} */ number, /** @type {number} */ startS) => ({
+  number, // in order, from 0
+  startS,
+  endS: startS, // of its text or audio
+  text: "",
+  isInterrupted: false,
+  words: /** @type {{atS: number, text: string}[]} */ ([]),
+});
 
 function endTurn(/** @type {Planner} */ planner) {
   const last = planner.spans.at(-1);
@@ -162,11 +152,12 @@ function endTurn(/** @type {Planner} */ planner) {
   [planner.speech, planner.words, planner.heardUntilMs] = [null, null, null];
 }
 
-function show(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /** @type {number} */ lengthMs) {
+/** @param {Planner} planner @param {Chunk} chunk @param {number} lengthMs @param {number} unit its number */
+function show(planner, chunk, lengthMs, unit) {
   const paths = [chunk.user_frame, ...(chunk.extra_frames ?? [])].filter((path) => path !== undefined);
   paths.forEach((path, index) => {
     const atS = (planner.nowMs + (index * lengthMs) / paths.length) / MS;
-    planner.pictures.push({ atS, path, unit: planner.units.length });
+    planner.pictures.push({ atS, path, unit });
   });
 }
 
@@ -188,11 +179,14 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
   return gapMs > GAP_MS ? Math.round(gapMs) : 0;
 }
 
-/** App of a kind of conversation. */
-const PAGE_OF = Object.freeze({ chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" });
+/** @type {Readonly<Record<string, string>>} */ const PAGE_OF = {
+  chat: "turnbased",
+  streaming: "turnbased",
+  omni_duplex: "omni",
+};
 
 /** @param {string} appType of a recording @returns {string} the app's id, for titles and icons */
-export const appOf = (appType) => Object.entries(PAGE_OF).find(([type]) => type === appType)?.[1] ?? appType;
+export const appOf = (appType) => PAGE_OF[appType] ?? appType;
 
 /** URL of a recording's file. @param {string} recordingId @param {string} path as the recording names it */
 export function assetUrl(recordingId, path) {
@@ -203,86 +197,63 @@ export function assetUrl(recordingId, path) {
 const HEAD_BYTES = 4_096;
 const TILE_S = 20;
 const PEAKS_PER_S = 100;
-const AT_ONCE = 2;
+const PEAKS_PER_TILE = TILE_S * PEAKS_PER_S;
+const MOST_FAILURES = 3;
 
-/**
- * @typedef {Object} PeakSource
- * @property {(view: View) => void} look loads the visible range first
- * @property {(view: View) => Float32Array[]} peaks of each channel; 0 where nothing is loaded yet
- * @property {() => void} close
- */
+/** @typedef {ReturnType<typeof openPeaks>} PeakSource */
 
 /**
  * @param {(first: number, last: number) => Promise<ArrayBuffer>} bytes reads a byte range of a WAV file, both ends inclusive
  * @param {() => void} onMore more peaks are loaded
- * @param {() => void} [onFailed] loading failed
- * @returns {PeakSource}
+ * @param {() => void} [onFailed] the file cannot be read
  */
 export function openPeaks(bytes, onMore, onFailed) {
   /** @type {WavShape | null} */ let shape = null;
-  let [isClosed, failures] = [false, 0];
-  /** @type {Map<number, Float32Array[] | "loading">} */ const tiles = new Map();
+  /** Peaks of each channel. @type {Map<number, Float32Array[]>} */ const tiles = new Map();
   /** @type {View} */ let wanted = { fromS: 0, toS: 0 };
+  let isLoading = true;
 
-  const missing = () => {
-    const last = Math.floor(wanted.toS / TILE_S);
-    for (let tile = Math.floor(wanted.fromS / TILE_S); tile <= last; tile += 1) {
-      const isInside = shape !== null && tile * TILE_S * shape.rateHz < shape.frames;
-      if (isInside && !tiles.has(tile)) return tile;
+  const load = async (/** @type {WavShape} */ file) => {
+    isLoading = true;
+    const { rateHz, channels, frames } = file;
+    const tileFrames = TILE_S * rateHz;
+    const missing = () => {
+      const last = Math.min(wanted.toS / TILE_S, (frames - 1) / tileFrames);
+      for (let tile = Math.floor(wanted.fromS / TILE_S); tile <= last; tile += 1) if (!tiles.has(tile)) return tile;
+      return null;
+    };
+    for (let tile = missing(), failures = 0; tile !== null && failures < MOST_FAILURES; tile = missing()) {
+      const { first, last } = byteRange(file, tile * tileFrames, (tile + 1) * tileFrames);
+      try {
+        tiles.set(tile, peaksOf(await bytes(first, last), channels, Math.round(rateHz / PEAKS_PER_S)));
+        onMore();
+      } catch {
+        failures += 1; // the next look tries again
+      }
     }
-    return null;
+    isLoading = false;
   };
-  const loadNext = async () => {
-    const tile = missing();
-    const busy = [...tiles.values()].filter((held) => held === "loading").length;
-    if (isClosed || shape === null || tile === null || busy >= AT_ONCE || failures > AT_ONCE) return;
-    tiles.set(tile, "loading");
-    const { rateHz, channels } = shape;
-    const { first, last } = byteRange(shape, tile * TILE_S * rateHz, (tile + 1) * TILE_S * rateHz);
-    try {
-      tiles.set(tile, peaksOf(await bytes(first, last), channels, Math.round(rateHz / PEAKS_PER_S)));
-    } catch {
-      failures += 1;
-      tiles.delete(tile);
-    }
-    if (isClosed) return;
-    onMore();
-    void loadNext();
-  };
-  const load = () => {
-    for (let index = 0; index < AT_ONCE; index += 1) void loadNext();
-  };
-  bytes(0, HEAD_BYTES - 1).then(
-    (head) => {
-      shape = wavShape(head);
-      if (shape) load();
-      else onFailed?.();
-    },
-    () => onFailed?.(),
-  );
+  const opened = bytes(0, HEAD_BYTES - 1).then((head) => {
+    shape = wavShape(head);
+    if (!shape) throw new Error("The sound is no 16-bit WAV file.");
+    return load(shape);
+  });
+  opened.catch(() => onFailed?.());
 
   return {
+    /** Loads the visible range first. @param {View} view */
     look(view) {
       wanted = view;
-      load();
+      if (shape && !isLoading) void load(shape);
     },
-    peaks(view) {
-      const from = Math.round(view.fromS * PEAKS_PER_S);
-      const count = Math.max(1, Math.round((view.toS - view.fromS) * PEAKS_PER_S));
-      const channels = shape?.channels ?? 2;
-      const perTile = TILE_S * PEAKS_PER_S;
-      return Array.from({ length: channels }, (_, channel) => {
-        const line = new Float32Array(count);
-        for (let index = 0; index < count; index += 1) {
-          const at = from + index;
-          const tile = tiles.get(Math.floor(at / perTile));
-          if (tile && tile !== "loading") line[index] = tile[channel][at % perTile] ?? 0;
-        }
-        return line;
-      });
-    },
-    close() {
-      isClosed = true;
+    /** Largest peak of a channel; 0 where nothing is loaded yet. @param {number} channel @param {View} part */
+    loudest(channel, { fromS, toS }) {
+      let most = 0;
+      const last = Math.max(fromS * PEAKS_PER_S, toS * PEAKS_PER_S - 1);
+      for (let at = Math.floor(fromS * PEAKS_PER_S); at <= last; at += 1) {
+        most = Math.max(most, tiles.get(Math.floor(at / PEAKS_PER_TILE))?.[channel]?.[at % PEAKS_PER_TILE] ?? 0);
+      }
+      return most;
     },
   };
 }
@@ -292,15 +263,9 @@ export function openPeaks(bytes, onMore, onFailed) {
 const PCM16_SCALE = 32_768;
 const BYTES_PER_SAMPLE = 2;
 
-/**
- * @typedef {Object} WavShape
- * @property {number} rateHz
- * @property {number} channels
- * @property {number} dataOffset bytes before the first sample
- * @property {number} frames samples of each channel
- */
+/** @typedef {NonNullable<ReturnType<typeof wavShape>>} WavShape */
 
-/** @param {ArrayBuffer} head the file's beginning @returns {WavShape | null} null if it is not a 16-bit WAV file */
+/** Rate, bytes before the first sample, and samples of each channel. @param {ArrayBuffer} head null if it is not a 16-bit WAV file */
 export function wavShape(head) {
   const found = wavFormat(new Uint8Array(head));
   if (found?.bits !== BYTES_PER_SAMPLE * 8 || found.channels === 0) return null;

@@ -1,10 +1,9 @@
-/** Time axis of a replay: view, series, links to a position, keyboard. Pure. */
+/** Time axis of a replay: view, painting of its tracks, links to a position, keyboard, texts. Pure. */
 
 import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
 
 /** @import { Plan, Unit } from "./recording.js" */
-
 /** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
 
 /** @typedef {{fromS: number, toS: number}} View */
@@ -89,19 +88,14 @@ export function indexAt(list, atS, startS) {
 }
 
 /**
- * The entries visible in a view. Starts and ends are both sorted.
+ * The entries visible in a view. The list is sorted.
  * @template {{startS: number, endS: number}} T
  * @param {readonly T[]} list
  * @param {View} view
  */
 export function within(list, { fromS, toS }) {
   const last = indexAt(list, toS, ({ startS }) => startS);
-  let first = Math.max(
-    0,
-    indexAt(list, fromS, ({ startS }) => startS),
-  );
-  while (first > 0 && list[first - 1].endS > fromS) first -= 1;
-  return list.slice(first, last + 1).filter(({ endS }) => endS >= fromS);
+  return list.slice(0, last + 1).filter(({ endS }) => endS >= fromS);
 }
 
 /**
@@ -124,22 +118,89 @@ export function spread(list, view, places, startS) {
   return found;
 }
 
-// Columns of the latency chart.
+// What the canvases of the tracks show.
+
+/** @typedef {{width: number, height: number}} Size CSS pixels */
+/** @typedef {(token: string, alpha?: number) => string} Css colour of the theme */
+
+const BAR_PX = 2;
+const BAR_STEP_PX = 3;
+const FULL_SCALE = 0.6; // speech is rarely louder; louder peaks are clipped
 
 /**
- * @param {Plan} plan
- * @returns {[number[], (number | null)[], (number | null)[], (number | null)[], (number | null)[]]}
- *   time, listened, spoke, too late (each in ms, null where it does not apply), and where a gap was heard
+ * Waveforms: the user's above, the model's below.
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Size} size
+ * @param {View} view
+ * @param {(channel: number, part: View) => number} loudest largest peak of a channel
+ * @param {Css} css
+ * @returns {number} the largest peak shown
  */
-export function latencySeries({ units }) {
-  const wall = (/** @type {boolean} */ fits, /** @type {number | null} */ wallMs) => (fits ? wallMs : null);
-  return [
-    units.map(({ startS }) => startS),
-    units.map(({ mode, isLate, wallMs }) => wall(mode === "listen" && !isLate, wallMs)),
-    units.map(({ mode, isLate, wallMs }) => wall(mode === "speak" && !isLate, wallMs)),
-    units.map(({ isLate, wallMs }) => wall(isLate, wallMs)),
-    units.map(({ gapMs, wallMs }) => wall(gapMs > 0, wallMs)),
-  ];
+export function paintWaves(ctx, { width, height }, view, loudest, css) {
+  const bars = Math.ceil(width / BAR_STEP_PX);
+  let most = 0;
+  for (const [channel, tone] of ["listen", "speak"].entries()) {
+    ctx.fillStyle = css(tone);
+    for (let bar = 0; bar < bars; bar += 1) {
+      const peak = loudest(channel, { fromS: timeAt(view, bar / bars), toS: timeAt(view, (bar + 1) / bars) });
+      const tall = Math.max(1, (Math.min(1, peak / FULL_SCALE) * height) / 2);
+      ctx.fillRect(bar * BAR_STEP_PX, (channel + 0.5) * (height / 2) - tall / 2, BAR_PX, tall);
+      most = Math.max(most, peak);
+    }
+  }
+  return most;
+}
+
+const HEADROOM = 1.15;
+const BAR_SHARE = 0.85; // of a unit's width
+const BAR_MOST_PX = 200;
+const DOT_PX = 3.5;
+const DASH = [5, 4];
+const LABEL_PX = 11;
+
+/**
+ * Duration of each unit against its budget.
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Size} size
+ * @param {View} view
+ * @param {Plan} plan
+ * @param {Css} css
+ */
+export function paintLatency(ctx, { width, height }, view, { units, unitS }, css) {
+  const budgetMs = unitS * MS_PER_S;
+  const answered = within(units, view).flatMap((unit) => (unit.wallMs === null ? [] : [{ ...unit, wallMs: unit.wallMs }]));
+  const topMs = Math.max(budgetMs, ...answered.map(({ wallMs }) => wallMs)) * HEADROOM;
+  const yAt = (/** @type {number} */ ms) => height * (1 - ms / topMs);
+  for (const { startS, endS, mode, isLate, gapMs, wallMs } of answered) {
+    const left = shareOf(view, startS) * width;
+    const size = Math.min(BAR_MOST_PX, (shareOf(view, endS) * width - left) * BAR_SHARE);
+    ctx.fillStyle = css(isLate ? "interrupt" : mode);
+    ctx.fillRect(left, yAt(wallMs), size, height - yAt(wallMs));
+    if (gapMs === 0) continue;
+    ctx.fillStyle = css("bad");
+    ctx.beginPath();
+    ctx.arc(left, yAt(wallMs), DOT_PX, 0, 2 * Math.PI);
+    ctx.fill();
+  }
+  paintBudget(ctx, width, yAt(budgetMs), t("viewer.ms", { n: formatNumber(budgetMs) }), css);
+}
+
+/** @param {CanvasRenderingContext2D} ctx @param {number} right @param {number} y @param {string} words @param {Css} css */
+function paintBudget(ctx, right, y, words, css) {
+  ctx.strokeStyle = css("ink-soft");
+  ctx.setLineDash(DASH);
+  ctx.beginPath();
+  ctx.moveTo(0, y);
+  ctx.lineTo(right, y);
+  ctx.stroke();
+  ctx.font = `${LABEL_PX}px ${getComputedStyle(ctx.canvas).fontFamily}`;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "top";
+  const size = ctx.measureText(words).width;
+  ctx.fillStyle = css("surface", 0.85); // the columns may be behind it
+  ctx.fillRect(right - size - 6, y + 2, size + 4, LABEL_PX + 3);
+  ctx.fillStyle = css("ink-soft");
+  ctx.fillText(words, right - 4, y + 3);
 }
 
 /** Summary of all units. @param {Plan} plan */
@@ -159,7 +220,6 @@ export function latencyFigures({ units }) {
 // A position in an address: `?t=12.3`.
 
 const NAME = "t";
-const DIGITS = 1;
 const CLOCK = /^(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)$/;
 const SECONDS_PER_MINUTE = 60;
 
@@ -178,7 +238,7 @@ export function readMoment(search) {
 /** Sets the position, omitted at the start; the rest of the address stays. @param {string} href @param {number} atS */
 export function withMoment(href, atS) {
   const url = new URL(href);
-  const text = atS.toFixed(DIGITS).replace(/\.0$/, "");
+  const text = atS.toFixed(1).replace(/\.0$/, "");
   if (Number(text) > 0) url.searchParams.set(NAME, text);
   else url.searchParams.delete(NAME);
   return url.href;
@@ -186,16 +246,26 @@ export function withMoment(href, atS) {
 
 // Keyboard shortcuts of the viewer.
 
-const STEP_S = 1;
-const BIG_STEP_S = 5;
-const JUMP_S = 10;
-
 /**
  * @typedef {{kind: "toggle"} | {kind: "seekBy", s: number} | {kind: "seekTo", end: boolean}
  *   | {kind: "unit", by: 1 | -1} | {kind: "help"}} Action
- *
- * @typedef {{key: string, shiftKey?: boolean, ctrlKey?: boolean, altKey?: boolean, metaKey?: boolean}} Key
  */
+
+/** @type {Readonly<Record<string, Action>>} */ const ACTIONS = {
+  " ": { kind: "toggle" },
+  k: { kind: "toggle" },
+  ArrowLeft: { kind: "seekBy", s: -1 },
+  ArrowRight: { kind: "seekBy", s: 1 },
+  "Shift ArrowLeft": { kind: "seekBy", s: -5 },
+  "Shift ArrowRight": { kind: "seekBy", s: 5 },
+  j: { kind: "seekBy", s: -10 },
+  l: { kind: "seekBy", s: 10 },
+  ",": { kind: "unit", by: -1 },
+  ".": { kind: "unit", by: 1 },
+  Home: { kind: "seekTo", end: false },
+  End: { kind: "seekTo", end: true },
+  "?": { kind: "help" },
+};
 
 /** Entries of the help: keys and text. */
 export const KEY_HELP = Object.freeze([
@@ -208,34 +278,11 @@ export const KEY_HELP = Object.freeze([
   { keys: ["?"], text: "viewer.key_help" },
 ]);
 
-/** @param {Key} pressed @returns {Action | null} */
+/** @param {Partial<KeyboardEvent> & {key: string}} pressed @returns {Action | null} */
 export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
   if (ctrlKey || altKey || metaKey) return null;
-  switch (key.length === 1 ? key.toLowerCase() : key) {
-    case " ":
-    case "k":
-      return { kind: "toggle" };
-    case "ArrowLeft":
-      return { kind: "seekBy", s: shiftKey ? -BIG_STEP_S : -STEP_S };
-    case "ArrowRight":
-      return { kind: "seekBy", s: shiftKey ? BIG_STEP_S : STEP_S };
-    case "j":
-      return { kind: "seekBy", s: -JUMP_S };
-    case "l":
-      return { kind: "seekBy", s: JUMP_S };
-    case ",":
-      return { kind: "unit", by: -1 };
-    case ".":
-      return { kind: "unit", by: 1 };
-    case "Home":
-      return { kind: "seekTo", end: false };
-    case "End":
-      return { kind: "seekTo", end: true };
-    case "?":
-      return { kind: "help" };
-    default:
-      return null;
-  }
+  const name = key.length === 1 ? key.toLowerCase() : key;
+  return (shiftKey && ACTIONS[`Shift ${name}`]) || (ACTIONS[name] ?? null);
 }
 
 // Texts of units, turns and positions.

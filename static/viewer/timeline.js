@@ -56,28 +56,21 @@ function mountOverview(el, { plan, onSeek }) {
   };
 }
 
-/** @typedef {{update: (view: View) => void}} Track */
-
 const TICK_PX = 90; // room for two labels, as the last one is left of its mark
 const WHEEL_ZOOM = 1.2;
 const DETAIL_S = 10; // below this, marks show tenths
 
 /**
- * @typedef {Object} TimelineOptions
- * @property {Plan} plan
- * @property {(path: string) => string} urlOf
- * @property {(atS: number) => void} onSeek
- * @property {string} nonce for the libraries' style sheets
- * @property {() => void} onMissing a library is not installed
+ * @param {HTMLElement} el
+ * @param {{plan: Plan, urlOf: (path: string) => string, onSeek: (atS: number) => void}} options
  */
-
-/** @param {HTMLElement} el @param {TimelineOptions} options */
-export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
+export function mountTimeline(el, { plan, urlOf, onSeek }) {
   const lanes = drawLanes(el, plan);
   const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
   const frames = mountFrameTrack(lanes.frames, { pictures: plan.pictures, urlOf, onJump: onSeek });
   const overview = mountOverview(lanes.overview, { plan, onSeek });
-  /** @type {Track[]} */ const tracks = [text, frames];
+  const waves = mountWaves(lanes.wave, () => void (lanes.wave.dataset.state = "none"));
+  const tracks = [text, frames, waves, mountLatency(lanes.latency, plan)];
   let view = firstView(plan.durationS);
   let atS = 0;
 
@@ -96,14 +89,6 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
     for (const track of tracks) track.update(view);
     drawHead();
   };
-  const late = (/** @type {Promise<Track>} */ coming) =>
-    void coming.then((track) => {
-      tracks.push(track);
-      track.update(view);
-    }, onMissing);
-  late(mountLatency(lanes.latency, plan));
-  const coming = mountWaves(lanes.wave, { nonce, onFailed: () => void (lanes.wave.dataset.state = "none") });
-  late(coming);
   scrub([lanes.slider, lanes.axis, lanes.text, lanes.latencyLane], lanes.slider, (share) => onSeek(timeAt(view, share)));
   onWheel(lanes.root, {
     zoom: (factor) => setView(zoomed(view, factor, atS, plan.durationS)),
@@ -127,12 +112,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
     zoom(factor) {
       setView(factor === 0 ? fit({ fromS: 0, toS: plan.durationS }, plan.durationS) : zoomed(view, factor, atS, plan.durationS));
     },
-    setSound(/** @type {string} */ url) {
-      coming.then(
-        (waves) => waves.open(url),
-        () => undefined,
-      ); // the missing library was reported
-    },
+    setSound: waves.open,
   };
 }
 
@@ -240,25 +220,16 @@ function scrub(places, ruler, seek) {
 // The model's turns as segments on the time axis; a click seeks.
 
 /** @param {HTMLElement} el @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options */
-function mountTextTrack(el, { turns, onJump }) {
-  /** @type {View} */ let view = { fromS: 0, toS: 1 };
-  const draw = () =>
-    render(
-      repeat(
-        within(turns, view),
-        ({ number }) => number,
-        (turn) => segment(turn, view, onJump),
-      ),
-      el,
+const mountTextTrack = (el, { turns, onJump }) => ({
+  update(/** @type {View} */ view) {
+    const segments = repeat(
+      within(turns, view),
+      ({ number }) => number,
+      (turn) => segment(turn, view, onJump),
     );
-  onLangChange(draw);
-  return {
-    update(/** @type {View} */ wanted) {
-      view = wanted;
-      draw();
-    },
-  };
-}
+    render(segments, el);
+  },
+});
 
 /** @param {SpokenTurn} turn @param {View} view @param {(atS: number) => void} onJump */
 function segment({ number, startS, endS, text, isInterrupted }, view, onJump) {

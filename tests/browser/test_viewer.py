@@ -156,7 +156,7 @@ def test_the_speed_of_the_sound_changes(visit: Visits) -> None:
     page.get_by_role("combobox", name="Speed").select_option("2")
     page.keyboard.press("k")
     page.wait_for_function("() => parseFloat(document.querySelector('.playhead').style.left) > 1")
-    assert page.locator(".plain-player").evaluate("audio => audio.playbackRate") == 2
+    assert page.locator("[data-part=sound]").evaluate("audio => audio.playbackRate") == 2
 
 
 def test_an_address_names_a_moment(visit: Visits) -> None:
@@ -253,19 +253,14 @@ def test_everything_is_downloaded_as_a_zip_file(visit: Visits, recording: str) -
     assert {"meta.json", "recording.json", "merged_replay.wav"} <= set(names)
 
 
-def test_without_the_libraries_the_browsers_own_player_helps(
-    visit: Visits, problems: Problems
-) -> None:
-    problems.allow("/vendor/")
+def test_the_replay_needs_no_library(visit: Visits) -> None:
     page = visit("")
-    page.route("**/vendor/**", lambda route: route.fulfill(status=404, body="not installed"))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto(f"/s/{CALL}?t=2")
-    expect(page.get_by_role("alert")).to_contain_text("is not installed on the server")
-    expect(page.locator(".plain-player")).to_be_visible()
-    page.locator(".segment", has_text="Fine.").click()
-    expect_at(page, 9.0)
-    page.keyboard.press("k")
-    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+    page.wait_for_function("() => document.querySelector('.wave')?.dataset.loudest")
+    expect(page.locator(".latency canvas")).to_be_visible()
+    assert not [url for url in asked if "/vendor/" in url and "lit-html" not in url]
 
 
 def test_one_still_being_written_appears_by_itself(

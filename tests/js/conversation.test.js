@@ -8,6 +8,7 @@ import {
   editMessage,
   emptyConversation,
   findMessage,
+  isSendKey,
   messageTextOf,
   setSystem,
   textItem,
@@ -67,7 +68,7 @@ test("on the wire one text is a text, and media keep their order without empty t
     role: "user",
     items: [textItem(""), { type: "image", data: "AA==" }, textItem("What is this?"), { type: "audio", data: "AAAA" }],
     createdAtMs: 1,
-    extra: { fileName: "cat.png" },
+    extra: { transcript: "a cat" },
   }).conversation;
   assert.deepEqual(toWire(conversation), [
     { role: "user", content: "Only text" },
@@ -91,4 +92,12 @@ test("there is one system message and it comes first", () => {
   assert.deepEqual(toWire(conversation)[0], { role: "system", content: "Be brief." });
   assert.equal(conversation.messages.filter(({ role }) => role === "system").length, 1);
   assert.equal(setSystem(conversation, [textItem("")], 3).messages.length, 3);
+});
+
+test("Enter sends, unless it breaks the line or chooses a character of an input method", () => {
+  const enter = { key: "Enter", shiftKey: false, isComposing: false, keyCode: 13 };
+  assert.ok(isSendKey(enter));
+  for (const other of [{ key: "a" }, { shiftKey: true }, { isComposing: true }, { keyCode: 229 }]) {
+    assert.ok(!isSendKey({ ...enter, ...other }), JSON.stringify(other));
+  }
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test, { afterEach, beforeEach, mock } from "node:test";
 
 import { StreamingChat, TurnError } from "../../static/turnbased/streaming-chat.js";
-import { contextShare, estimateWaitS, turnOptions } from "../../static/turnbased/turn.js";
+import { estimateWaitS, turnOptions } from "../../static/turnbased/turn.js";
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, collect, fakeSockets, settle } from "./fakes/socket.js";
 
@@ -372,10 +372,4 @@ test("the wait is estimated from what runs and what waits", () => {
   assert.equal(estimateWaitS({ free_slots: 0, queue_length: 0, running_tasks }), 15);
   assert.equal(estimateWaitS({ free_slots: 0, queue_length: 3, running_tasks }), 45);
   assert.equal(estimateWaitS({ free_slots: 0, queue_length: 0, running_tasks: [] }), 0);
-});
-
-test("the share of the context is between nothing and all", () => {
-  assert.equal(contextShare(null, 8_192), 0);
-  assert.equal(contextShare(STATS, 30), 0.5);
-  assert.equal(contextShare(STATS, 10), 1);
 });

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { chatRequest, turnOptions } from "../../static/turnbased/turn.js";
+import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../../static/shared/protocol.js";
+import { chatRequest, FIELDS, turnOptions } from "../../static/turnbased/turn.js";
 
+/** @import { NumberField } from "../../static/shared/settings-store.js" */
 /** @import { Message } from "../../types/protocol.js" */
 
 /** @type {Message[]} */
@@ -10,10 +12,10 @@ const TEXT = [{ role: "user", content: "Hi" }];
 /** @type {Message[]} */
 const VIDEO = [{ role: "user", content: [{ type: "video", data: "AA==", stack_frames: 1 }] }];
 
-test("without any choice the server's defaults are sent and nothing is spoken", () => {
+test("without any choice the server's defaults apply and nothing is spoken", () => {
   assert.deepEqual(turnOptions({}, TEXT), {
     prefill: { max_slice_nums: 1, omni_mode: false, use_tts_template: false, enable_thinking: false },
-    generate: { generate_audio: false, max_new_tokens: 256, length_penalty: 1.1, temperature: 0.7 },
+    generate: { generate_audio: false },
   });
 });
 
@@ -32,27 +34,40 @@ test("finer pictures are two slices, and one with a video", () => {
   assert.equal(turnOptions({}, [...VIDEO, ...TEXT]).prefill.omni_mode, true, "an earlier video counts");
 });
 
-test("numbers stay within what the server takes", () => {
-  const wild = turnOptions({ maxNewTokens: 99_999, lengthPenalty: 0, temperature: 9, topP: 3, topK: -4 }, TEXT);
-  assert.deepEqual(wild.generate, {
+test("what was chosen is sent under the server's names", () => {
+  const chosen = { maxNewTokens: 12, lengthPenalty: 1.2, temperature: 0, topP: 0.5, topK: 40, isGreedy: true };
+  assert.deepEqual(turnOptions(chosen, TEXT).generate, {
     generate_audio: false,
-    max_new_tokens: 4_096,
-    length_penalty: 0.1,
-    temperature: 2,
-    top_p: 1,
-    top_k: 0,
+    max_new_tokens: 12,
+    length_penalty: 1.2,
+    temperature: 0,
+    top_p: 0.5,
+    top_k: 40,
+    do_sample: false,
   });
-  const none = turnOptions({ maxNewTokens: Number.NaN, topP: 0 }, TEXT).generate;
-  assert.deepEqual([none.max_new_tokens, none.top_p], [256, undefined]);
-  assert.equal(turnOptions({ maxNewTokens: 12.6 }, TEXT).generate.max_new_tokens, 13);
-  assert.equal(turnOptions({ isGreedy: true }, TEXT).generate.do_sample, false);
+});
+
+test("every value of a setting is one the server takes", () => {
+  /** @type {[keyof typeof FIELDS, keyof typeof GENERATE_RANGES][]} */
+  const names = [
+    ["maxNewTokens", "max_new_tokens"],
+    ["lengthPenalty", "length_penalty"],
+    ["temperature", "temperature"],
+    ["topK", "top_k"],
+  ];
+  for (const [name, field] of names) {
+    const own = /** @type {NumberField} */ (FIELDS[name]);
+    const range = /** @type {{min: number, max: number}} */ (GENERATE_RANGES[field]);
+    assert.ok(range.min <= own.min && own.max <= range.max, name);
+    assert.equal(own.initial, GENERATE_DEFAULTS[field], name);
+  }
 });
 
 test("the same turn over HTTP", () => {
   const options = turnOptions({ hasVoice: true, voiceBase64: "VVVV", isThinking: true }, VIDEO);
   assert.deepEqual(chatRequest(VIDEO, options), {
     messages: VIDEO,
-    generation: { max_new_tokens: 256, length_penalty: 1.1, temperature: 0.7 },
+    generation: {},
     image: { max_slice_nums: 1 },
     tts: { enabled: true, mode: "omni", ref_audio_data: "VVVV" },
     use_tts_template: true,

@@ -17,7 +17,7 @@ from gateway import create_app
 from gateway_modules import service
 from gateway_modules.service import STATIC
 from gateway_modules.web.pages import Pages
-from gateway_modules.web.responses import IMMUTABLE, NONCE_PLACE
+from gateway_modules.web.responses import IMMUTABLE
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "zh-CN,zh;q=0.9"}
@@ -155,19 +155,6 @@ async def test_pages_may_run_our_own_scripts_and_webassembly_and_nothing_else(st
     assert rules["worker-src"] == rules["style-src"] == rules["default-src"] == "'self'"
     assert rules["media-src"] == rules["connect-src"] == "'self' blob:"
     assert "unsafe-inline" not in policy and "'unsafe-eval'" not in policy and "http" not in policy
-
-
-def test_a_page_with_a_placeholder_gets_a_nonce_for_style_sheets(tmp_path: Path) -> None:
-    async def visit(client: httpx.AsyncClient) -> None:
-        answers = [await client.get("/") for _ in range(2)]
-        nonces = [answer.text.split('content="')[1].split('"')[0] for answer in answers]
-        assert nonces[0] != nonces[1]
-        for answer, nonce in zip(answers, nonces, strict=True):
-            assert f"'nonce-{nonce}'" in answer.headers["content-security-policy"]
-            assert answer.headers["cache-control"] == "no-cache" and "etag" not in answer.headers
-
-    (tmp_path / "index.html").write_bytes(b"<!doctype html>" + NONCE_PLACE)
-    with_pages(tmp_path, Pages(tmp_path, tmp_path), visit)
 
 
 # What is not there.

@@ -138,7 +138,6 @@ def test_a_broken_manifest_counts_as_no_build(tmp_path: Path) -> None:
         "silero/silero_vad.onnx",
         "uplot/index.css",
         "uplot/index.js",
-        "wavesurfer/index.js",
     ],
 )
 def test_installed_libraries_are_found(root: Path, file: str) -> None:

@@ -14,11 +14,9 @@ from core.errors import NotFoundError
 from gateway_modules.relay.telemetry import History
 from gateway_modules.web import responses as web_files
 from gateway_modules.web.responses import (
-    NONCE_PLACE,
     WebFiles,
     accepts_gzip,
     json_answer,
-    with_nonce,
 )
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}
@@ -103,12 +101,3 @@ def test_long_json_is_compressed() -> None:
     packed = json_answer(long, Headers(GZIP))
     assert gzip.decompress(bytes(packed.body)) == long.model_dump_json().encode()
     assert "content-encoding" not in json_answer(short, Headers(GZIP)).headers
-
-
-def test_a_page_gets_a_fresh_nonce_each_time() -> None:
-    page = b"<head>" + NONCE_PLACE + b"</head>"
-    (first, policy), (second, _) = with_nonce(page), with_nonce(page)
-    assert first != second and NONCE_PLACE not in first
-    nonce = first.split(b'content="')[1].split(b'"')[0].decode()
-    assert f"style-src 'self' 'nonce-{nonce}'" in policy
-    assert "unsafe-inline" not in policy and "'wasm-unsafe-eval'" in policy

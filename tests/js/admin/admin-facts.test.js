@@ -11,7 +11,7 @@ import {
   restartBlock,
   savedValue,
   sessionRows,
-  toneOf,
+  TONES,
   workerState,
 } from "../../../static/admin/admin-facts.js";
 
@@ -67,7 +67,7 @@ test("the overview adds up places and memory of those who tell", () => {
     worker({ vram_used_mb: 5, vram_total_mb: 50 }),
   ];
   const facts = overviewOf(status, workers);
-  assert.deepEqual([facts.places, facts.freePlaces, facts.broken, facts.waiting], [6, 4, 2, 2]);
+  assert.deepEqual([facts.places, facts.freePlaces, facts.broken, facts.queue_length], [6, 4, 2, 2]);
   assert.deepEqual([facts.memoryUsedMb, facts.memoryTotalMb], [15, 150]);
   assert.equal(overviewOf(status, [worker()]).memoryUsedMb, null);
 });
@@ -85,7 +85,7 @@ for (const [changes, state, tone] of /** @type {[Partial<Http.WorkerInfo>, strin
 ])) {
   test(`a worker with ${JSON.stringify(changes)} is ${state}`, () => {
     const is = workerState(worker(changes));
-    assert.deepEqual([is, toneOf(is)], [state, tone]);
+    assert.deepEqual([is, TONES[is]], [state, tone]);
   });
 }
 

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { chartsOf, latest, spansOf, withGaps, workerOf } from "../../../static/admin/chart-data.js";
+import { chartsOf, latest, lineName, spansOf, withGaps } from "../../../static/admin/chart-data.js";
+
+/** @import { Line } from "../../../static/admin/chart-data.js" */
 
 /** @returns {Http.History} */
 function history() {
@@ -96,5 +98,6 @@ test("what is told of now is never older, and whose memory it is", () => {
   assert.equal(latest([1, null, 2]), 2);
   assert.equal(latest([1, 2, null]), null);
   assert.equal(latest([]), null);
-  assert.equal(workerOf("vram_used_mb.worker_3"), "worker_3");
+  const line = /** @type {Line} */ (/** @type {Partial<Line>} */ ({ name: "vram_used_mb.worker_3" }));
+  assert.equal(lineName(line), "worker_3");
 });

@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Emitter } from "../../../static/shared/async.js";
-import { floatsToBase64 } from "../../../static/shared/pcm.js";
+import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ChatSession } from "../../../static/turnbased/chat-session.js";
-import { messageTextOf, problemOf, titleOf, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
+import { emptyConversation, messageTextOf, titleOf, toWire } from "../../../static/turnbased/conversation.js";
 import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn.js";
 
-/** @import { ChatSettings } from "../../../types/chat.js" */
+/** @import { ChatSettings } from "../../../static/turnbased/turn.js" */
 /** @import { StreamingChatEvents } from "../../../static/turnbased/streaming-chat.js" */
 
 /** Answers when told to. @extends {Emitter<StreamingChatEvents>} */
@@ -39,21 +39,26 @@ function setUp(settings) {
   const chat = new FakeChat();
   /** @type {Map<string, any>} */
   const kept = new Map();
+  /** @type {Set<string>} */
+  const slow = new Set();
   const store = {
     ...forgetfulHistory(),
     /** @param {{id: string}} head @param {unknown} body */
     write: async (head, body) => (kept.set(head.id, { head, body }), []),
     /** @param {string} id */
-    read: async (id) => kept.get(id)?.body ?? null,
+    read: async (id) => {
+      if (slow.has(id)) await settle();
+      return kept.get(id)?.body ?? null;
+    },
   };
   let clockMs = 1_000;
   const session = new ChatSession({
     chat: /** @type {any} */ (chat), // only what a session uses
     store: /** @type {any} */ (store),
-    settings: () => ({ isStreaming: true, picturesPerS: 1, turn: {}, ...settings }),
+    settings: () => ({ isStreaming: true, ...settings }),
     nowMs: () => clockMs++,
   });
-  return { chat, session, kept };
+  return { chat, session, kept, slow };
 }
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -140,7 +145,7 @@ test("an answer that fails keeps the question and says why", async () => {
   const [question, answer] = session.conversation.messages;
   assert.equal(messageTextOf(question), "Hello");
   assert.equal(answer.status, "failed");
-  assert.deepEqual(problemOf(answer), { code: "worker_lost", message: "gone" });
+  assert.deepEqual(answer.extra.problem, { code: "worker_lost", message: "gone" });
   session.answerAgain(answer.id);
   await settle();
   assert.deepEqual(/** @type {any} */ (chat.sent[1]).messages, [{ role: "user", content: "Hello" }]);
@@ -160,7 +165,7 @@ test("the pieces of a voice become one file", async () => {
   chat.resolve({ ...beginTurn("s", 0), text: "Spoken" });
   await settle();
   assert.deepEqual(firsts, [true, false]);
-  assert.equal(voiceOf(session.conversation.messages[1])?.durationS, 1);
+  assert.equal(session.conversation.messages[1].extra.voice?.durationS, 1);
 });
 
 test("a kept conversation comes back, a broken answer repaired", async () => {
@@ -176,6 +181,43 @@ test("a kept conversation comes back, a broken answer repaired", async () => {
   assert.deepEqual(texts(session), ["user: Hello"]);
   assert.equal(session.isUnanswered, true);
   assert.equal(await session.open({ ...head, id: "nowhere" }), false);
+});
+
+test("a deleted conversation stays deleted, even if its answer was still being generated", async () => {
+  const { chat, session, kept } = setUp();
+  session.ask("Hello", []);
+  await settle();
+  chat.write("Hi");
+  kept.delete(session.head.id);
+  session.begin(true);
+  await settle();
+  assert.equal(kept.size, 0);
+  assert.equal(session.isBusy, false);
+});
+
+test("of two conversations opened at once the one chosen last is shown", async () => {
+  const { session, kept, slow } = setUp();
+  for (const id of ["large", "small"]) kept.set(id, { body: { conversation: emptyConversation(), hasOwnTitle: false } });
+  const [large, small] = ["large", "small"].map((id) => ({ ...session.head, id }));
+  slow.add("large");
+  await Promise.all([session.open(large), session.open(small)]);
+  assert.equal(session.head.id, "small");
+  const opening = session.open(large);
+  session.begin();
+  const { id } = session.head;
+  await opening;
+  assert.equal(session.head.id, id);
+});
+
+test("an answer over HTTP brings its voice as one file", async () => {
+  const { chat, session } = setUp();
+  session.ask("Speak", []);
+  await settle();
+  const wavBase64 = bytesToBase64(encodeWav(new Float32Array(12_000), 24_000));
+  chat.emit("audio", { kind: "wav", audioBase64: wavBase64, sampleRateHz: 24_000, chunkIndex: 0 });
+  chat.resolve({ ...beginTurn("s", 0), text: "Spoken", wavBase64 });
+  await settle();
+  assert.equal(session.conversation.messages[1].extra.voice?.durationS, 0.5);
 });
 
 test("a title is the first words of the first question", () => {

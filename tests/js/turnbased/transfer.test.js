@@ -4,15 +4,7 @@ import { test } from "node:test";
 import * as msgpack from "@msgpack/msgpack";
 
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
-import {
-  addMessage,
-  emptyConversation,
-  mediaOf,
-  toFacts,
-  toItems,
-  toWire,
-  voiceOf,
-} from "../../../static/turnbased/conversation.js";
+import { addMessage, emptyConversation, mediaOf, toFacts, toItems, toWire } from "../../../static/turnbased/conversation.js";
 import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 
 /** @import { MediaPart } from "../../../types/chat.js" */
@@ -84,7 +76,7 @@ test("JSON brings everything back, so that the server's cache still fits", async
     ],
   );
   assert.deepEqual(after.messages[2].extra.figures, { totalMs: 5, tokenStats: { total_tokens: 7 } });
-  const { wav: kept } = /** @type {{wav: Blob}} */ (voiceOf(after.messages[2]));
+  const { wav: kept } = /** @type {{wav: Blob}} */ (after.messages[2].extra.voice);
   assert.deepEqual(new Uint8Array(await kept.arrayBuffer()), wav);
 });
 
@@ -104,7 +96,7 @@ test("MessagePack holds files and can be read again", async () => {
   assert.equal(seen.mimeType, "image/png");
   assert.equal(watched.name, "f.webm");
   assert.equal(heard.data.length, sound.data.length); // 16-bit on the way: close, not the same
-  assert.equal(voiceOf(after.messages[2])?.wav.size, wav.length);
+  assert.equal(after.messages[2].extra.voice?.wav.size, wav.length);
   assert.deepEqual(after.messages[2].items, [{ type: "text", text: " It is *fine*.\n" }]);
 });
 

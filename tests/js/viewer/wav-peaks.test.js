@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byteRange, peaksOf, wavShape } from "../../../static/viewer/recording.js";
+import { byteRange, openPeaks, peaksOf, wavShape } from "../../../static/viewer/recording.js";
 
 const RATE_HZ = 16_000;
 
@@ -55,4 +55,55 @@ test("each channel gets the loudest sample of each part", () => {
   const [left, right] = peaksOf(bytes, 2, 2);
   assert.deepEqual([...left], [1, 0.25]);
   assert.deepEqual([...right], [0.5, 0]);
+});
+
+test("the visible part is loaded first, in pieces, and once", async () => {
+  const seconds = 100;
+  const samples = new Array(seconds * 100).fill(0);
+  samples[5_000] = 16_384; // at 50 s
+  const file = wav(samples, 1);
+  new DataView(file).setUint32(24, 100, true); // samples per second
+  /** @type {number[][]} */
+  const asked = [];
+  const source = openPeaks(
+    async (first, last) => (asked.push([first, last]), file.slice(first, last + 1)),
+    () => {},
+  );
+  source.look({ fromS: 45, toS: 55 });
+  const settle = () => new Promise((resolve) => setImmediate(resolve));
+  await settle();
+  assert.deepEqual(asked.slice(1), [[44 + 8_000, 44 + 11_999]]);
+  source.look({ fromS: 30, toS: 55 });
+  await settle();
+  assert.deepEqual(asked.slice(2), [[44 + 4_000, 44 + 7_999]]);
+  assert.equal(source.loudest(0, { fromS: 49.9, toS: 50.1 }), 0.5);
+  assert.equal(source.loudest(0, { fromS: 50.1, toS: 55 }), 0);
+  assert.equal(source.loudest(0, { fromS: 90, toS: 99 }), 0);
+});
+
+test("a sound that cannot be read is told, a piece that fails is asked for again", async () => {
+  const settle = () => new Promise((resolve) => setImmediate(resolve));
+  let failed = 0;
+  openPeaks(
+    () => Promise.reject(new Error("gone")),
+    () => {},
+    () => (failed += 1),
+  );
+  await settle();
+  assert.equal(failed, 1);
+  const file = wav([0, 16_384], 1);
+  let calls = 0;
+  const source = openPeaks(
+    async (first, last) => {
+      calls += 1;
+      if (calls === 2) throw new Error("lost");
+      return file.slice(first, last + 1);
+    },
+    () => {},
+    () => (failed += 1),
+  );
+  source.look({ fromS: 0, toS: 4 });
+  await settle();
+  assert.deepEqual([calls, failed], [3, 1]);
+  assert.equal(source.loudest(0, { fromS: 0, toS: 0.1 }), 0.5);
 });

@@ -11,6 +11,7 @@ from socket import gethostname
 from typing import Annotated, Final
 
 from fastapi import Depends, Security
+from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
@@ -233,6 +234,11 @@ def gateway_of(connection: HTTPConnection) -> Gateway:
 
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 """Dependency of routes: the gateway."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """Name an operation of the OpenAPI document after its function."""
+    return route.name
 
 
 ADMIN_TOKEN: Final = APIKeyHeader(

@@ -22,7 +22,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from core import errors
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.service import Gateway, GatewayHere
+from gateway_modules.service import Gateway, GatewayHere, operation_id
 from gateway_modules.web.responses import NO_STORE, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
@@ -51,7 +51,9 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
-router = APIRouter(prefix="/api/sessions", tags=["recordings"])
+router = APIRouter(
+    prefix="/api/sessions", tags=["recordings"], generate_unique_id_function=operation_id
+)
 
 
 class Comment(WireModel):

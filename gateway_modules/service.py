@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, Settings
+from core.data_folder import ensure_admin_token
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
 from core.protocols.queueing import QueueingLimits
@@ -290,7 +291,7 @@ def _admin_token(settings: Settings) -> str:
     configured = settings.security.admin_token
     if configured is not None:
         return configured.get_secret_value()
-    return security.ensure_admin_token(settings.service.data_dir)
+    return ensure_admin_token(settings.service.data_dir)
 
 
 def _behind_doors(settings: Settings) -> Settings:

@@ -33,7 +33,6 @@ from gateway_modules.web.responses import problems
 from settings.embedded import FetchProgress, read_progress
 
 HASH_SHOWN_CHARS: Final = 12  # of a history hash; docs/specification/service.md#1.1
-
 NO_HEALTH: Final = WorkerHealth(status="error", worker_status=WorkerStatus.OFFLINE)
 
 

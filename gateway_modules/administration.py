@@ -21,6 +21,7 @@ import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
 from core.addresses import address_of
+from core.data_folder import LOGS_FOLDER
 from core.errors import AppDisabledError, BadRequestError, NotFoundError
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
@@ -223,7 +224,6 @@ def _short(value: str | float) -> str:
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
 
 
-LOGS_FOLDER: Final = "logs"  # below the data folder; written by the launcher
 SUFFIX: Final = ".log"
 ROTATED: Final = ".1"  # the launcher copies a full file there before it truncates it
 SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|webrtc|worker_\d{1,3}")

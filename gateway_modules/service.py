@@ -11,11 +11,13 @@ from socket import gethostname
 from typing import Annotated, Final
 
 from fastapi import Depends, Security
+from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, Settings
+from core.data_folder import ensure_admin_token
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
 from core.protocols.queueing import QueueingLimits
@@ -237,6 +239,11 @@ GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 """Dependency of routes: the gateway."""
 
 
+def operation_id(route: APIRoute) -> str:
+    """Name an operation of the OpenAPI document after its function."""
+    return route.name
+
+
 ADMIN_TOKEN: Final = APIKeyHeader(
     name=security.ADMIN_HEADER,
     scheme_name="AdminToken",
@@ -286,7 +293,7 @@ def _admin_token(settings: Settings) -> str:
     configured = settings.security.admin_token
     if configured is not None:
         return configured.get_secret_value()
-    return security.ensure_admin_token(settings.service.data_dir)
+    return ensure_admin_token(settings.service.data_dir)
 
 
 def _behind_doors(settings: Settings) -> Settings:

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from config import IS_INSTALLED, PROJECT_ROOT, Settings
+from core.data_folder import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.names import worker_name
-from gateway_modules.administration import LOGS_FOLDER
 from launcher.gateway_tls import GatewayTls
 from launcher.machine import ORDER, VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile

@@ -9,8 +9,8 @@ import time
 from typing import Final
 
 from config import CONFIG_FILE, HOME, Settings
+from core.data_folder import ensure_admin_token
 from core.worker_tls import worker_ca
-from gateway_modules.web.security import ensure_admin_token
 from launcher.conductor import ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING
 from launcher.display import Display

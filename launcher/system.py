@@ -7,8 +7,8 @@ import os
 import signal
 
 from config import Settings, SettingsError
+from core.data_folder import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, lan_addresses
-from gateway_modules.web.security import TOKEN_FILE, ensure_admin_token
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
 from launcher.gateway_tls import gateway_tls

@@ -22,7 +22,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, atomic_write, write_all
-from core.protocols.events import MS_PER_S
+from core.schemas.common import MS_PER_S
 from recording import names
 from recording.records import Meta, Recording
 

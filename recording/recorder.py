@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from core.errors import OmniError, RecordingStoppedError
 from core.files import append, atomic_write
-from core.protocols.events import MS_PER_S
+from core.schemas.common import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, MIB, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import folder, media, names, records

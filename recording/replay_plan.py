@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from core.protocols.events import MS_PER_S
+from core.schemas.common import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from recording.folder import readable_wav
 from recording.records import (

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -36,6 +37,10 @@ if not Path("/dev/nvidia0").exists():
 # Started in the background by a shell, the tests and all they start would ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# As the programs print them: laying out what structlog prints of an error by default takes seconds.
+PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], PLAIN])
 
 # Timing on a shared machine says nothing about the code, so no example has a deadline.
 # The ordinary profile draws the same examples every time, so that a verdict can be repeated.

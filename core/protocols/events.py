@@ -10,18 +10,17 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.errors import OmniError
 from core.schemas import chat, duplex, gpt_live, half_duplex, realtime, streaming
+from core.schemas.common import MS_PER_S as MS_PER_S  # for the other protocols
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import QueuePosition
 from core.schemas.streaming import StreamingChunk, WorkerPrefill
-
-MS_PER_S: Final = 1_000
 
 ClientMessage = (
     streaming.WorkerClientMessage

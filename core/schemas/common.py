@@ -29,6 +29,8 @@ from core.errors import OmniError
 from core.schemas import limits
 from core.schemas.limits import JSON_VALUES_MAX, MIB
 
+MS_PER_S: Final = 1_000
+
 
 def json_text(value: object) -> str:
     """Serialize five times as fast as the standard library."""

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from core.schemas import limits, realtime
 from core.schemas.common import Text, WireModel
-from core.schemas.openai_errors import parse_client_event
+from core.schemas.openai_errors import event_types, parse_client_event
 from core.schemas.realtime_session import AudioFormat, VoiceChoice
 
 MODEL_MAX_CHARS: Final = 256
@@ -204,7 +204,7 @@ ClientMessage = ClientEvent | AudioReceived | Fixture
 """Client events with decoded audio, as the machine receives them."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
-EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
+EVENT_TYPES: Final = event_types(ClientEvent)
 
 
 def parse_event(text: str) -> ClientEvent:

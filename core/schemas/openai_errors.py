@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -146,6 +147,14 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
         return FieldError("missing_required_parameter", message, param, known_id)
     message = f"Invalid value of '{param}': {reason_of(problem)}."
     return FieldError("invalid_value", message, param, known_id)
+
+
+# Any: an annotated union of models, which has no type of its own.
+def event_types(client_event: Any) -> tuple[str, ...]:
+    """Return the types of all events of a discriminated union, sorted."""
+    models = get_args(get_args(client_event)[0])
+    types = [get_args(model.model_fields["type"].annotation) for model in models]
+    return tuple(sorted(itertools.chain.from_iterable(types)))
 
 
 def parse_client_event(adapter: TypeAdapter[AnyModel], types: Sequence[str], text: str) -> AnyModel:

@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter
 
 from core.schemas import limits
 from core.schemas.common import AudioBytes, WireModel
-from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, parse_client_event
+from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, event_types, parse_client_event
 from core.schemas.realtime_items import ClientItem, ItemId
 from core.schemas.realtime_session import ResponsePatch, SessionPatch
 
@@ -124,7 +124,7 @@ ClientEvent = Annotated[
 """Client events."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
-EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
+EVENT_TYPES: Final = event_types(ClientEvent)
 
 
 def parse_event(text: str) -> ClientEvent:

@@ -41,7 +41,7 @@ from gateway_modules.openai.worker_request import Transcripts, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of, operation_id
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
@@ -95,7 +95,9 @@ OWNER: Final = "openbmb"
 FIELDS_MAX: Final = 16  # ours: form fields besides the file
 
 
-router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
+router = APIRouter(
+    tags=["openai"], dependencies=[NeedsKey], generate_unique_id_function=operation_id
+)
 
 
 @router.get("/models")

@@ -40,7 +40,7 @@ from gateway_modules.relay.traffic import (
     Verdict,
 )
 from gateway_modules.routes.sockets import Handshake, serve
-from gateway_modules.service import Gateway, GatewayHere, gateway_of
+from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
@@ -68,7 +68,9 @@ PARTS_MAX: Final = 4
 Json = dict[str, Any]  # Any: JSON
 
 sockets = APIRouter()
-calls = APIRouter(tags=["openai"], dependencies=[routes.NeedsKey])
+calls = APIRouter(
+    tags=["openai"], dependencies=[routes.NeedsKey], generate_unique_id_function=operation_id
+)
 
 
 SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference

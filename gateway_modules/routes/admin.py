@@ -18,7 +18,7 @@ from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditLi
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere, operation_id
 from gateway_modules.web.responses import json_answer, problems
 from gateway_modules.web.security import SESSION_AGE_S, mark_admin
 from recording.listing import CleanupReport, Order, RecordingPage, page_of
@@ -33,12 +33,13 @@ AUDIT_DEFAULT = 100
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
-router = APIRouter(tags=["administration"])
+router = APIRouter(tags=["administration"], generate_unique_id_function=operation_id)
 admin_router = APIRouter(
     prefix="/api/admin",
     tags=["administration"],
     dependencies=[AdminOnly],
     responses=problems(401, 403),
+    generate_unique_id_function=operation_id,
 )
 
 

@@ -44,7 +44,7 @@ from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
 from gateway_modules.relay.traffic import parse_apart
-from gateway_modules.service import Gateway, GatewayHere, only_admins
+from gateway_modules.service import Gateway, GatewayHere, only_admins, operation_id
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
@@ -58,8 +58,8 @@ MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
 ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 Reply = TypeVar("Reply")
 
-router = APIRouter(tags=["inference"])
-stops = APIRouter()
+router = APIRouter(tags=["inference"], generate_unique_id_function=operation_id)
+stops = APIRouter(tags=["inference"], generate_unique_id_function=operation_id)
 
 
 class StopOne(WireModel):
@@ -346,6 +346,3 @@ def _own(
     if found is None or not is_own:
         raise NotFoundError("You have no such session: send its secret if it is yours.")
     return found
-
-
-router.include_router(stops)

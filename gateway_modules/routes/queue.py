@@ -28,12 +28,11 @@ from gateway_modules.queue.scheduling import (
     TicketInfo,
 )
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere
+from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere, operation_id
 from gateway_modules.web.responses import problems
 from settings.embedded import FetchProgress, read_progress
 
 HASH_SHOWN_CHARS: Final = 12  # of a history hash; docs/specification/service.md#1.1
-
 NO_HEALTH: Final = WorkerHealth(status="error", worker_status=WorkerStatus.OFFLINE)
 
 
@@ -42,9 +41,12 @@ def check_open(gateway: GatewayHere) -> None:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
 
-router = APIRouter(tags=["status"])
+router = APIRouter(tags=["status"], generate_unique_id_function=operation_id)
 pool_router = APIRouter(
-    tags=["status"], dependencies=[Depends(check_open)], responses=problems(503)
+    tags=["status"],
+    dependencies=[Depends(check_open)],
+    responses=problems(503),
+    generate_unique_id_function=operation_id,
 )
 
 

@@ -23,7 +23,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from core import errors
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.service import Gateway, GatewayHere, gateway_of
+from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
 from gateway_modules.web.responses import NO_STORE, error_answer, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
@@ -52,7 +52,12 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
-router = APIRouter(prefix="/api/sessions", tags=["recordings"], responses=problems(502))
+router = APIRouter(
+    prefix="/api/sessions",
+    tags=["recordings"],
+    responses=problems(502),
+    generate_unique_id_function=operation_id,
+)
 
 
 async def on_store_away(request: Request, error: Exception) -> Response:

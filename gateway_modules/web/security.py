@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,7 +23,6 @@ from starlette.types import Scope
 
 from core.addresses import LOCAL_NAME, address_of, is_loopback
 from core.errors import BadRequestError, OriginRefusedError, RateLimitedError, UnauthorizedError
-from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES
 from core.schemas.realtime_session import SessionPatch
 from gateway_modules.web.limits import AddressBuckets, network_of
@@ -50,8 +48,7 @@ MASK_CHARS: Final = 8
 KEY_BYTES: Final = 16
 
 Answer = TypeVar("Answer", bound=BaseModel)
-TOKEN_FILE: Final = "admin_token"
-TOKEN_BYTES: Final = 16
+COOKIE_BYTES: Final = 16
 SESSION_AGE_S: Final = 12 * 3_600  # a working day
 SESSIONS_MAX: Final = 64  # concurrent admin sessions
 SECRET_PREFIX: Final = "ek_"
@@ -258,10 +255,6 @@ class Masks:
         return self.mask(str(value)) if is_secret and value not in own else value
 
 
-def ensure_admin_token(data_dir: Path) -> str:
-    return ensure_token(data_dir / TOKEN_FILE, TOKEN_BYTES)
-
-
 class AdminSessions:
     """Admin sessions; with more than `SESSIONS_MAX` the oldest is ended."""
 
@@ -270,7 +263,7 @@ class AdminSessions:
         self._ends_s: OrderedDict[str, float] = OrderedDict()  # by the hash of the cookie
 
     def begin(self) -> str:
-        cookie = secrets.token_urlsafe(TOKEN_BYTES)
+        cookie = secrets.token_urlsafe(COOKIE_BYTES)
         self._ends_s[hash_of(cookie)] = self._clock() + SESSION_AGE_S
         if len(self._ends_s) > SESSIONS_MAX:
             self._ends_s.popitem(last=False)

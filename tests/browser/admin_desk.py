@@ -34,7 +34,7 @@ SECTIONS = (
     "logs",
     "audit",
 )
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 # Any: bodies and answers are JSON.
 Json = dict[str, Any]
 

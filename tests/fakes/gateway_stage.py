@@ -20,13 +20,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from config import Settings
+from core.data_folder import TOKEN_FILE
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
 from gateway_modules.service import Gateway, Timing
 from gateway_modules.web.certificates import Certificate, ensure_certificate, tls_context
 from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.limits import Connections
-from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
+from gateway_modules.web.security import ADMIN_HEADER
 from gateway_modules.web.server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
 from tests.fakes.pools import idle_count

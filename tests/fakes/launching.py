@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from launcher.cli import Setup, create_app
 from launcher.pace import Pace
 from launcher.plan import Programs
 
+# A test of what does not answer or does not end sets it; on a busy machine the others take long.
+PATIENCE_S = float(os.environ.get("LAUNCHER_PATIENCE_S", "60"))
 STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
 
 SETUP = Setup(
@@ -26,10 +29,10 @@ SETUP = Setup(
         poll_s=0.02,
         ask_s=0.05,
         watch_s=0.1,
-        answer_limit_s=2,
+        answer_limit_s=PATIENCE_S,
         misses_allowed=2,
         ready_limit_s=120,
-        end_margin_s=3,
+        end_margin_s=PATIENCE_S,
         first_delay_s=0.05,
         longest_delay_s=0.2,
         stable_s=30,

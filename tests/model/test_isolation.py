@@ -23,6 +23,7 @@ from tests.fakes.batching import run_together
 from tests.fakes.decoders import held_tokens
 from tests.model.talks import Talk, UnitRecord
 from tests.model.toy import Toy, speech
+from tests.pairing import by_default
 
 MakeExecutor = Callable[[], Executor]
 
@@ -34,6 +35,12 @@ WAVE_STEPS = 2
 @pytest.fixture(scope="module", params=CacheKind)
 def make(toy: Toy, request: pytest.FixtureRequest) -> MakeExecutor:
     return partial(toy.executor, request.param)
+
+
+with_one_cache = pytest.mark.parametrize(
+    "make", by_default([CacheKind.BF16], list(CacheKind)), indirect=True, scope="module"
+)
+"""For what the format of the cache does not touch; `--all` tries the others."""
 
 
 def _open(toy: Toy, make: MakeExecutor) -> tuple[Executor, list[Talk]]:
@@ -71,6 +78,7 @@ def test_the_conversations_are_worth_comparing(alone: list[list[UnitRecord]]) ->
     assert len(set(texts)) == 3
 
 
+@with_one_cache
 def test_alone_equals_interleaved_unit_by_unit(
     toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:
@@ -106,6 +114,7 @@ def test_alone_equals_batched(toy: Toy, make: MakeExecutor, alone: list[list[Uni
     _assert_same([talk.records for talk in talks], alone, WAVE_STEPS)
 
 
+@with_one_cache
 def test_a_seed_repeats_a_conversation_and_another_changes_it(
     toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:
@@ -137,6 +146,7 @@ def _fingerprint(*modules: nn.Module) -> str:
     return digest.hexdigest()
 
 
+@with_one_cache
 def test_a_conversation_changes_nothing_of_the_model(toy: Toy, make: MakeExecutor) -> None:
     executor, talks = _open(toy, make)
     before = _fingerprint(toy.model, toy.vocoder.flow, toy.vocoder.hift)
@@ -160,6 +170,7 @@ def test_the_fingerprint_sees_a_change(toy: Toy) -> None:
     assert _fingerprint(toy.model) == before
 
 
+@with_one_cache
 def test_a_conversation_changes_nothing_of_the_capability(toy: Toy, make: MakeExecutor) -> None:
     """All it learns is in the session."""
     executor = make()
@@ -204,6 +215,7 @@ def test_closing_frees(toy: Toy) -> None:
     assert session_bytes(session) == 0, "the session itself is still held"
 
 
+@with_one_cache
 def test_closing_one_leaves_the_others(
     toy: Toy, make: MakeExecutor, alone: list[list[UnitRecord]]
 ) -> None:

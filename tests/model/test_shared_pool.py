@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.steps import LlmForward, TokenIds
 from tests.model.decoder_requests import assert_same_cache, assert_same_output
@@ -49,13 +51,21 @@ def _change(kv: KvHandle, kind: str, first: int, second: int) -> KvHandle:
     return kv
 
 
+@pytest.fixture(scope="module")
+def shared(toy: Toy) -> Executor:
+    return toy.small_executor()
+
+
+@pytest.fixture(scope="module")
+def alone(toy: Toy) -> list[Executor]:
+    return [toy.executor() for _ in range(TALKS)]
+
+
 @settings(max_examples=25, deadline=None)
 @given(actions=actions)
 def test_caches_of_one_pool_never_touch_each_other(
-    toy: Toy, actions: list[tuple[str, Any]]
+    shared: Executor, alone: list[Executor], actions: list[tuple[str, Any]]
 ) -> None:
-    shared = toy.small_executor()
-    alone = [toy.executor() for _ in range(TALKS)]
     ours = [shared.llm_store.open() for _ in range(TALKS)]
     theirs = [each.llm_store.open() for each in alone]
     token = 0
@@ -81,3 +91,5 @@ def test_caches_of_one_pool_never_touch_each_other(
                 assert_same_output(one, other)
         for one, other in zip(ours, theirs, strict=True):
             assert_same_cache(one, other)
+    for kv in (*ours, *theirs):
+        kv.close()

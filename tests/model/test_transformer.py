@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -93,6 +93,7 @@ cuts = st.lists(st.integers(1, LENGTH - 1), max_size=LENGTH, unique=True).map(so
 
 
 @pytest.mark.parametrize("which", ["language model", "speech decoder"])
+@settings(max_examples=max(1, settings().max_examples * 2 // 5))  # each feeds a model many times
 @given(cuts=cuts)
 def test_piecewise_feeding_equals_one_concatenated_feed(
     which: str, toy: Toy, cuts: list[int]
@@ -119,6 +120,7 @@ ragged = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, 
 
 
 @pytest.mark.parametrize("which", ["language model", "speech decoder"])
+@settings(max_examples=max(1, settings().max_examples * 2 // 5))  # each feeds a model many times
 @given(lengths=ragged)
 def test_packed_equals_alone_at_ragged_lengths(
     which: str, toy: Toy, lengths: list[tuple[int, int]]
@@ -175,6 +177,7 @@ ranges = st.tuples(st.integers(0, LENGTH - 1), st.integers(1, LENGTH)).filter(la
 
 
 @pytest.mark.parametrize("which", ["language model", "speech decoder"])
+@settings(max_examples=max(1, settings().max_examples * 2 // 5))  # each feeds a model many times
 @given(dropped=ranges)
 def test_a_dropped_range_leaves_the_first_layer_as_a_fresh_prefill(
     which: str, toy: Toy, dropped: tuple[int, int]

@@ -20,7 +20,7 @@ from tests.fakes.stand_in import Deeds
 from tests.source_tree import ROOT
 
 LIMIT_S = 120.0  # ends a test that hangs
-LOOK_S = 0.01
+LOOK_S = 0.05
 PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
 MARK = "LAUNCHED_FOR"
 

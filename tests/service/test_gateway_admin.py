@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from core.data_folder import LOGS_FOLDER
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
-from gateway_modules.administration import LOGS_FOLDER
 from gateway_modules.queue.directory import loaded_model
 from recording.folder import write_meta
 from recording.names import recording_folder

@@ -181,6 +181,7 @@ def test_a_restart_that_fails_is_tried_again_after_a_while(launched: Launched) -
 
 
 def test_a_worker_that_hangs_is_started_again(launched: Launched) -> None:
+    launched.variables = {"LAUNCHER_PATIENCE_S": "2"}
     process = launched.start()
     os.kill(launched.pid("worker_0"), signal.SIGSTOP)
     eventually("it is back", lambda: launched.restarts("worker_0") == 1)
@@ -308,7 +309,7 @@ def test_no_signal_at_any_stage_of_the_start_leaves_a_process(
 
 def test_a_killed_launcher_is_recognised_and_its_leftovers_are_ended(launched: Launched) -> None:
     launched.deeds = {"worker_0": Deeds(ignores_term=True)}
-    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "0.1"}
+    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "0.1", "LAUNCHER_PATIENCE_S": "1"}
     first = launched.start()
     stubborn = launched.pid("worker_0")
     first.kill()
@@ -328,7 +329,7 @@ def test_a_killed_launcher_is_recognised_and_its_leftovers_are_ended(launched: L
 
 def test_stop_ends_what_a_killed_launcher_left(launched: Launched) -> None:
     launched.deeds = {"worker_0": Deeds(ignores_term=True)}
-    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "0.1"}
+    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "0.1", "LAUNCHER_PATIENCE_S": "1"}
     process = launched.start()
     process.kill()
     process.wait()

@@ -144,7 +144,7 @@ def test_a_front_lists_workers_at_a_real_gateway(tmp_path: Path) -> None:
             if await front.list_workers(["127.0.0.1:9", "127.0.0.1:10"]) is not None:
                 break
             await asyncio.sleep(0.1)
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=LIMIT_S) as client:
             seen = (await client.get(front.supervisor.programs[0].plan.url + "/workers")).json()
         assert sorted(worker["port"] for worker in seen["workers"]) == [9, 10, 11]
 

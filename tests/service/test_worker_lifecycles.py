@@ -70,8 +70,8 @@ def test_duplex_with_audio_only(worker: RunningWorker) -> None:
             assert [each["end_of_turn"] for each in results].index(True) == 4
             lengths = [each["kv_cache_length"] for each in results]
             assert lengths == sorted(set(lengths))
-            await talk.say("pause", timeout=5)
-            assert await talk.hear() == {"type": "paused", "timeout": 5.0}
+            await talk.say("pause", timeout=50)
+            assert await talk.hear() == {"type": "paused", "timeout": 50.0}
             assert (await client.health())["worker_status"] == "duplex_paused"
             await talk.say("resume")
             assert await talk.hear() == {"type": "resumed"}

@@ -67,7 +67,7 @@ class Program:
         try:
             # Nothing to verify without TLS, and certificates take long to load.
             url = f"http://127.0.0.1:{self.port}/health"
-            answer = httpx.get(url, trust_env=False, verify=False)
+            answer = httpx.get(url, trust_env=False, verify=False, timeout=LIMIT_S)
         except httpx.HTTPError:
             assert self.process.poll() is None, self.output
             return {}

@@ -12,7 +12,8 @@ import httpx
 
 from benchmarks import processes
 from benchmarks.launched import LaunchedSystem, Plan, wait_until
-from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
+from core.data_folder import TOKEN_FILE
+from gateway_modules.web.security import ADMIN_HEADER
 from launcher.plan import SECRET_VARIABLE
 from tests.source_tree import ROOT
 

@@ -88,7 +88,7 @@ class Parts:
 
     def queue(self, door: int) -> int:
         """Return how many wait, as the desk says through a door; -1 if it does not."""
-        answer = httpx.get(f"{self.url(door)}/api/queue", trust_env=False, timeout=5)
+        answer = httpx.get(f"{self.url(door)}/api/queue", trust_env=False, timeout=LIMIT_S)
         return int(answer.json()["queue_length"]) if answer.status_code == httpx.codes.OK else -1
 
 

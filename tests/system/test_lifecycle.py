@@ -182,7 +182,7 @@ async def test_audio_duplex_listens_speaks_pauses_and_stops(
         )
         units = list(in_chunks(speech, 1.0))
         results = [await client.unit(unit) for unit in units]
-        await client.say("pause", timeout=30)
+        await client.say("pause", timeout=60)
         paused = await client.hear("paused")
         assert system.get("/workers")["workers"][0]["status"] == "duplex_paused"
         await client.say("resume")
@@ -196,7 +196,7 @@ async def test_audio_duplex_listens_speaks_pauses_and_stops(
         assert await client.closed() == 1000
     assert shapes.offences(client.messages, shapes.DUPLEX) == []
     assert prepared["session_id"] == stopped["session_id"] == session_id
-    assert paused["timeout"] == 30
+    assert paused["timeout"] == 60
     assert after["is_listen"] and forced["is_listen"]
     _check_results([*results, after, forced])
     assert any(not result["is_listen"] for result in results), "it never spoke"

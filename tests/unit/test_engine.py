@@ -20,7 +20,7 @@ from core.errors import GenerationFailedError, ShuttingDownError
 from MiniCPMO45.engine.steps import Emit, Steps, Vocode
 from tests.fakes.serving import QUIET
 
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 
 
 class Countdown(Task[int]):

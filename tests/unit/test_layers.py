@@ -129,6 +129,7 @@ LAYERS = (
         (
             "core.cascade",
             "core.serving",
+            "core.data_folder",
             "core.files",
             "core.store",
             "core.logging_setup",

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from core.data_folder import LOGS_FOLDER
 from core.errors import BadRequestError, NotFoundError
 from gateway_modules import administration as logs
-from gateway_modules.administration import LOGS_FOLDER, LogPart, LogTail, parse_line
+from gateway_modules.administration import LogPart, LogTail, parse_line
 from launcher.processes import LogFile
 
 

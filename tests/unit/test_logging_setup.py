@@ -26,6 +26,8 @@ from core.logging_setup import (
 
 Setup = Callable[..., LogWriter]
 
+LIMIT_S = 120.0  # ends a test that hangs
+
 
 @pytest.fixture
 def stream() -> io.StringIO:
@@ -36,7 +38,7 @@ def stream() -> io.StringIO:
 def setup(stream: io.StringIO) -> Iterator[Setup]:
     """Set logging up; everything is as before afterwards."""
     root = logging.getLogger()
-    before = (root.handlers[:], root.level)
+    before, usual_log = (root.handlers[:], root.level), structlog.get_config()
     writers = []
 
     def make(level: str = "INFO", *, json_lines: bool = True) -> LogWriter:
@@ -51,7 +53,7 @@ def setup(stream: io.StringIO) -> Iterator[Setup]:
         root.removeHandler(writer)
     root.handlers[:] = before[0]
     root.setLevel(before[1])
-    structlog.reset_defaults()
+    structlog.configure(**usual_log)
     logging.captureWarnings(False)
 
 
@@ -201,7 +203,7 @@ class StuckStream(io.StringIO):
 
     def write(self, text: str) -> int:
         self.entered.set()
-        assert self.released.wait(10)
+        assert self.released.wait(LIMIT_S)
         return super().write(text)
 
 
@@ -210,7 +212,7 @@ def test_a_stuck_terminal_holds_nobody_up_and_lost_lines_are_counted() -> None:
     writer = LogWriter(stuck)
     record = logging.LogRecord("x", logging.INFO, "", 0, "line", None, None)
     writer.emit(record)
-    assert stuck.entered.wait(10)  # the writer holds one line; the queue is empty
+    assert stuck.entered.wait(LIMIT_S)  # the writer holds one line; the queue is empty
     for _ in range(LINES_MAX + 7):
         writer.emit(record)
     assert writer.dropped == 7

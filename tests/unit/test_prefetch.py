@@ -31,7 +31,7 @@ from core.serving.slots import Owner
 from tests.fakes.duplex_scenes import CHUNK
 
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
-ROUNDS, ROUND_S = 2_000, 0.002
+ROUNDS, ROUND_S = 60_000, 0.002
 
 
 def picture(side_px: int) -> str:

@@ -11,14 +11,13 @@ from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from core.addresses import is_loopback
+from core.data_folder import TOKEN_FILE, ensure_admin_token
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
 from gateway_modules.web.security import (
     ADMIN_COOKIE,
     HOST_PREFIX,
     SESSION_AGE_S,
-    TOKEN_FILE,
     AccessPolicy,
-    ensure_admin_token,
 )
 from settings.sections import SecuritySettings
 

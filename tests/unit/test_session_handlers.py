@@ -24,7 +24,7 @@ from core.serving.session_handler import SessionThreads
 from core.serving.slots import Owner
 from core.serving.turn_handlers import StreamingHandler
 
-LOOKS, LOOK_S = 2_000, 0.002
+LOOKS, LOOK_S = 60_000, 0.002
 LIMIT_S = 120.0
 QUICK, NEVER = (FakeTimes(prefill_ms=0, piece_ms=piece_ms) for piece_ms in (1, 60_000))
 MESSAGE = streaming.WorkerPrefill(

@@ -21,7 +21,7 @@ from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
 from launcher.scaling import Bounds
-from launcher.system import EXIT_FAILED, System, announce_admin
+from launcher.system import EXIT_FAILED, System, show_admin_link
 
 EXIT_USAGE = 2
 DETACH_FLAG = "--detach"
@@ -183,7 +183,7 @@ def _detach(planner: Planner, folder: RunFolder) -> int:
     code = control.detach([sys.executable, *arguments], folder, log, Display())
     record = folder.read()
     if code == 0 and record and record.urls:
-        announce_admin(Display(), record.urls[0], planner.settings)
+        show_admin_link(Display(), record.urls[0], planner.settings)
     return code
 
 

@@ -160,20 +160,25 @@ class System:
 
 
 def announce_admin(display: Display, url: str, settings: Settings) -> None:
-    """Print where the admin token is; in a terminal, also the link that contains it.
+    """Print where the admin token is, and what `show_admin_link` prints; raises as that does."""
+    security = settings.security
+    if security.admin_token is not None:
+        display.say(f"  administration: {url}/admin, with security.admin_token")
+    elif security.insecure_admin:
+        display.say(f"  administration: {url}/admin, open to everyone", "yellow")
+    else:
+        place = shown(settings.service.data_dir / TOKEN_FILE)
+        display.say(f"  administration: {url}/admin, with the token in {place}")
+    show_admin_link(display, url, settings)
+
+
+def show_admin_link(display: Display, url: str, settings: Settings) -> None:
+    """In a terminal, print the link that contains a generated admin token.
 
     The token is in the link's fragment, which browsers send to no server; no log gets the link.
 
     Raises:
         OSError: The token can be neither read nor written.
     """
-    security, data_dir = settings.security, settings.service.data_dir
-    if security.admin_token is not None:
-        display.say(f"  administration: {url}/admin, with security.admin_token")
-    elif security.insecure_admin:
-        display.say(f"  administration: {url}/admin, open to everyone", "yellow")
-    else:
-        token = ensure_admin_token(data_dir)
-        place = shown(data_dir / TOKEN_FILE)
-        display.say(f"  administration: {url}/admin, with the token in {place}")
-        display.show(f"  {url}/admin#token={token}")
+    if settings.security.admin_token is None and not settings.security.insecure_admin:
+        display.show(f"  {url}/admin#token={ensure_admin_token(settings.service.data_dir)}")

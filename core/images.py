@@ -178,9 +178,9 @@ def _check_size(size: tuple[int, int], allowed: PictureLimits) -> None:
 
 
 def _upright_rgb(picture: Image.Image) -> Image.Image:
-    upright = ImageOps.exif_transpose(picture)
-    if upright.mode in DEEP_GREY_MODES:
+    ImageOps.exif_transpose(picture, in_place=True)
+    if picture.mode in DEEP_GREY_MODES:
         # Pillow would clip 16-bit grey to white instead of scaling it.
-        grey = (np.asarray(upright).astype(np.uint16) >> BITS_DROPPED).astype(np.uint8)
-        upright = Image.fromarray(grey)
-    return upright.convert("RGB")
+        grey = (np.asarray(picture).astype(np.uint16) >> BITS_DROPPED).astype(np.uint8)
+        picture = Image.fromarray(grey)
+    return picture if picture.mode == "RGB" else picture.convert("RGB")  # without a copy

@@ -190,6 +190,8 @@ class Capturable(Generic[T]):
         with torch.cuda.stream(stream):
             self.warm_up()  # libraries are initialised per thread
         torch.cuda.current_stream().wait_stream(stream)
+        # Captured products then use a cuBLAS workspace of the pool, which is never freed before it.
+        torch._C._cuda_clearCublasWorkspaces()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             result = self._work()

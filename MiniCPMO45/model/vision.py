@@ -281,8 +281,9 @@ class SliceEncoder:
         """Fuse the weights; passes have fixed shapes, by default on a GPU only."""
         self.vision, self.resampler = vision, resampler
         self.device = vision.post_layernorm.weight.device
-        self._is_on_card = self.device.type == "cuda"
-        self._has_fixed = self._is_on_card if has_fixed_passes is None else has_fixed_passes
+        is_on_card = self.device.type == "cuda"
+        self._resizes_on_card = is_on_card and HAS_TRITON
+        self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
         self._rows = tuple(count for count in ROWS if count <= most_rows)
         self._passes: dict[tuple[int, int], FixedPass] = {}
         fuse_attention(vision)
@@ -290,14 +291,17 @@ class SliceEncoder:
     @torch.no_grad()
     def encode(self, slices: Sequence[Slice]) -> list[Tensor]:
         """Return one tensor [num_queries, H] per slice, in order, in the dtype of the weights."""
-        slices = self.prepare(slices)
+        if not self._resizes_on_card:
+            slices = patches_of(slices)
         by_shape: dict[tuple[int, bool], list[int]] = {}
         for index, each in enumerate(slices):
             by_shape.setdefault(self._shape_for(each.size), []).append(index)
         answers: dict[int, Tensor] = {}
         for (length, is_fixed), indices in by_shape.items():
-            for start in range(0, len(indices), self._rows[-1]):
-                batch = indices[start : start + self._rows[-1]]
+            while indices:
+                # A pass costs little beside its slices, so padding costs more than a second pass.
+                count = next(n for n in reversed(self._rows) if n <= len(indices))
+                batch, indices = indices[:count], indices[count:]
                 encoded = self._encode(length, is_fixed, [slices[index] for index in batch])
                 answers.update(zip(batch, encoded, strict=True))
         return [answers[index] for index in range(len(slices))]
@@ -307,7 +311,7 @@ class SliceEncoder:
 
         For a GPU, which resizes pictures itself, this is a copy to pinned memory.
         """
-        if not (self._is_on_card and HAS_TRITON):
+        if not self._resizes_on_card:
             return tuple(patches_of(slices))
         prepared: list[Slice] = []
         pixels = pinned = np.empty(0, np.uint8)
@@ -362,9 +366,9 @@ class SliceEncoder:
 
     def _encode(self, length: int, is_fixed: bool, slices: Sequence[Slice]) -> Tensor:
         if is_fixed:
-            fixed = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
+            fixed = self._fixed(length, len(slices))
             fixed.load(slices)
-            return fixed.run()[: len(slices)].clone()  # the next replay overwrites the original
+            return fixed.run().clone()  # the next replay overwrites the original
         patches = torch.empty(len(slices), length, PATCH_VALUES, device=self.device)
         self.load(slices, patches)
         return self.forward(patches, self.grid([each.size for each in slices], length))

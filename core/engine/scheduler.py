@@ -30,7 +30,7 @@ from MiniCPMO45.model.audio_encoder import EncodeStream
 
 MAX_PER_PASS: Final[dict[type, int]] = {
     LlmForward: 1_024,  # rows, some 20 ms on a large GPU
-    EncodeImages: 4,  # slices, some 10 ms; larger batches cost as much per slice
+    EncodeImages: 4,  # slices, some 10 ms, or half of those that wait; see `full_batch`
     EncodeClips: 2,  # half a minute of audio each
 }
 """Ours: the most of a kind that one pass takes when several conversations have requests."""
@@ -123,10 +123,15 @@ def next_batch(kind: type, waiting: Sequence[Waiting], now_s: float) -> Batch:
 
 
 def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
-    """Return the batch of one kind; long requests use the capacity that the others leave."""
+    """Return the batch of one kind; long requests use the capacity that the others leave.
+
+    Passes take longer under load, so a fixed number of pictures in each would be less than arrive.
+    """
     indices = [index for index, each in enumerate(waiting) if each.kind is kind]
     indices.sort(key=lambda index: waiting[index].deadline_s)
     capacity = MAX_PER_PASS.get(LlmForward if kind is Prefill else kind, len(indices))
+    if kind is EncodeImages:
+        capacity = max(capacity, sum(waiting[index].size for index in indices) // 2)
     batch: Batch = []
     long: list[int] = []
     for index in indices:

@@ -167,9 +167,10 @@ def test_every_kind_of_request_has_its_place_in_a_pass() -> None:
     assert {*kinds, Prefill} == set(KINDS) and len(KINDS) == len(kinds) + 1
 
 
-def test_a_pass_takes_no_more_pictures_than_it_may() -> None:
-    requests = [waiting(EncodeImages, 0.0) for _ in range(2 * MAX_PER_PASS[EncodeImages])]
-    assert len(full_batch(EncodeImages, requests)) == MAX_PER_PASS[EncodeImages]
+@pytest.mark.parametrize(("held", "taken"), [(1, 1), (4, 4), (8, 4), (9, 4), (20, 10)])
+def test_a_pass_takes_few_pictures_or_half_of_those_that_wait(held: int, taken: int) -> None:
+    requests = [waiting(EncodeImages, 0.0) for _ in range(held)]
+    assert len(full_batch(EncodeImages, requests)) == taken
 
 
 def test_long_requests_share_the_capacity_that_short_ones_leave() -> None:

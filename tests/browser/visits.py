@@ -19,7 +19,7 @@ from tests.browser.problems import Problems
 from tests.system.running import RunningSystem
 
 IS_TRACED = os.environ.get("MINICPMO_TRACE") == "1"
-LIMIT_MS = 60_000  # of one step; generous, for the machine may be busy
+LIMIT_MS = 120_000  # of one step; generous, for the machine may be busy
 LAPTOP = Look()
 WORKING = Devices()
 # Drawing sixty times a second is up to half of what a page in a call computes.

@@ -42,7 +42,7 @@ other: the longest goes with the shortest."""
 
 CASES = [pytest.param(areas, marks=mark, id=" and ".join(areas)) for areas, mark in GROUPS]
 
-pytestmark = pytest.mark.timeout(3_600)
+pytestmark = pytest.mark.timeout(7_200)
 
 
 @pytest.fixture(scope="session")

@@ -52,14 +52,15 @@ class LoadSession:
         latencies_s: From sending a unit to its result.
         dropped: Units that were lost on the way, or that the server gave up.
         has_ended: It ended by itself.
+        left_s: When it ended.
     """
 
     seat: str = ""
     latencies_s: list[float] = field(default_factory=list)
     dropped: int = 0
     has_ended: bool = False
+    left_s: float | None = None
     _unanswered_s: deque[float] = field(default_factory=deque)  # when each was sent
-    _left_s: float | None = None
 
     @property
     def units(self) -> int:
@@ -74,7 +75,7 @@ class LoadSession:
 
     @property
     def _overdue(self) -> int:
-        now_s = time.monotonic() if self._left_s is None else self._left_s
+        now_s = time.monotonic() if self.left_s is None else self.left_s
         return sum(now_s - sent_s > UNIT_S for sent_s in self._unanswered_s)
 
     async def run(self, url: str) -> None:
@@ -86,7 +87,7 @@ class LoadSession:
                     async for event in session:
                         self.take(event, time.monotonic())
                 finally:
-                    self._left_s = time.monotonic()
+                    self.left_s = time.monotonic()
                     sending.cancel()
                     await asyncio.gather(sending, return_exceptions=True)
         self.has_ended = True
@@ -253,14 +254,20 @@ def measure_failures(made: Machines) -> None:
 
 
 def report_failure(cluster: Cluster, what: str, fail: Callable[[], None]) -> None:
-    """Make a part fail under sessions in all slots but one; print what the others noticed."""
+    """Make a part fail under sessions in all slots but one; print what each of them noticed."""
     before = cluster.ports()
     with running(cluster.url, 2 * SLOTS - 1) as sessions:
+        begin_s = time.monotonic()
         recovery_s = cluster.recovery_s(fail)
         after = cluster.ports()
-    others = [one for one in sessions if after.get(one.seat) == before.get(one.seat)]
+        is_lost = {name: after.get(name) != port for name, port in before.items()}
+        lost = [session for session in sessions if is_lost[session.seat]]
+        wait_until("its sessions have ended", lambda: all(one.left_s for one in lost), LIMIT_S)
+    others = [session for session in sessions if not is_lost[session.seat]]
     ended = sum(session.has_ended for session in others)
+    ended_s = max(one.left_s - begin_s for one in lost if one.left_s is not None)
     print(f"{what} serves again after {recovery_s:.1f} s")
+    print(f"its {len(lost)} sessions had ended after {ended_s:.1f} s")
     print(f"on the other machine: {summary(others)}, {ended} sessions ended")
 
 
@@ -327,6 +334,7 @@ def main(
     scenarios: Annotated[list[Scenario] | None, typer.Argument(show_default="all")] = None,
 ) -> None:
     """Measure, each scenario on a cluster of its own."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no machine outlives this program
     for scenario in scenarios or Scenario:
         with (
             tempfile.TemporaryDirectory(prefix="mc", ignore_cleanup_errors=True) as folder,

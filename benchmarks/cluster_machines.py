@@ -54,7 +54,7 @@ class Machine:
         return [pid for pid in family if word in _command(pid)]
 
     def kill(self) -> None:
-        """Kill all its processes at once, as a power failure does."""
+        """Kill all its processes at once; their connections end, unlike in a power failure."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -63,6 +63,7 @@ class Machine:
             self.ray = None
 
     def disconnect(self) -> None:
+        """Drop every packet from and to it, as a power failure also does; its processes go on."""
         _ip("link", "set", self.link, "down")
 
 

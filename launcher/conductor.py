@@ -167,6 +167,10 @@ class Conductor:
 
     def _end_in_background(self, names: Sequence[str]) -> None:
         self._ending = {name: task for name, task in self._ending.items() if name in self._known}
+        for name, task in list(self._ending.items()):
+            if task.done() and (error := task.exception()):
+                log.error("%s was not ended and is tried again: %s", name, error)
+                del self._ending[name]
         for name in names:
             if name not in self._ending:
                 self._ending[name] = asyncio.create_task(self._end(name))

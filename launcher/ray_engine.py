@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import ray
 from ray.autoscaler.sdk import request_resources
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -116,7 +116,7 @@ def check_versions() -> None:
     for (address, _), answer in asked.items():
         try:
             version = ray.get(answer, timeout=CHECK_LIMIT_S)
-        except (RayError, GetTimeoutError) as error:
+        except RayError as error:
             raise ClusterError(
                 f"{address} cannot run this code. It needs the same checkout and environment, "
                 f"and PYTHONPATH set to the checkout: {error}"

@@ -7,7 +7,6 @@ The folder holds the token and the CA key, which grant access to the cluster.
 from __future__ import annotations
 
 import os
-import secrets
 import shlex
 import socket
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Annotated, Final
 import typer
 
 from config import PRIVATE_UMASK, PROJECT_ROOT
-from core.files import atomic_write
+from core.files import atomic_write, ensure_token
 from core.worker_tls import ensure_ca, issue
 from gateway_modules.web.certificates import general_name, host_names
 
@@ -52,8 +51,7 @@ def machine_variables(folder: Path, host: str, names: Sequence[str]) -> dict[str
     """
     ca = ensure_ca(folder / "ca_and_key.pem")
     token, trusted = folder / "token", folder / "ca.pem"
-    if not token.exists():
-        atomic_write(token, secrets.token_hex(TOKEN_BYTES).encode())
+    ensure_token(token, TOKEN_BYTES)
     certificate, key = folder / f"{host}.pem", folder / f"{host}.key"
     atomic_write(trusted, _parts(ca.read_bytes())[0])
     issued = issue(ca, [general_name(name) for name in names], for_clients=True)

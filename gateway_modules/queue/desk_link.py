@@ -29,7 +29,12 @@ from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
-from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S, socket_options
+from gateway_modules.queue.worker_client import (
+    HTTP_CONNECTIONS,
+    OPEN_TIMEOUT_S,
+    TimedConnection,
+    socket_options,
+)
 from gateway_modules.queue.worker_pool import TICKET_BYTES
 from gateway_modules.web.responses import error_answer
 from gateway_modules.web.security import AccessPolicy
@@ -196,6 +201,7 @@ class DeskLink:
         self._connect = partial(
             connect,
             f"{'wss' if tls else 'ws'}://{desk.netloc}{DOOR_PATH}",
+            create_connection=TimedConnection,
             additional_headers={WORKER_SECRET_HEADER: secret, DOOR_ID: door_id},
             max_size=MESSAGE_MAX_BYTES,
             **socket_options(tls, heartbeat_s),

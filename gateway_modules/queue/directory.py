@@ -230,17 +230,20 @@ class Directory(WorkerSet):
         return is_current
 
     def _take_name(self, worker: WorkerConnection) -> None:
-        """Adopt the name a worker reports; of two workers with one name the first keeps it."""
+        """Adopt the name a worker reports; of two listed workers with one name the first keeps it.
+
+        One that is no longer listed loses its name to the worker that replaces it.
+        """
         name = _own_name(worker)
-        if name is None or name == worker.worker_id:
+        if name is None or name == worker.worker_id or worker.has_left:
             return
         other = self.workers.get(name)
-        if other is not None and _own_name(other) == name:
+        if other is not None and not other.has_left and _own_name(other) == name:
             problem = f"{other.place.netloc} is called {name} too; start one with --name."
             if worker.service.record_error(problem, self._clock()):
                 LOG.warning("name taken", worker_id=worker.worker_id, reason=problem)
             return
-        if other is not None:  # it was only named after its place in the list
+        if other is not None:  # it is leaving, or was only named after its place in the list
             other.worker_id = other.place.netloc
         worker.worker_id = name
         by_name = {one.worker_id: one for one in self.workers.values()}

@@ -70,7 +70,18 @@ StopPath = Literal["streaming", "half_duplex", "duplex"]
 Reply = TypeVar("Reply", bound=WireModel)
 
 
-class WorkerSocket(ClientConnection):
+class TimedConnection(ClientConnection):
+    """A connection that is lost when the peer accepts nothing for as long as a pong may take."""
+
+    async def drain(self) -> None:
+        # None of the library's limits covers this wait: behind the full buffer of a peer that
+        # vanished, a ping is never sent and a close never ends.
+        limit_s = self.loop.time() + (self.ping_timeout or PONG_TIMEOUT_S)
+        async with asyncio.timeout_at(self.close_deadline or limit_s):
+            await super().drain()
+
+
+class WorkerSocket(TimedConnection):
     # Any: the parameters of the library's class.
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

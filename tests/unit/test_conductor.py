@@ -25,6 +25,7 @@ class FakeEngine(Engine):
         posts: what each says; a seat is ready at once.
         silent: these do not answer.
         listed: what the front was told last.
+        kill_failures: So many kills fail, as while the head restarts.
     """
 
     room: int = 9
@@ -37,6 +38,7 @@ class FakeEngine(Engine):
     stopped: list[str] = field(default_factory=list)
     is_front_away: bool = False
     is_front_moving: bool = False
+    kill_failures: int = 0
 
     def names(self) -> list[str]:
         return list(self.posts)
@@ -49,6 +51,9 @@ class FakeEngine(Engine):
             self.silent.add(name)
 
     def kill(self, name: str) -> None:
+        if self.kill_failures:
+            self.kill_failures -= 1
+            raise ConnectionError("the head does not answer")
         self.posts.pop(name, None)
 
     def draining_nodes(self) -> set[str]:
@@ -222,6 +227,24 @@ def test_a_seat_is_delisted_then_empty_then_stopped_then_ended() -> None:
         assert sorted(scene.engine.posts) == [FRONT, "seat_1", "seat_2"]
 
     play("1:3", act)
+
+
+def test_a_seat_that_could_not_be_ended_is_ended_later() -> None:
+    async def act(scene: Scene) -> None:
+        scene.engine.waiting = 4
+        await scene.rounds()
+        scene.engine.waiting = 0
+        await scene.rounds(2)
+        scene.now[0] += DOWN_AFTER_S
+        await scene.rounds(1)
+        scene.now[0] += SETTLE_S
+        scene.engine.kill_failures = 1
+        for _ in range(2):
+            await scene.rounds(1)
+            await asyncio.gather(*scene.conductor._ending.values(), return_exceptions=True)
+        assert len(scene.engine.posts) == 2
+
+    play("1:2", act)
 
 
 def test_seats_of_a_machine_that_will_be_taken_away_are_replaced_first() -> None:

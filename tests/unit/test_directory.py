@@ -157,6 +157,26 @@ async def test_a_worker_takes_the_name_it_reports() -> None:
     await pool.stop()
 
 
+@in_virtual_time
+async def test_a_worker_takes_the_name_of_the_one_it_replaces_while_that_has_sessions() -> None:
+    network = Network("a", "b")
+    network.told |= {"a": ("seat_0", "x"), "b": ("seat_0", "x")}
+    pool = pool_of(network, "a")
+    await pool.start()
+    await asyncio.sleep(1)
+    talk, running = ask(pool, "duplex")
+    left = running.result()
+    await pool.directory.replace(["b"])
+    await asyncio.sleep(10)  # both are polled
+    assert pool.workers["seat_0"].place.host == "b"
+    assert pool.workers["seat_0"].service.last_error is None
+    assert pool.workers[f"a:{PORT}"] is left and left.service.last_error is None
+    pool.leave(talk)
+    await asyncio.sleep(1)
+    assert list(pool.workers) == ["seat_0"]
+    await pool.stop()
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

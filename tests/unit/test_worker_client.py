@@ -8,7 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.exceptions import InvalidMessage
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed, InvalidMessage
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
 
 from core.errors import (
     AudioTooLongError,
@@ -27,7 +32,7 @@ from core.errors import (
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
 from gateway_modules.queue import worker_client
-from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_client import WorkerClient, WorkerSocket, socket_options
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace
 from tests.fakes.pools import answer
@@ -305,3 +310,73 @@ async def test_closing_twice_is_harmless() -> None:
     await client.health(WORKER)
     await client.close()
     await client.close()
+
+
+class FullTransport(asyncio.Transport):
+    """To a peer that has vanished: what is written stays in the buffer."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._is_closing = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def write(self, data: object) -> None:
+        pass
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        """Wait for the buffer to be sent, which never happens."""
+        self._is_closing = True
+
+    def abort(self) -> None:
+        self.close()
+        asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+
+def socket_with_a_full_buffer() -> WorkerSocket:
+    options = socket_options(None, heartbeat_s=20.0)
+    limits = {name: options[name] for name in ("ping_interval", "ping_timeout", "close_timeout")}
+    client, server = ClientProtocol(parse_uri("ws://worker")), ServerProtocol()
+    client.send_request(client.connect())
+    server.receive_data(b"".join(client.data_to_send()))
+    (request,) = server.events_received()
+    assert isinstance(request, Request)
+    server.send_response(server.accept(request))
+    client.receive_data(b"".join(server.data_to_send()))
+    assert client.state is OPEN
+    socket = WorkerSocket(client, **limits)
+    socket.connection_made(FullTransport(socket))
+    socket.pause_writing()
+    return socket
+
+
+@in_virtual_time
+async def test_a_worker_that_vanished_behind_a_full_buffer_is_detected_within_25_s() -> None:
+    socket = socket_with_a_full_buffer()
+    socket.start_keepalive()
+    with pytest.raises(ConnectionClosed):
+        await socket.next_text()
+    assert asyncio.get_running_loop().time() == pytest.approx(25.0)
+
+
+@in_virtual_time
+async def test_a_message_behind_a_full_buffer_waits_20_s() -> None:
+    socket = socket_with_a_full_buffer()
+    with pytest.raises(ConnectionClosed):
+        await socket.send("{}")
+    assert asyncio.get_running_loop().time() == pytest.approx(20.0)
+
+
+@in_virtual_time
+async def test_a_close_behind_a_full_buffer_waits_a_second() -> None:
+    socket = socket_with_a_full_buffer()
+    await socket.close()
+    assert asyncio.get_running_loop().time() == pytest.approx(1.0)

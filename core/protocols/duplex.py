@@ -207,7 +207,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             self._held_result = event
             return [self._begin(Finalize())]
         effects = [self._result(event, event.at_s)]
-        full = self._if_full(event.kv_tokens, effects)
+        full = self._if_full(event.result.kv_cache_length, effects)
         return full or [*effects, self._begin(Finalize())]
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:

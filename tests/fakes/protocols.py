@@ -60,9 +60,9 @@ ENDS: dict[type[Any], tuple[Event, ...]] = {
         EngineFailed(FAILURE),
     ),
     Step: (
-        StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=10),
-        StepDone(DuplexGenerateResult(is_listen=False, text="a"), kv_tokens=8_000),
-        StepDone(DuplexGenerateResult(is_listen=False, end_of_turn=True), kv_tokens=9_000),
+        StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=10)),
+        StepDone(DuplexGenerateResult(is_listen=False, text="a", kv_cache_length=8_000)),
+        StepDone(DuplexGenerateResult(is_listen=False, end_of_turn=True, kv_cache_length=9_000)),
         EngineFailed(FAILURE),
     ),
     Finalize: (
@@ -177,7 +177,7 @@ COMMANDS = tuple({"type": name} for name in ("stop", "heartbeat"))
 LIVE_COMMANDS = (*COMMANDS, {"type": "interrupt"})
 PREPARED = (say("prepare"), PrefillDone())
 CHUNK = say("audio_chunk", audio=SOUND)
-LISTENED = StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=10)
+LISTENED = StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=10))
 HEARING = (*PREPARED, say("audio_chunk", audio=audio(600)))
 USER_TURN = say("prefill", messages=[{"role": "user", "content": "a"}])
 PROTOCOLS = {

@@ -118,8 +118,9 @@ class Engine:
 
     def ends(self) -> list[Event]:
         found = list(ENDS[type(self.work)]) if self.work is not None else []
-        is_turn = not isinstance(self.work, Prefill) or self.work.message.type == "prefill"
-        return [event for event in found if is_turn or not isinstance(event, CacheMissed)]
+        if isinstance(self.work, Prefill) and self.work.message.type != "prefill":  # no turn's
+            found = [each for each in found if not isinstance(each, CacheMissed | TurnFailed)]
+        return found
 
     def answers(self) -> list[Event]:
         found = self.ends()

@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
@@ -21,6 +22,8 @@ import typer
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
 from rich.console import Console
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -103,7 +106,7 @@ def create_app(
         version=API_VERSION,
         docs_url=None,  # it loads scripts from other sites; ours is at /api/docs
         redoc_url=None,
-        openapi_url="/api/openapi.json",
+        openapi_url=None,  # it is computed on the event loop; `_add_routes` has ours
         lifespan=lifespan,
     )
     app.state.gateway = gateway
@@ -155,7 +158,10 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
             allow_headers=["*"],
             expose_headers=["Location"],  # of a call over WebRTC: its id
         )
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+
+    @app.get("/api/openapi.json", include_in_schema=False)
+    def description() -> JSONResponse:  # not async: on a thread, as it takes some 500 ms
+        return JSONResponse(describe(app))
 
 
 # Any: an OpenAPI document as JSON has it.
@@ -283,10 +289,10 @@ def run(app: FastAPI, settings: Settings, tls: ssl.SSLContext | None) -> None:
 def settle(app: FastAPI) -> None:
     """Do now what would otherwise stall the event loop later.
 
-    Describing the routes takes some 500 ms, and compiles those that are served with two prefixes.
-    Freezing the garbage collector's oldest generation saves some 70 ms per full collection.
+    Going through the routes compiles those that are served with two prefixes. Freezing the garbage
+    collector's oldest generation saves some 70 ms per full collection.
     """
-    app.openapi()
+    deque(iter_route_contexts(app.routes), maxlen=0)
     gc.collect()
     gc.freeze()
 

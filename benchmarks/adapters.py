@@ -112,7 +112,7 @@ class Session:
                 case Step():
                     is_written = effect.client_format is not None and not self._unit.is_listen
                     audio = self._writer.write(SPOKEN) if is_written else b""
-                    self.handle(StepDone(self._unit, kv_tokens=10, client_audio=audio))
+                    self.handle(StepDone(self._unit, client_audio=audio))
                 case Finalize():
                     self.handle(FinalizeDone(kv_tokens=10))
                 case Detect():

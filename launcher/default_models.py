@@ -115,10 +115,14 @@ class DefaultModels:
         newest, exists = _content(self._sums), _is_checkpoint(folder)
         if self._planner.settings.model.embedded == "toy" or newest is None:
             return False
-        if exists and _content(folder / SUMS_FILE) == newest:
+        is_current = exists and _content(folder / SUMS_FILE) == newest
+        chosen = self._planner.settings.transcription
+        needs_transcriber = chosen.by in ("auto", "whisper") and chosen.whisper_path is None
+        if is_current and ((folder / WHISPER_FOLDER).is_dir() or not needs_transcriber):
             return True
         download = "" if exists else ": a single download of 70 MB"
-        self._display.say(f"Assembling the embedded model in {shown(folder)}{download}")
+        missing = ", whose transcriber is missing: a download of 70 MB" if is_current else download
+        self._display.say(f"Assembling the embedded model in {shown(folder)}{missing}")
         flags = ("--earlier", str(folder)) if exists else ()
         if not await self._make(folder, self._planner.programs.embedded_checkpoint, *flags):
             return True

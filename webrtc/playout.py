@@ -71,10 +71,6 @@ class Playout:
         self._dropped: str | None = None
         self.underruns = 0  # times that the queue ran empty within a response
 
-    @property
-    def waiting_ms(self) -> int:
-        return self._waiting_bytes // MS_BYTES
-
     def add(self, part: Part, pcm: bytes) -> None:
         """Append audio; audio of a cleared response is dropped."""
         if part.response_id and part.response_id == self._dropped:

@@ -136,9 +136,7 @@ class Executor:
         self._handlers: Handlers = {
             LlmForward: self._text.feed,
             ChooseToken: self._text.choose,
-            EncodeClips: lambda requests: [
-                self._audio.embed_clips(each.mels, each.block_frames) for each in requests
-            ],
+            EncodeClips: self._encode_clips,
             EncodeStream: self._audio.embed_streams,
             EncodeImages: self._encode_images,
             DrawCodes: self._speech.draw,
@@ -243,6 +241,15 @@ class Executor:
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Prepare slices on the CPU before they are encoded; any thread may call this."""
         return self._vision.prepare(slices)
+
+    def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
+        audio = self._audio
+        return [
+            (audio.embed_voice if each.is_voice else audio.embed_clips)(
+                each.mels, each.block_frames
+            )
+            for each in requests
+        ]
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
         slices = [each for request in requests for each in request.slices]

@@ -83,11 +83,13 @@ class ChooseToken:
 class EncodeClips:
     """Encode clips, log-mels [80, frames], with full attention or in blocks of encoder frames.
 
-    Answer: one Tensor [t, hidden] per clip.
+    With `is_voice` they are a voice sample, whose answer is cached: many conversations begin with
+    the same one. Answer: one Tensor [t, hidden] per clip, which the caller must not change.
     """
 
     mels: tuple[Tensor, ...]
     block_frames: int | None
+    is_voice: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,21 +28,25 @@ from MiniCPMO45.engine.session import (
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     Embeddings,
-    EncodeClips,
     LlmForward,
     Steps,
     TextDecision,
     TokenIds,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
-from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
+from MiniCPMO45.modes.prompt_input import (
+    Frame,
+    PromptCache,
+    embed_clips,
+    picture_pieces,
+    prompt_key,
+)
 from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, speak_unit
 from MiniCPMO45.processing.mel import (
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
     UNIT_SAMPLES,
     MelState,
-    clip_mels,
     push,
 )
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
@@ -198,9 +202,9 @@ class DuplexCapability:
         if not self.prompts.load(key, session.kv):
             pieces: list[TokenIds | Embeddings] = [TokenIds(opening)]
             if voice_sample is not None:
-                mels = tuple(clip_mels(voice_sample))
-                rows = yield EncodeClips(mels, self.config.audio_block_frames)
-                pieces.append(Embeddings(torch.cat(rows)))
+                blocks = self.config.audio_block_frames
+                [rows] = yield from embed_clips([voice_sample], blocks, is_voice=True)
+                pieces.append(Embeddings(rows))
             yield LlmForward(session.kv, (*pieces, TokenIds(closing)), wants_logits=False)
             self.prompts.store(key, session.kv)
         window, marker = session.window, session.settings.window.context_marker

@@ -122,12 +122,18 @@ def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
     return list((yield EncodeImages(slices)))
 
 
-def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]:
-    """Encode clips in attention blocks of `block_frames` encoder frames: one [t, hidden] each."""
-    mels = [clip_mels(clip) for clip in prompt.clips]
+def embed_clips(
+    clips: Sequence[np.ndarray], block_frames: int | None, is_voice: bool
+) -> Steps[list[Tensor]]:
+    """Encode clips in attention blocks of `block_frames` encoder frames: one [t, hidden] each.
+
+    Clips are float32 [n] at 16 kHz. `is_voice` as for `EncodeClips`.
+    """
+    mels = [clip_mels(clip) for clip in clips]
     if not mels:
         return []
-    rows = yield EncodeClips(tuple(mel for of_clip in mels for mel in of_clip), block_frames)
+    parts = tuple(mel for of_clip in mels for mel in of_clip)
+    rows = yield EncodeClips(parts, block_frames, is_voice)
     remaining = iter(rows)
     return [torch.cat([next(remaining) for _ in of_clip]) for of_clip in mels]
 

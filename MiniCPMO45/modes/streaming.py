@@ -111,7 +111,7 @@ class StreamingCapability:
             audio = yield from embed_stream(audio_input, prompt, is_last=options.is_last_chunk)
             pieces = lay_out(prompt, pictures, audio)
         else:
-            pieces = yield from self._embed(prompt, block_frames=None)
+            pieces = yield from self._embed(prompt, None, message.role == "system")
         yield from self._feed(session, pieces, message.role)
         if is_user:
             audio_input.audio_units += len(prompt.clips) if not options.stream_input else 0
@@ -129,7 +129,7 @@ class StreamingCapability:
         """Prefill a complete history into a fresh session; return its text with media markers."""
         options = options or PrefillOptions(omni_mode=False)
         prompt = self.processor.render(messages, options)
-        pieces = yield from self._embed(prompt, self.config.audio_block_frames)
+        pieces = yield from self._embed(prompt, self.config.audio_block_frames, False)
         yield from self._feed(session, pieces, "user")
         self._split_into_rounds(session, prompt.ids, messages)
         return prompt.text
@@ -209,7 +209,7 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
         )
         reply = self._begin(session, settings)
-        reply.next_pieces = yield from self._embed(prompt, self.config.audio_block_frames)
+        reply.next_pieces = yield from self._embed(prompt, self.config.audio_block_frames, False)
         reply.is_one_shot, given = True, reply.given
         yield from self._generate_whole(session, reply, settings)
         if reply.hit_limit and len(reply.ids) == len(given):
@@ -231,10 +231,10 @@ class StreamingCapability:
             prompt_tokens=len(prompt.ids),
         )
 
-    def _embed(self, prompt: Prompt, block_frames: int | None) -> Steps[Pieces]:
+    def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Pieces]:
         """Encode a prompt's media; clips attend in blocks of encoder frames, or fully."""
         pictures = yield from embed_pictures(prompt)
-        audio = yield from embed_clips(prompt, block_frames)
+        audio = yield from embed_clips(prompt.clips, block_frames, is_voice)
         return lay_out(prompt, pictures, audio)
 
     def _split_into_rounds(

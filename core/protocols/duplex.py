@@ -207,7 +207,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             self._held_result = event
             return [self._begin(Finalize())]
         effects = [self._result(event, event.at_s)]
-        full = self._if_full(event.kv_tokens, effects)
+        full = self._if_full(event.result.kv_cache_length, effects)
         return full or [*effects, self._begin(Finalize())]
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
@@ -319,7 +319,7 @@ STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
 STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
 TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
-ENDS_OF_WORK: Final = "prefill_done turn_failed step_done finalize_done engine_failed"
+ENDS_OF_WORK: Final = "prefill_done step_done finalize_done engine_failed"
 MACHINE: Final = DuplexMachine
 PREPARED: Final = "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch"
 CHUNK: Final = f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}"
@@ -334,7 +334,6 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
     Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
-    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     *(
         Row(RUNNING[:2], message, SAME, "Send(warning)", MACHINE.not_prepared)

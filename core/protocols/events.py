@@ -163,10 +163,6 @@ class StepDone(Event):
 
     # As returned by the view; the machine fills in `current_time`.
     result: DuplexGenerateResult
-    prefill_ms: float = 0.0  # time to encode the unit's audio and pictures
-    kv_tokens: int = 0  # tokens in the KV cache
-    vision_slices: int = 0
-    vision_tokens: int = 0
     was_fed: bool = True  # False if there was too little audio to run the model
     # The result's audio in `Step.client_format`.
     client_audio: bytes = field(default=b"", repr=False)

@@ -333,7 +333,7 @@ PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
 REFUSED: Final = get_args(messages.NotOffered.model_fields["type"].annotation)
 PASSED_ON: Final = frozenset(
     "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
-    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
+    "idle_timer engine_failed disconnected shutting_down stop_requested "
     "transcribed".split()
 )
 """Events handled by the duplex machine alone."""

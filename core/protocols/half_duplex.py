@@ -319,7 +319,6 @@ TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
     Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
     Row(PREPARING, "prefill_done", "listening", PREPARED, MACHINE.prepared),
-    Row(PREPARING, "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),

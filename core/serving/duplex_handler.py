@@ -21,7 +21,7 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.openai_clients import ReplyWriter
 from core.serving.runtime import DETECTION, WorkerRuntime
-from core.serving.session_handler import NOT_FED, Emit, SessionHandler
+from core.serving.session_handler import Emit, SessionHandler
 from core.serving.slots import Lease, Owner
 
 Encoded = EncodedPicture | PictureError
@@ -178,10 +178,9 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             on_sound=emit_audio,
         )
         if made is None:
-            return events.StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)
-        written = self._rest_of_unit(made)
-        counts = (made.kv_cache_length, made.vision_slices, made.vision_tokens)
-        return events.StepDone(made, made.prefill_ms, *counts, client_audio=written)
+            idle = DuplexGenerateResult(is_listen=True, kv_cache_length=view.kv_cache_length)
+            return events.StepDone(idle, was_fed=False)
+        return events.StepDone(made, client_audio=self._rest_of_unit(made))
 
     def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
         """Return the unit's audio in the client's format, at a turn's end all that is left."""

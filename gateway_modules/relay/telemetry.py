@@ -222,7 +222,10 @@ class Trends:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._period_s)
-            self.take()
+            try:
+                self.take()
+            except Exception:  # the next sample must come in any case
+                structlog.get_logger("trends").exception("sample_failed")
 
     def take(self) -> None:
         units_ms = self._metrics.take_units()

@@ -34,6 +34,11 @@ def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limit
     return stage
 
 
+def listened(kv_tokens: int) -> StepDone:
+    """The model listened, and that many tokens are in its cache."""
+    return StepDone(LISTEN.model_copy(update={"kv_cache_length": kv_tokens}))
+
+
 def step(stage: Scene, result: DuplexGenerateResult = LISTEN, **fields: Any) -> list[str]:
     """End the running step and its `Finalize`, if that began."""
     return stage.tell(StepDone(result, **fields)) + stage.tell(FinalizeDone())

@@ -101,7 +101,8 @@ class LiveScene:
                     assert asked.client_format is not None
                     pcm = from_pcm(unit.audio_data or b"")
                     sound = ReplyWriter(asked.client_format).write(pcm)
-                    self.tell(StepDone(unit, kv_tokens=self.kv_tokens, client_audio=sound))
+                    result = unit.model_copy(update={"kv_cache_length": self.kv_tokens})
+                    self.tell(StepDone(result, client_audio=sound))
                 case Finalize():
                     self.tell(FinalizeDone(kv_tokens=self.kv_tokens))
                 case Detect():

@@ -60,9 +60,9 @@ ENDS: dict[type[Any], tuple[Event, ...]] = {
         EngineFailed(FAILURE),
     ),
     Step: (
-        StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=10),
-        StepDone(DuplexGenerateResult(is_listen=False, text="a"), kv_tokens=8_000),
-        StepDone(DuplexGenerateResult(is_listen=False, end_of_turn=True), kv_tokens=9_000),
+        StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=10)),
+        StepDone(DuplexGenerateResult(is_listen=False, text="a", kv_cache_length=8_000)),
+        StepDone(DuplexGenerateResult(is_listen=False, end_of_turn=True, kv_cache_length=9_000)),
         EngineFailed(FAILURE),
     ),
     Finalize: (
@@ -118,8 +118,9 @@ class Engine:
 
     def ends(self) -> list[Event]:
         found = list(ENDS[type(self.work)]) if self.work is not None else []
-        is_turn = not isinstance(self.work, Prefill) or self.work.message.type == "prefill"
-        return [event for event in found if is_turn or not isinstance(event, CacheMissed)]
+        if isinstance(self.work, Prefill) and self.work.message.type != "prefill":  # no turn's
+            found = [each for each in found if not isinstance(each, CacheMissed | TurnFailed)]
+        return found
 
     def answers(self) -> list[Event]:
         found = self.ends()
@@ -177,7 +178,7 @@ COMMANDS = tuple({"type": name} for name in ("stop", "heartbeat"))
 LIVE_COMMANDS = (*COMMANDS, {"type": "interrupt"})
 PREPARED = (say("prepare"), PrefillDone())
 CHUNK = say("audio_chunk", audio=SOUND)
-LISTENED = StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=10)
+LISTENED = StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=10))
 HEARING = (*PREPARED, say("audio_chunk", audio=audio(600)))
 USER_TURN = say("prefill", messages=[{"role": "user", "content": "a"}])
 PROTOCOLS = {

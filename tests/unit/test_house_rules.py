@@ -51,6 +51,7 @@ CATCH_ALL: dict[str, str] = {
     "tests/system/bystander.py": "keeps what went wrong in its thread for the test",
     "core/serving/session_handler.py": "a view's edge: counted, and becomes the project's error",
     "core/serving/transcribers.py": "logged, and becomes a transcript's problem, not a turn's",
+    "gateway_modules/relay/telemetry.py": "a timer's edge: logged, and the next sample comes",
     "gateway_modules/relay/relay.py": "the edge of a client's socket: logged, told, given back",
     "gateway_modules/queue/desk_link.py": "logged, and a new connection starts afresh",
     "gateway_modules/routes/http_edge.py": "the edge of HTTP: logged, and answered with 500",

@@ -31,7 +31,7 @@ from core.schemas.duplex import Paused, Prepared, Result, Stopped, Timeout
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.worker import WorkerStatus
-from tests.fakes.duplex_scenes import CHUNK, LAST_WORDS, LISTEN, SPEAK, scene, step
+from tests.fakes.duplex_scenes import CHUNK, LAST_WORDS, LISTEN, SPEAK, listened, scene, step
 from tests.fakes.scenes import audio
 
 
@@ -137,25 +137,19 @@ def test_the_fields_of_a_result() -> None:
     stage = scene()
     stage.say("audio_chunk", 1.0, audio=CHUNK)
     given = DuplexGenerateResult(
-        is_listen=False, text="Hi", audio_data=bytes(4), cost_llm_ms=4.0, n_tokens=2
-    )
-    done = StepDone(given, prefill_ms=3.0, kv_tokens=50, vision_slices=2, vision_tokens=90)
-    stage.tell(done, 0.25)
-    assert stage.only(Result) == Result(
         is_listen=False,
         text="Hi",
         audio_data=bytes(4),
-        current_time=1_000,
         cost_llm_ms=4.0,
         n_tokens=2,
-        wall_clock_ms=250.0,
         prefill_ms=3.0,
         kv_cache_length=50,
         vision_slices=2,
         vision_tokens=90,
-        turn_id=0,
-        step=0,
     )
+    stage.tell(StepDone(given), 0.25)
+    added = {"current_time": 1_000, "wall_clock_ms": 250.0, "turn_id": 0, "step": 0}
+    assert stage.only(Result) == Result(**dict(given) | added)
 
 
 def test_listening_results_have_neither_text_nor_audio() -> None:
@@ -381,14 +375,14 @@ def test_diagnostics_and_heartbeats_are_ignored() -> None:
 def test_the_context_fills_up() -> None:
     stage = scene(max_kv_tokens=1_000, kv_reserve_tokens=100)
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.tell(StepDone(LISTEN, kv_tokens=899)) == ["Send(result)", "Finalize"]
+    assert stage.tell(listened(899)) == ["Send(result)", "Finalize"]
     assert stage.tell(FinalizeDone(kv_tokens=900)) == ["Send(warning)"]
     assert stage.only(WarningMessage).code == "context_nearly_full"
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.tell(StepDone(LISTEN, kv_tokens=950)) == ["Send(result)", "Finalize"]
+    assert stage.tell(listened(950)) == ["Send(result)", "Finalize"]
     assert stage.tell(FinalizeDone(kv_tokens=960)) == []
     stage.say("audio_chunk", audio=CHUNK)
-    told = stage.tell(StepDone(LISTEN, kv_tokens=1_000))
+    told = stage.tell(listened(1_000))
     assert told == ["Send(result)", "Send(error)", "Release", "Close"]
     assert (stage.only(ErrorMessage).code, stage.only(Close).code) == ("context_full", 1000)
 
@@ -396,4 +390,4 @@ def test_the_context_fills_up() -> None:
 def test_a_window_prevents_a_full_context() -> None:
     stage = scene(max_kv_tokens=1_000, has_window=True)
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.tell(StepDone(LISTEN, kv_tokens=5_000)) == ["Send(result)", "Finalize"]
+    assert stage.tell(listened(5_000)) == ["Send(result)", "Finalize"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.protocols.duplex import DuplexMachine
 from core.protocols.effects import Effect, Frame, Prefetch, Step
 from core.protocols.events import FinalizeDone, Prefetched, PrefillDone, StepDone
-from tests.fakes.duplex_scenes import CHUNK, LISTEN, scene, step, unit_frames
+from tests.fakes.duplex_scenes import CHUNK, LISTEN, listened, scene, step, unit_frames
 from tests.fakes.scenes import Scene
 
 
@@ -170,7 +170,7 @@ def test_a_full_context_ends_a_prefetch() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.5, frame="f1")
-    told = stage.tell(StepDone(LISTEN, kv_tokens=9_000))
+    told = stage.tell(listened(9_000))
     assert told == ["Send(result)", "Cancel", "Send(error)", "Release", "Close"]
 
 

@@ -82,7 +82,7 @@ def test_the_parts_of_a_unit_are_as_long_as_they_were_measured() -> None:
         # This one waits until the first is closed.
         (Received(CHUNK), 0.0),
         (FinalizeDone(finalize_ms=40), 0.04),
-        (StepDone(RESULT, prefill_ms=60), 0.4),
+        (StepDone(RESULT.model_copy(update={"prefill_ms": 60})), 0.4),
         (EngineFailed(GenerationFailedError()), 0.0),
     )
     units = [span for span in spans if span.name == "unit"]

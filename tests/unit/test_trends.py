@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from core.errors import ErrorCode
 from core.metrics import GatewayMetrics
@@ -60,6 +62,24 @@ async def test_samples_are_taken_until_the_task_is_cancelled() -> None:
     task = asyncio.create_task(trends.run())
     await asyncio.sleep(35)
     assert len(trends.history().t) == 3
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@in_virtual_time
+async def test_a_sample_that_fails_is_logged_and_the_next_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = GatewayMetrics(CollectorRegistry())
+    trends = Trends(make_pool(), metrics, lambda: 0.0, period_s=10)
+    task = asyncio.create_task(trends.run())
+    with monkeypatch.context() as patch, capture_logs() as logged:
+        patch.setattr(metrics, "take_units", Mock(side_effect=RuntimeError("broken")))
+        await asyncio.sleep(15)
+    assert [entry["log_level"] for entry in logged] == ["error"]
+    await asyncio.sleep(10)
+    assert len(trends.history().t) == 1
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -2,7 +2,7 @@
 
 import { byId, toastProblem } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { loadInSpareTime } from "../shared/async.js";
+import { loadInSpareTime, nextTask } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
@@ -29,6 +29,7 @@ const store = new SettingsStore("audio_duplex_settings", {
 });
 const source = mountSourceChoice(byId("source", HTMLElement), store);
 const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store, say });
+await nextTask();
 
 const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
   prefix: "audio_duplex",
@@ -75,6 +76,7 @@ async function start() {
   void devices.refresh(); // device names require permission
 }
 
+await nextTask();
 const view = mountLiveView(call, {
   start: () => start().catch(toastProblem),
   maxKvTokens: () => store.get("max_kv_tokens"),

@@ -45,12 +45,19 @@ export function mountVerdict(/** @type {Results} */ results) {
   const box = byId("verdict", HTMLElement);
   const text = byId("verdict-text", HTMLElement);
   const next = byId("verdict-next", HTMLElement);
+  const panel = byId("report-panel", HTMLDetailsElement);
   const report = byId("report", HTMLElement);
   const begin = byId("begin", HTMLButtonElement);
   const talk = byId("talk", HTMLAnchorElement);
   let canTalk = false;
   const drawSteps = mountView(byId("steps", HTMLElement), () => steps(results));
   const drawBegin = mountView(begin, () => beginWords(results));
+  const drawReport = () => {
+    // A selected report is not redrawn, so that it can be copied.
+    const marked = getSelection();
+    const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);
+    if (panel.open && !isMarked) setText(report, writeReport(results));
+  };
   const draw = () => {
     const verdict = verdictOf(results);
     const { kind, done, total, first } = verdict;
@@ -62,10 +69,7 @@ export function mountVerdict(/** @type {Results} */ results) {
     begin.hidden = !talk.hidden;
     drawBegin();
     drawSteps();
-    // A selected report is not redrawn, so that it can be copied.
-    const marked = getSelection();
-    const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);
-    if (!isMarked) setText(report, writeReport(results));
+    drawReport();
   };
   on(byId("copy-report", HTMLButtonElement), "click", async () => {
     try {
@@ -73,12 +77,14 @@ export function mountVerdict(/** @type {Results} */ results) {
       toast(t("check.report_copied"));
     } catch {
       // Rejected, or the page is not secure: the text is selected for manual copying.
-      byId("report-panel", HTMLDetailsElement).open = true;
+      panel.open = true;
+      drawReport();
       report.focus();
       getSelection()?.selectAllChildren(report);
       toast(t("check.report_by_hand"));
     }
   });
+  on(panel, "toggle", drawReport);
   on(results, "change", draw);
   onLangChange(draw);
   draw();

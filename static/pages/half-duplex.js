@@ -10,7 +10,7 @@ import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { mountPresetSelector, mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, toastProblem } from "../shared/lit.js";
-import { late, loadInSpareTime } from "../shared/async.js";
+import { late, loadInSpareTime, nextTask } from "../shared/async.js";
 import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
 import { startPage } from "../shared/page.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
@@ -55,6 +55,7 @@ const presets = mountPresetSelector(el("presets"), {
   },
 });
 
+await nextTask();
 // The call.
 const drawTurns = mountHalfTurns(el("turns"), call);
 const wave = mountHalfWave(el("wave"), call);
@@ -89,6 +90,7 @@ call.on("opened", () => void devices.refresh());
 call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
 setInterval(() => drawMeters(performance.now()), METER_TICK_MS);
 
+await nextTask();
 // Settings and help.
 const drawer = mountSettingsDrawer(
   byId("settings", HTMLDialogElement),

@@ -2,7 +2,7 @@
 
 import { byId, mountView, on, toast, toastProblem } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { late, loadInSpareTime } from "../shared/async.js";
+import { late, loadInSpareTime, nextTask } from "../shared/async.js";
 import { t } from "../shared/texts.js";
 import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
 import { startPage } from "../shared/page.js";
@@ -25,6 +25,7 @@ const store = new SettingsStore("omni_settings", OMNI_FIELDS);
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
 const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store, say });
+await nextTask();
 
 const devices = mountAudioDeviceSelector(part("devices"), {
   prefix: "omni",
@@ -134,6 +135,7 @@ function release() {
   tools.update();
 }
 
+await nextTask();
 const view = mountLiveView(call, {
   start: () => start().catch(toastProblem),
   maxKvTokens: () => store.get("max_kv_tokens"),

@@ -1,4 +1,4 @@
-/** Typed events, lazy loading, throttling, rates, quantiles and medians. Pure. */
+/** Typed events, lazy loading, splitting of work, throttling, rates, quantiles and medians. Pure. */
 
 import { CodedError } from "./texts.js";
 
@@ -55,6 +55,9 @@ export function loadInSpareTime(...parts) {
   const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has only the latter
   for (const part of parts) whenIdle(() => void part().catch(() => undefined));
 }
+
+/** Ends the current task, so that the browser can answer the visitor before the next part is mounted. */
+export const nextTask = () => new Promise((done) => setTimeout(done));
 
 // Throttling of redraws that every message triggers.
 

@@ -4,7 +4,7 @@
  * HTML uses `data-t="key"` for text and `data-t-attr="aria-label:key;title:key"` for attributes.
  */
 
-import { pickLanguage, setTexts, t, notifyLangChange } from "./texts.js";
+import { formatNumber, notifyLangChange, pickLanguage, setTexts, t } from "./texts.js";
 import { getJson } from "./api.js";
 import { remember, remembered } from "./memory.js";
 
@@ -36,8 +36,10 @@ async function open() {
     browser: navigator.languages,
     fallback: FALLBACK,
   });
-  if (defaults) return { lang, texts: await loadTexts(lang), names: defaults.languages };
-  return guess(lang);
+  if (!defaults) return guess(lang);
+  const texts = loadTexts(lang);
+  formatNumber(0); // the first one takes a telephone 100 ms or more, which here pass while the texts arrive
+  return { lang, texts: await texts, names: defaults.languages };
 }
 
 /** Loads a language that may be missing, falling back to the default one. @param {string} lang */

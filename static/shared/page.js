@@ -2,6 +2,7 @@
 
 import { getJson } from "./api.js";
 import { appTitle, inOrder } from "./apps.js";
+import { nextTask } from "./async.js";
 import { byId, find, html, icon, iconButton, mountView, nothing, toastProblem } from "./lit.js";
 import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
 import { describeHealth, getLang, onLangChange, t } from "./texts.js";
@@ -102,7 +103,7 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   void firstReport.then(notify);
   setInterval(refreshIfSeen, statusIntervalMs);
   document.addEventListener("visibilitychange", refreshIfSeen);
-  await new Promise((done) => setTimeout(done)); // yields, so that mounting the page is a task of its own
+  await nextTask();
   const show = () => void (document.documentElement.dataset.shown = "true");
   return {
     defaults,

@@ -274,6 +274,7 @@ def test_the_chosen_microphone_is_opened(visit: Visits) -> None:
     label = chooser.locator("option").nth(1).inner_text()
     chooser.select_option(label=label)
     finding(page, "microphone", "good", "Your microphone works well.")
+    page.locator("#report-panel summary").click()
     expect(page.locator("#report")).to_contain_text(f"device: {label}")
     assert held_tracks(page, "microphone") == 1
 
@@ -282,6 +283,7 @@ def test_the_language_changes_while_it_runs(visit: Visits) -> None:
     page = visit("/check")
     press(page, "Test the microphone")
     finding(page, "microphone", "good", "Your microphone works well.")
+    page.locator("#report-panel summary").click()
     page.locator("#language").click()
     finding(page, "microphone", "good", "麦克风工作正常。")
     expect(page.locator("#steps a").first).to_contain_text("浏览器")

@@ -102,17 +102,6 @@ def test_a_suggestion_keeps_the_files(visit: Visits) -> None:
     expect(page.locator(".chip")).to_contain_text("frame_0.png")
 
 
-def test_the_reading_of_a_file_can_be_cancelled(visit: Visits) -> None:
-    page = visit(PATH)
-    page.evaluate("BaseAudioContext.prototype.decodeAudioData = () => new Promise(() => {})")
-    box(page).fill("Never mind")
-    page.locator("#file").set_input_files(SOUND)
-    chip = page.locator('.chip[data-kind="reading"]')
-    chip.get_by_role("button", name="Cancel").click()
-    expect(chip).to_have_count(0)
-    expect(page.get_by_role("button", name="Send")).to_be_enabled()
-
-
 def test_an_export_that_cannot_be_loaded_is_told(visit: Visits, problems: Problems) -> None:
     problems.allow_cut()
     page = visit(PATH)

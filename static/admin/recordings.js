@@ -68,7 +68,7 @@ export function makeRecordings(/** @type {Context} */ { api, draw, page }) {
     const end = at.offset + recordings.length;
     const turn = (/** @type {number} */ step, /** @type {boolean} */ isPossible) => () => {
       if (!isPossible) return;
-      at.offset += step * PAGE_SIZE;
+      at.offset = Math.max(0, at.offset + step * PAGE_SIZE); // it may be pressed twice before the list is drawn
       void quietly();
     };
     const button = (/** @type {"back" | "next"} */ id, /** @type {boolean} */ isPossible) =>

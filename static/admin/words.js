@@ -1,9 +1,11 @@
 /** Shared views of the sections: tables, action buttons, login, navigation. */
 
-import { find, html, icon, nothing, on, render, repeat, toast } from "../shared/lit.js";
+import { html, icon, isConfirmed, nothing, render, repeat, toast } from "../shared/lit.js";
 import { formatDateTime, t } from "../shared/texts.js";
 import { isRefusal } from "./admin-api.js";
 import { ago, failureText } from "./admin-texts.js";
+
+/** @import { Question } from "../shared/lit.js" */
 
 /** A time and how long ago it was. @param {string} time */
 export const when = (time) =>
@@ -53,8 +55,6 @@ export function table(name, rows, keyOf, columns, caption = name) {
 
 // Buttons that act on the server: they confirm if necessary, run once at a time, and report the result.
 
-/** @typedef {{title: string, text: string, confirm?: string}} Question `text` says what becomes of it */
-
 /**
  * @typedef {Object} Operation
  * @property {string} about subject, for error texts
@@ -67,7 +67,7 @@ export function table(name, rows, keyOf, columns, caption = name) {
 
 /** @param {Operation} operation @returns {Promise<boolean>} whether it succeeded */
 export async function act({ about, question, run, done, undo, after }) {
-  if (question && !(await ask(question()))) return false;
+  if (question && !(await isConfirmed(question()))) return false;
   try {
     await run();
     toast(done(), { action: undo });
@@ -109,40 +109,12 @@ export function actionButton({ icon: picture, label, name, isIconOnly = false, i
   </button>`;
 }
 
-/** Asks for confirmation of an irreversible action. @param {Question} question @returns {Promise<boolean>} */
-function ask({ title, text, confirm }) {
-  const place = document.createElement("div");
-  document.body.append(place);
-  render(
-    html`<dialog class="admin-ask" aria-labelledby="ask-title" aria-describedby="ask-text">
-      <form method="dialog" class="stack">
-        <h2 id="ask-title">${title}</h2>
-        <p id="ask-text">${text}</p>
-        <div class="row ask-buttons">
-          <button type="submit" value="no" class="button" autofocus>${t("common.cancel")}</button>
-          <button type="submit" value="yes" class="button button-danger">${confirm}</button>
-        </div>
-      </form>
-    </dialog>`,
-    place,
-  );
-  const dialog = find(place, "dialog", HTMLDialogElement);
-  dialog.showModal();
-  return new Promise((resolve) => {
-    on(dialog, "close", () => {
-      // A toast inside the dialog is moved out first.
-      queueMicrotask(() => place.remove());
-      resolve(dialog.returnValue === "yes");
-    });
-  });
-}
-
 // Login form and section navigation.
 
 /** @typedef {{id: string, icon: string, titleKey: string}} SectionEntry */
 /** @typedef {{count: number, kind: "caution" | "bad", label: string} | null} Badge */
 
-/** @typedef {{kind: "token", isSignedOut: boolean} | {kind: "failure", error: unknown} | null} LoginState */
+/** @typedef {{kind: "token", isSignedOut: boolean, error?: unknown} | {kind: "failure", error: unknown} | null} LoginState */
 
 /**
  * Asks for the token, or shows that the server could not be reached.
@@ -215,7 +187,7 @@ export function mountLogin(el, { signIn, retry }) {
     draw,
     show(/** @type {LoginState} */ next) {
       state = next;
-      problem = "";
+      problem = next?.kind === "token" && next.error ? failureText(next.error, "login") : "";
       draw();
       if (state?.kind === "token") document.getElementById("token")?.focus();
     },

@@ -6,26 +6,17 @@ import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js
 import { CodedError, codeOf, onLangChange, reasonOf, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/async.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
-import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";
+import { ABILITIES, browserAbilities, browserResult, cameraResult, echoResult, problemResult, serverResult } from "./results.js";
 import { openMicrophone, recordNode, untilRunning } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/measure.js";
 
 /** @import { Camera } from "../duplex/lib/camera.js" */
-/** @import { Result, Results } from "./results.js" */
+/** @import { Results } from "./results.js" */
 /** @import { StatusReport } from "../shared/page.js" */
 
 // The camera's card: picture, size, frame rate.
 
-const SLOW_FPS = 8; // our own limit, below which the picture looks broken
 const SETTLE_PICTURES = 20; // frames until the rate has settled
-
-/** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {Result} */
-function cameraResult(device, shown) {
-  const facts = { device, ...shown };
-  if (shown.fps >= SLOW_FPS) return { state: "good", text: { key: "check.camera_good", params: shown }, facts };
-  const next = { key: "check.camera_slow_next" };
-  return { state: "caution", text: { key: "check.camera_slow", params: shown }, next, facts };
-}
 
 export function mountCameraCheck(/** @type {Results} */ results) {
   const start = byId("camera-start", HTMLButtonElement);

@@ -159,6 +159,18 @@ export function microphoneResult(before, view, openMs, facts) {
   return { state: "caution", text: { key }, next: { key: `${key}_next` }, facts };
 }
 
+// Assessment of the camera.
+
+const SLOW_FPS = 8; // our own limit, below which the picture looks broken
+
+/** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {Result} */
+export function cameraResult(device, shown) {
+  const facts = { device, ...shown };
+  if (shown.fps >= SLOW_FPS) return { state: "good", text: { key: "check.camera_good", params: shown }, facts };
+  const next = { key: "check.camera_slow_next" };
+  return { state: "caution", text: { key: "check.camera_slow", params: shown }, next, facts };
+}
+
 // Assessment of the network.
 
 const FAR_MS = 200; // round trip from which answers are noticeably late: a fifth of a unit. Our own limit.

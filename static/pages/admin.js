@@ -90,9 +90,13 @@ async function enter() {
 
 /** Reads the token of the link that the server prints at start, and removes it from the address bar. */
 function takeLinkedToken() {
-  const token = location.hash.startsWith(TOKEN_MARK) ? decodeURIComponent(location.hash.slice(TOKEN_MARK.length)) : "";
+  const token = location.hash.startsWith(TOKEN_MARK) ? location.hash.slice(TOKEN_MARK.length) : "";
   if (token !== "") history.replaceState(null, "", location.pathname);
-  return token;
+  try {
+    return decodeURIComponent(token);
+  } catch {
+    return token; // it was not encoded
+  }
 }
 
 async function signIn(/** @type {string} */ token) {
@@ -199,5 +203,5 @@ onLangChange(() => {
 });
 page.show(); // hidden elements cannot be focused
 if (linked === "") await enter();
-else await signIn(linked).catch(() => login.show({ kind: "token", isSignedOut: false }));
+else await signIn(linked).catch((error) => login.show({ kind: "token", isSignedOut: false, error }));
 page.ready();

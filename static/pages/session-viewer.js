@@ -24,6 +24,7 @@ addEventListener("pagehide", () => leaving.abort());
 
 const head = mountHead(recordingId, {
   onDeleted: () => {
+    leaving.abort(); // its sound is no longer waited for
     shown.recording = null;
     draw();
     byId("actions", HTMLElement).hidden = true;

@@ -99,7 +99,7 @@ const list = mountMessageList(byId("scroll", HTMLElement), {
     },
   },
 });
-const welcome = mountWelcome({ session, onSuggest: (text) => (composer.fill(text), composer.focus()) });
+const welcome = mountWelcome({ session, onSuggest: (text) => (composer.write(text), composer.focus()) });
 const kept = mountKeptChats({
   session,
   store,

@@ -82,6 +82,8 @@ export function mountLateHelp(/** @type {FaqMode} */ mode) {
 
 // Offers to share a conversation; the code is loaded when there is something to share.
 
+const loadShare = late(() => import("./save-share.js"));
+
 /** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null withdraws the offer */
 export function mountOfferShare(el) {
   /** @type {SaveShare | null} */ let mounted = null;
@@ -92,7 +94,7 @@ export function mountOfferShare(el) {
       wanted = subject;
       el.hidden = subject === null;
       if (!subject) return mounted?.update({ recordingId: null, getBrowserRecording: undefined });
-      const { mountSaveShare } = await import("./save-share.js");
+      const { mountSaveShare } = await loadShare();
       if (wanted !== subject) return; // superseded by another conversation
       if (mounted) mounted.update({ getBrowserRecording: undefined, ...subject });
       else mounted = mountSaveShare(el, subject);

@@ -246,6 +246,38 @@ export function toastProblem(problem) {
   toast(problemWords(problem));
 }
 
+// Confirmation of an irreversible action.
+
+/** @typedef {{title: string, text: string, confirm?: string}} Question `text` says what becomes of it, `confirm` labels the button */
+
+/** Asks in a dialog; closing it in any other way than by its button is a no. @param {Question} question @returns {Promise<boolean>} */
+export function isConfirmed({ title, text, confirm }) {
+  const place = document.createElement("div");
+  document.body.append(place);
+  render(
+    html`<dialog aria-labelledby="ask-title" aria-describedby="ask-text">
+      <form method="dialog" class="stack">
+        <h2 id="ask-title">${title}</h2>
+        <p id="ask-text">${text}</p>
+        <div class="row ask-buttons">
+          <button type="submit" value="no" class="button" autofocus>${t("common.cancel")}</button>
+          <button type="submit" value="yes" class="button button-danger">${confirm}</button>
+        </div>
+      </form>
+    </dialog>`,
+    place,
+  );
+  const dialog = find(place, "dialog", HTMLDialogElement);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    on(dialog, "close", () => {
+      // A toast inside the dialog is moved out first.
+      queueMicrotask(() => place.remove());
+      resolve(dialog.returnValue === "yes");
+    });
+  });
+}
+
 // The note about a demonstration model: suggestions, and the download of a better one.
 
 const MAX_SUGGESTIONS = 6;

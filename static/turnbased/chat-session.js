@@ -84,9 +84,8 @@ export class ChatSession extends Emitter {
     return this.conversation.messages.flatMap(mediaOf);
   }
 
-  /** @param {readonly ContentItem[]} items @param {ChatMessage["extra"]} extra display names */
+  /** Instructions from the next question on. @param {readonly ContentItem[]} items @param {ChatMessage["extra"]} extra display names */
   setSystem(items, extra) {
-    if (this.isBusy && !this.#isPreparing) return;
     this.conversation = setSystem(this.conversation, items, this.#nowMs(), extra);
     this.emit("change", null);
     if (this.conversation.messages.length > 1) void this.save();
@@ -170,10 +169,10 @@ export class ChatSession extends Emitter {
     this.#switchTo(this.#newHead(), { conversation: emptyConversation(), hasOwnTitle: false });
   }
 
-  /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists */
+  /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists, or cannot be read */
   async open(head) {
     this.#chosenId = head.id;
-    const body = await this.#store.read(head.id);
+    const body = await this.#store.read(head.id).catch(() => null);
     if (!body) return false;
     if (this.#chosenId === head.id) this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
     return true;

@@ -78,13 +78,16 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, MOST_LINES_PX)}px`;
   };
-  /** @param {string} text @param {readonly MediaPart[]} [media] */
-  const fill = (text, media = []) => {
+  const write = (/** @type {string} */ text) => {
     area.value = text;
-    tray.set(media);
     grow();
     draw();
     keep();
+  };
+  /** @param {string} text @param {readonly MediaPart[]} [media] */
+  const fill = (text, media = []) => {
+    tray.set(media);
+    write(text);
   };
   const submit = () => {
     isSendWished = tray.isReading;
@@ -126,6 +129,8 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
       draw();
     },
     fill,
+    /** Replaces the text; attachments stay. */
+    write,
     focus: () => area.focus(),
   };
 }

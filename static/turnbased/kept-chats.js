@@ -5,6 +5,7 @@ import {
   html,
   icon,
   iconButton,
+  isConfirmed,
   mountView,
   nothing,
   on,
@@ -103,7 +104,6 @@ function mountHistoryPanel(el, options) {
   const about = byId("history-about", HTMLElement);
   const empty = byId("history-empty", HTMLElement);
   const clear = byId("history-clear", HTMLButtonElement);
-  const confirm = byId("history-confirm", HTMLDialogElement);
   const drawer = mountDrawer(el);
   /** @type {Head[]} */ let heads = [];
   /** @type {string | null} */ let renamingId = null;
@@ -169,8 +169,10 @@ function mountHistoryPanel(el, options) {
     list.querySelector("input")?.select();
   };
 
-  on(clear, "click", () => confirm.showModal());
-  on(confirm, "close", () => confirm.returnValue === "yes" && options.onDeleteAll());
+  on(clear, "click", async () => {
+    const [title, text] = [t("chat.delete_all_title"), t("chat.delete_all_about")];
+    if (await isConfirmed({ title, text, confirm: t("chat.delete_all") })) options.onDeleteAll();
+  });
   return {
     async refresh() {
       heads = await options.list().catch(() => []);

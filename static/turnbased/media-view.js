@@ -102,17 +102,18 @@ const MOST_ROWS = 12;
 /**
  * @param {string} text
  * @param {readonly MediaPart[]} media
- * @param {{draw: () => void, onSend: (text: string, media: readonly MediaPart[]) => void, onCancel: () => void}} options
+ * @param {{draw: () => void, isBusy: () => boolean, onSend: (text: string, media: readonly MediaPart[]) => void,
+ *   onCancel: () => void}} options `isBusy`: an answer is pending, and no other question can be asked
  * @returns {() => unknown} the view
  */
-export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
+export function openQuestionEditor(text, media, { draw, isBusy, onSend, onCancel }) {
   const shelf = createShelf();
   const rows = Math.min(MOST_ROWS, text.split("\n").length + 1);
   let words = text;
   let parts = [...media];
-  const isEmpty = () => words.trim() === "" && parts.length === 0;
+  const isOff = () => isBusy() || (words.trim() === "" && parts.length === 0);
   const submit = () => {
-    if (isEmpty()) return;
+    if (isOff()) return;
     shelf.keepOnly([]);
     onSend(words, parts);
   };
@@ -146,7 +147,7 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
       <textarea aria-label=${t("chat.edit")} rows=${rows} .value=${live(words)} @input=${onInput} @keydown=${onKey}></textarea>
       <p class="small soft">${t("chat.edit_hint")}</p>
       <div class="row">
-        ${textButton(t("chat.ask_again"), submit, { style: "button-primary", isOff: isEmpty() })}
+        ${textButton(t("chat.ask_again"), submit, { style: "button-primary", isOff: isOff() })}
         ${textButton(t("common.cancel"), cancel)}
       </div>
     </div>`;

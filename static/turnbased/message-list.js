@@ -15,8 +15,8 @@ import { mediaOf, messageTextOf } from "./conversation.js";
 
 export const loadViews = late(
   () => Promise.all([import("./message-view.js"), import("./media-view.js"), import("../shared/markdown.js")]),
-  ([{ messageView, voicePlayer }, { createShelf }, { loadMarkdown }]) => {
-    return { messageView, voicePlayer, loadMarkdown, shelf: createShelf() };
+  ([{ messageView, voicePlayer }, { createShelf, openQuestionEditor }, { loadMarkdown }]) => {
+    return { messageView, voicePlayer, openQuestionEditor, loadMarkdown, shelf: createShelf() };
   },
 );
 
@@ -46,13 +46,14 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   };
   const shown = () => session.conversation.messages.filter(({ role }) => role !== "system");
   const edit = async (/** @type {ChatMessage} */ message) => {
-    const { openQuestionEditor } = await import("./media-view.js");
+    const { openQuestionEditor } = await loadViews();
     const close = () => {
       editor = null;
       draw();
     };
     const view = openQuestionEditor(messageTextOf(message), mediaPartsOf(message), {
       draw: () => draw(),
+      isBusy: () => session.isBusy,
       onCancel() {
         close();
         const button = rowOf(message.id)?.querySelector("[data-action=edit]");

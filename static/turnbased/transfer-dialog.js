@@ -1,14 +1,15 @@
 /** Export, import and sharing of a conversation. */
 
 import { byId, on, toast, toastProblem } from "../shared/lit.js";
-import { t } from "../shared/texts.js";
+import { late } from "../shared/async.js";
+import { codeOf, hasText, t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
-import { loadMsgpack, MissingLibraryError } from "../shared/libraries.js";
+import { loadMsgpack } from "../shared/libraries.js";
 import { lastFigure } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
 
-const loadTransfer = () => import("./transfer.js");
+const loadTransfer = late(() => import("./transfer.js"));
 
 const APP = "turnbased";
 const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
@@ -28,7 +29,6 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
       download(new Blob([await make()], { type }), `${title}.${suffix}`);
       dialog.close();
     } catch (error) {
-      if (!(error instanceof MissingLibraryError)) throw error;
       toastProblem(error);
     }
   };
@@ -40,7 +40,12 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     json.disabled = isEmpty;
     packed.disabled = isEmpty;
     const wantedId = isEmpty ? undefined : recordingId;
-    if (wantedId !== offeredId) void offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP });
+    if (wantedId !== offeredId) {
+      offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP }).catch((error) => {
+        offeredId = undefined; // the next opening tries again
+        toastProblem(error);
+      });
+    }
     offeredId = wantedId;
     dialog.showModal();
   };
@@ -50,8 +55,8 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     const [chosen] = file.files ?? [];
     file.value = "";
     if (!chosen) return;
-    const { TransferError, fromFile } = await loadTransfer();
     try {
+      const { fromFile } = await loadTransfer();
       const bytes = new Uint8Array(await chosen.arrayBuffer());
       const { conversation, title } = await fromFile(bytes, Date.now(), loadMsgpack);
       await session.adopt(conversation, title);
@@ -59,8 +64,9 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
       toast(t("chat.imported"));
       onImported();
     } catch (error) {
-      if (error instanceof MissingLibraryError) toastProblem(error);
-      else toast(t(error instanceof TransferError ? `chat.import_${error.code}` : "chat.import_not_a_chat"));
+      const key = `chat.import_${codeOf(error, "not_a_chat")}`;
+      if (hasText(key)) toast(t(key));
+      else toastProblem(error);
     }
   });
   return { open, chooseFile: () => file.click() };

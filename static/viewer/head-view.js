@@ -3,7 +3,20 @@
 import { ApiError, getJson, sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/apps.js";
 import { commentField, copyText, linkOf } from "../shared/save-share.js";
-import { byId, find, html, icon, mountView, nothing, noticeView, on, render, setText, textButton, toast } from "../shared/lit.js";
+import {
+  byId,
+  find,
+  html,
+  icon,
+  isConfirmed,
+  mountView,
+  nothing,
+  noticeView,
+  render,
+  setText,
+  textButton,
+  toast,
+} from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { ownerHeaders } from "../shared/memory.js";
 import { appOf } from "./recording.js";
@@ -83,7 +96,6 @@ const LINK_SHOWN_MS = 20_000;
 /** @param {string} recordingId @param {{onDeleted: () => void, onProblem: (error: unknown) => void}} options */
 export function mountHead(recordingId, { onDeleted, onProblem }) {
   const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
-  const dialog = byId("delete-ask", HTMLDialogElement);
   /** @type {Meta | null} */ let meta = null;
   let isAllowed = false;
 
@@ -92,7 +104,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
       >${icon("download")}${t("viewer.download")}</a
     >`,
     textButton(t("viewer.copy_link"), () => void copyLink(linkOf(recordingId)), { sign: "link", action: "copy-link" }),
-    textButton(t("common.delete"), () => dialog.showModal(), {
+    textButton(t("common.delete"), () => void remove(), {
       ...{ sign: "trash", action: "delete", style: "button-danger", isShown: isAllowed },
     }),
   ];
@@ -106,12 +118,11 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
     const badges = factTexts(meta).map(([name, text]) => html`<li class="badge number" data-fact=${name}>${text}</li>`);
     render(badges, facts);
   };
-  on(dialog, "close", () => {
-    if (dialog.returnValue !== "yes") return;
-    dialog.returnValue = "";
-    const headers = ownerHeaders(recordingId);
-    sendJson("DELETE", pathOf(recordingId), undefined, { headers }).then(onDeleted, onProblem);
-  });
+  const remove = async () => {
+    const [title, text] = [t("viewer.delete_title"), t("viewer.delete_about")];
+    if (!(await isConfirmed({ title, text, confirm: t("common.delete") }))) return;
+    await sendJson("DELETE", pathOf(recordingId), undefined, { headers: ownerHeaders(recordingId) }).then(onDeleted, onProblem);
+  };
   onLangChange(draw);
   draw();
   return {

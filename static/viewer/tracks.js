@@ -35,21 +35,17 @@ function mountTrackCanvas(el, draw) {
 export function mountWaves(el, onFailed) {
   const colours = themeColours(el);
   /** @type {PeakSource | null} */ let source = null;
-  /** @type {View} */ let wanted = { fromS: 0, toS: 1 };
   const track = mountTrackCanvas(el, (ctx, width, height, view) => {
+    source?.look(view);
     if (source) el.dataset.loudest = paintWaves(ctx, { width, height }, view, source.loudest, colours.css).toFixed(2);
   });
   return {
     /** @param {string} url URL of the stereo audio */
     open(url) {
       source = openPeaks((first, last) => fetchBytes(url, first, last), track.request, onFailed);
-      source.look(wanted);
+      track.request();
     },
-    update(/** @type {View} */ view) {
-      wanted = view;
-      source?.look(view);
-      track.update(view);
-    },
+    update: track.update,
   };
 }
 

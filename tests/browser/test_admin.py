@@ -76,6 +76,11 @@ def test_the_link_of_the_start_signs_in_and_its_token_leaves_the_address_bar(
     assert page.url == f"{guarded.url}/admin"
     other = visit("/admin#token=wrong", at=guarded)
     expect(other.locator("#token")).to_be_visible()
+    expect(other.locator("#token-problem")).to_have_text(
+        "This token is wrong. Check it and try again."
+    )
+    broken = visit("/admin#token=%", at=guarded)
+    expect(broken.locator("#token")).to_be_visible()
     problems.allow(r"HTTP 401 POST .*/api/admin/login")
 
 

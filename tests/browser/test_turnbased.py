@@ -13,6 +13,7 @@ from tests.browser.admin_desk import talking
 from tests.browser.audits import axe_violations, layout_faults
 from tests.browser.chats import (
     PATH,
+    SLOW,
     ask,
     box,
     conversation_with_everything,
@@ -71,6 +72,42 @@ def test_an_earlier_question_can_be_changed(visit: Visits) -> None:
     expect(messages(page, "user")).to_have_count(2)
     expect(messages(page, "user").first).to_contain_text("First question")
     expect(messages(page, "assistant")).to_have_count(2)
+
+
+def test_a_changed_question_waits_for_the_answer_that_comes(
+    visit: Visits, shared_site: SiteMaker
+) -> None:
+    page = visit(PATH, at=shared_site(delays=SLOW))
+    ask(page, "First question")
+    messages(page, "user").first.get_by_role("button", name="Edit and ask again").click()
+    editor = messages(page, "user").first.get_by_role("textbox")
+    editor.fill("Another first question")
+    box(page).fill("Second question")
+    box(page).press("Enter")
+    expect(messages(page, "assistant")).to_have_count(2)
+    expect(page.get_by_role("button", name="Ask again", exact=True)).to_be_disabled()
+    editor.press("Enter")
+    expect(editor).to_have_value("Another first question")
+    wait_until_answered(page, count=2)
+    editor.press("Enter")
+    expect(messages(page, "user")).to_have_count(1)
+    expect(messages(page, "user")).to_contain_text("Another first question")
+
+
+def test_escape_never_deletes_the_conversations(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "Delete me")
+    page.get_by_role("button", name="Delete all").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Delete all").click()
+    expect(page.locator(".history-row")).to_have_count(0)
+    ask(page, "Keep me")
+    expect(page.locator(".history-row")).to_have_count(1)
+    page.get_by_role("button", name="Delete all").click()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(messages(page, "user")).to_have_text(re.compile("Keep me"))
+    expect(page.locator(".history-row")).to_have_count(1)
 
 
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:

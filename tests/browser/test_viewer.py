@@ -6,10 +6,11 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from recording.folder import read_recording, write_recording
 from tests.browser import kept
@@ -331,6 +332,22 @@ def test_an_administrator_deletes_a_recording(
     dialog.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("alert")).to_contain_text("This recording no longer exists.")
     assert not folder.exists()
+
+
+def test_nothing_is_waited_for_once_it_is_deleted(visit: Visits, site: RunningSystem) -> None:
+    def end_now(route: Route) -> None:
+        meta = route.fetch().json()
+        route.fulfill(json={**meta, "ended_at": datetime.now(UTC).isoformat()})
+
+    kept.keep_call(site, "viewer_soundless", has_sound=False)
+    page = visit("/s/viewer_call", is_admin=True)
+    page.route("**/api/sessions/viewer_soundless", end_now, times=1)
+    page.goto("/s/viewer_soundless")
+    expect(page.locator("#waiting")).to_be_visible()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("alert")).to_contain_text("This recording no longer exists.")
+    expect(page.locator("#waiting")).to_be_hidden()
 
 
 def test_a_chat_is_shown_as_one(visit: Visits, site: RunningSystem) -> None:

@@ -41,6 +41,8 @@ function setUp(settings) {
   const kept = new Map();
   /** @type {Set<string>} */
   const slow = new Set();
+  /** @type {Set<string>} */
+  const unreadable = new Set();
   const store = {
     ...forgetfulHistory(),
     /** @param {{id: string}} head @param {unknown} body */
@@ -48,6 +50,7 @@ function setUp(settings) {
     /** @param {string} id */
     read: async (id) => {
       if (slow.has(id)) await settle();
+      if (unreadable.has(id)) throw new DOMException("The file is damaged.", "DataError");
       return kept.get(id)?.body ?? null;
     },
   };
@@ -58,7 +61,7 @@ function setUp(settings) {
     settings: () => ({ isStreaming: true, ...settings }),
     nowMs: () => clockMs++,
   });
-  return { chat, session, kept, slow };
+  return { chat, session, kept, slow, unreadable };
 }
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -245,4 +248,29 @@ test("what is said in a question is shown with it and never sent", async () => {
   session.begin();
   chat.emit("transcript", { text: "Too late." });
   assert.equal(session.conversation.messages.length, 0);
+});
+
+test("instructions changed while an answer comes go along with the next question", async () => {
+  const scene = setUp();
+  const { chat, session } = scene;
+  session.ask("One", []);
+  await settle();
+  session.setSystem([{ type: "text", text: "Be brief." }], {});
+  chat.write("First");
+  chat.resolve({ ...beginTurn("s", 0), text: "First" });
+  await settle();
+  assert.deepEqual(texts(session), ["system: Be brief.", "user: One", "assistant: First"]);
+  await exchange(scene, "Two", "Second");
+  assert.equal(/** @type {any} */ (chat.sent[1]).messages[0].content, "Be brief.");
+});
+
+test("a conversation that the browser cannot read leaves the page usable", async () => {
+  const scene = setUp();
+  const { session, unreadable } = scene;
+  await exchange(scene, "One", "First");
+  const { head } = session;
+  session.begin();
+  unreadable.add(head.id);
+  assert.equal(await session.open(head), false);
+  assert.equal(session.ask("Two", []), true);
 });

@@ -6,6 +6,7 @@ import { CHECKS, reportText, Results, verdictOf } from "../check/results.js";
 import { mountBrowserCheck, mountCameraCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/cards.js";
 import { mountMicrophoneCheck } from "../check/microphone-card.js";
 import { chooseStart } from "../shared/apps.js";
+import { nextTask } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 
 /** @import { CheckId, Result } from "../check/results.js" */
@@ -53,10 +54,11 @@ export function mountVerdict(/** @type {Results} */ results) {
   const drawSteps = mountView(byId("steps", HTMLElement), () => steps(results));
   const drawBegin = mountView(begin, () => beginWords(results));
   const drawReport = () => {
+    if (!panel.open) return; // reading the selection forces a layout
     // A selected report is not redrawn, so that it can be copied.
     const marked = getSelection();
     const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);
-    if (panel.open && !isMarked) setText(report, writeReport(results));
+    if (!isMarked) setText(report, writeReport(results));
   };
   const draw = () => {
     const verdict = verdictOf(results);
@@ -136,6 +138,7 @@ const latest = { report: /** @type {StatusReport | null} */ (null) };
 for (const id of CHECKS) mountCheckCard(byId(id, HTMLElement), id, results);
 const verdict = mountVerdict(results);
 mountBrowserCheck(results);
+await nextTask();
 const microphone = mountMicrophoneCheck(results);
 const speaker = mountSpeakerCheck(results);
 mountEchoCheck(results, { micId: microphone.deviceId, speakerId: speaker.speakerId, beforeStart: microphone.stop });

@@ -19,7 +19,7 @@ export class ApiError extends Error {
  * @typedef {P extends keyof Http.GetAnswers ? Http.GetAnswers[P] : any} AnswerOf `any`: where the path is put together
  */
 
-/** @template {string} P @param {P} path @param {{signal?: AbortSignal}} [options] @returns {Promise<AnswerOf<P>>} */
+/** @template {string} P @param {P} path @param {{signal?: AbortSignal, cache?: RequestCache}} [options] @returns {Promise<AnswerOf<P>>} */
 export const getJson = (path, options = {}) => call(path, { headers: { Accept: "application/json" }, ...options });
 
 /**

@@ -1,8 +1,9 @@
 /** Network access of sessions: sockets, requests and the store of recording secrets. Device. */
 
-import { sendJson } from "./api.js";
+import { getJson, sendJson } from "./api.js";
 import { ownerNotes } from "./memory.js";
 
+/** @import { App } from "./apps.js" */
 /** @import { ServerProbe } from "./server-messages.js" */
 /** @import { Network } from "./live-socket.js" */
 
@@ -38,18 +39,10 @@ export async function probeServer(appId, origin = "") {
   if (health === null) return { isOnline, isReachable: false, isReady: false, isAppEnabled: true };
   const listed = appId ? await getQuietly(`${origin}/api/apps`) : null;
   const apps = Array.isArray(listed?.apps) ? listed.apps : null;
-  const isAppEnabled = apps === null || apps.some((app) => app?.app_id === appId);
+  const isAppEnabled = apps === null || apps.some((/** @type {App} */ app) => app.app_id === appId);
   const isReady = health.ready !== false && health.workers_ready !== 0;
   return { isOnline, isReachable: true, isReady, isAppEnabled };
 }
 
-/** @param {string} url @returns {Promise<Record<string, unknown> | null>} null without a usable response. */
-async function getQuietly(url) {
-  try {
-    const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
-    const response = await fetch(url, { signal, cache: "no-store" });
-    return response.ok ? await response.json() : null;
-  } catch {
-    return null; // an unreachable server is a result, not an error
-  }
-}
+/** An unreachable server is a result, not an error. @param {string} url */
+const getQuietly = (url) => getJson(url, { signal: AbortSignal.timeout(PROBE_LIMIT_MS), cache: "no-store" }).catch(() => null);

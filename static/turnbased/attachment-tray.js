@@ -1,7 +1,7 @@
 /** Attachments of the message being written: chips, progress of reading, problems. */
 
 import { late } from "../shared/async.js";
-import { html, mountView, on, repeat, toastProblem } from "../shared/lit.js";
+import { html, mountView, repeat, toastProblem } from "../shared/lit.js";
 import { neededPart } from "../shared/late-parts.js";
 import { CodedError } from "../shared/texts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
@@ -72,25 +72,25 @@ export function mountAttachmentTray(el, options) {
   const end = (reading) => void (readings = readings.filter((one) => one !== reading));
   const read = async (/** @type {File} */ file) => {
     /** @type {Reading} */ const reading = { file, abort: new AbortController(), done: null };
-    const { signal } = reading.abort;
-    const aborted = new Promise((_, reject) => on(signal, "abort", () => reject(signal.reason)));
     readings = [...readings, reading];
     draw();
     try {
       const { readMedia } = await loadInput();
-      const onProgress = (/** @type {number} */ done) => {
-        reading.done = done;
-        draw();
-      };
-      // Decoding cannot be aborted; its result is dropped.
-      const part = await Promise.race([readMedia(file, { limits: options.limits, signal, onProgress }), aborted]);
+      const part = await readMedia(file, {
+        limits: options.limits,
+        signal: reading.abort.signal,
+        onProgress(done) {
+          reading.done = done;
+          draw();
+        },
+      });
       end(reading);
-      addParts([part]);
+      if (!reading.abort.signal.aborted) addParts([part]);
     } catch (error) {
       end(reading);
       const { code = "unreadable", kind = null } = error instanceof CodedError ? /** @type {Partial<MediaError>} */ (error) : {};
       if (code === "missing_part") toastProblem(error);
-      else if (!signal.aborted) addProblem(code, file.name, kind);
+      else if (!reading.abort.signal.aborted) addProblem(code, file.name, kind);
       draw();
       options.onChange();
     }

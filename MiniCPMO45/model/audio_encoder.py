@@ -320,7 +320,7 @@ class AudioEmbedder:
         """Return what `embed_clips` does, for the `MAX_VOICES` samples used last from a cache."""
         digest = hashlib.sha256(repr((block_frames, [mel.shape for mel in mels])).encode())
         for mel in mels:
-            digest.update(mel.contiguous().numpy())
+            digest.update(mel.numpy().tobytes())
         key = digest.digest()
         rows = self._voices.get(key)
         if rows is None:

@@ -182,11 +182,11 @@ def test_the_second_conversation_with_a_voice_takes_its_encoded_sample(
     def begin(suffix: str) -> KvRows:
         session = executor.open_session("toy", seed=0)
         if mode == "duplex":
-            steps = toy.duplex().feed_prompt(session, "a", suffix, voice_sample=speech(2.0, 3))
+            prompt = toy.duplex().feed_prompt(session, "a", suffix, voice_sample=speech(2.0, 3))
+            run_alone(prompt, executor)
         else:
             message = Message("system", ["a", speech(2.0, 3), suffix])
-            steps = model.streaming.prefill(session, message)
-        run_alone(steps, executor)
+            run_alone(model.streaming.prefill(session, message), executor)
         return session.kv.rows(0, session.kv.length)
 
     first, other, again = begin("b"), begin("c"), begin("b")

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from config import Settings
-from core import nano_assets
+from core import nano_assets, whisper_assets
 from core.packages import AssetsError
 from core.sums import SUMS_FILE
 from launcher.default_models import DefaultModels
@@ -170,13 +170,13 @@ def test_a_transcriber_that_could_not_be_fetched_is_fetched_by_the_next_call(
 
     earlier, out = encoder_in(tmp_path / "earlier"), tmp_path / "out"
     (earlier / WHISPER_FOLDER).rmdir()
-    monkeypatch.setattr(nano_assets.whisper_assets, "assemble", refuse)
+    monkeypatch.setattr(whisper_assets, "assemble", refuse)
     nano_assets.assemble(out, source=source, earlier=earlier)
     assert (out / SHARD_FILE).is_file() and not (out / WHISPER_FOLDER).exists()
-    monkeypatch.setattr(nano_assets.whisper_assets, "assemble", fetch)
+    monkeypatch.setattr(whisper_assets, "assemble", fetch)
     nano_assets.assemble(out, source=source)
     assert (out / SHARD_FILE).read_bytes() == b"encoder" and (out / WHISPER_FOLDER).is_dir()
-    monkeypatch.setattr(nano_assets.whisper_assets, "assemble", refuse)
+    monkeypatch.setattr(whisper_assets, "assemble", refuse)
     nano_assets.assemble(out, source=source)
     assert (out / WHISPER_FOLDER).is_dir()
 

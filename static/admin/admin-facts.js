@@ -183,3 +183,17 @@ export function isMatch(/** @type {KeptLine} */ line, /** @type {LogFilter} */ {
   const wanted = text.trim().toLowerCase();
   return wanted === "" || `${line.time ?? ""} ${line.level ?? ""} ${line.text}`.toLowerCase().includes(wanted);
 }
+
+// The link to administration that the server prints at start.
+
+const TOKEN_MARK = "#token=";
+
+/** @param {string} hash fragment of the page's address @returns {string} "" without a token */
+export function linkedToken(hash) {
+  const token = hash.startsWith(TOKEN_MARK) ? hash.slice(TOKEN_MARK.length) : "";
+  try {
+    return decodeURIComponent(token);
+  } catch {
+    return token; // it was not encoded
+  }
+}

@@ -12,6 +12,7 @@ import { byId, html, mountNotice, on, render, setText, toast } from "../shared/l
 import { onLangChange, t, tn } from "../shared/texts.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
+import { linkedToken } from "../admin/admin-facts.js";
 import { clock, failureText } from "../admin/admin-texts.js";
 
 /** @import { AdminApi } from "../admin/admin-api.js" */
@@ -37,7 +38,6 @@ import { clock, failureText } from "../admin/admin-texts.js";
 
 const PAUSE_MS = 5_000;
 const FIRST = "overview";
-const TOKEN_MARK = "#token=";
 
 /** @type {(SectionEntry & {make: MakeSection})[]} */ const SECTIONS = [
   { id: FIRST, icon: "gauge", titleKey: "admin.overview", make: makeOverview },
@@ -90,13 +90,9 @@ async function enter() {
 
 /** Reads the token of the link that the server prints at start, and removes it from the address bar. */
 function takeLinkedToken() {
-  const token = location.hash.startsWith(TOKEN_MARK) ? location.hash.slice(TOKEN_MARK.length) : "";
+  const token = linkedToken(location.hash);
   if (token !== "") history.replaceState(null, "", location.pathname);
-  try {
-    return decodeURIComponent(token);
-  } catch {
-    return token; // it was not encoded
-  }
+  return token;
 }
 
 async function signIn(/** @type {string} */ token) {

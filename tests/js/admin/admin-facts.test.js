@@ -2,11 +2,12 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import {
-  ETA_FIELDS,
   auditAction,
   canStop,
   changesOf,
+  ETA_FIELDS,
   fieldProblem,
+  linkedToken,
   overviewOf,
   restartBlock,
   savedValue,
@@ -197,3 +198,7 @@ for (const [name, text, problem] of /** @type {[string, string, string | null][]
     assert.equal(fieldProblem(field, text), problem);
   });
 }
+
+test("the token of a link is decoded, or taken as it is", () => {
+  assert.deepEqual(["", "#workers", "#token=", "#token=a%2Bb", "#token=50%"].map(linkedToken), ["", "", "", "a+b", "50%"]);
+});

@@ -35,6 +35,7 @@ INBOX_EVENTS: Final = 256
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a message, as in the server
 OPEN_LIMIT_S: Final = 60.0
 CLOSE_LIMIT_S: Final = 5.0
+SEND_LIMIT_S: Final = 20.0  # as the library waits for a pong
 RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)  # delay before each attempt; the last for all further ones
 # Close codes after which a session may be resumed: 1006 vanished, 1012 restarted.
 # Source: RFC 6455, section 7.4.1, and its registry.
@@ -68,6 +69,17 @@ class Address:
     url: str
     tls: ssl.SSLContext | None = None
     headers: Mapping[str, str] | None = None
+
+
+class TimedConnection(ClientConnection):
+    """A connection that is lost when the server accepts nothing for `SEND_LIMIT_S`."""
+
+    async def drain(self) -> None:
+        # None of the library's limits covers this wait: behind the full buffer of a server that
+        # vanished, a ping is never sent and a close never ends.
+        limit_s = self.loop.time() + SEND_LIMIT_S
+        async with asyncio.timeout_at(self.close_deadline or limit_s):
+            await super().drain()
 
 
 class Inbox(Generic[Event]):
@@ -243,6 +255,7 @@ class Link(Generic[Event]):
             max_size=MAX_BYTES,
             open_timeout=OPEN_LIMIT_S,
             close_timeout=CLOSE_LIMIT_S,
+            create_connection=TimedConnection,
         )
 
     async def _read(self, socket: ClientConnection) -> None:

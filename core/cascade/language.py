@@ -132,7 +132,7 @@ class ChatEndpoint:
                     if delta:
                         yield delta
         except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
+            reason = str(error).removesuffix(".") or type(error).__name__
             raise GenerationFailedError(f"The language model does not answer: {reason}.") from error
 
     async def prefetch(self, lines: Sequence[Line]) -> None:

@@ -105,7 +105,7 @@ class SpeechEndpoint:
         try:
             answer = self._client.post(self._url, json=self._fields | {"input": words})
         except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
+            reason = str(error).removesuffix(".") or type(error).__name__
             raise GenerationFailedError(
                 f"The speech synthesizer does not answer: {reason}."
             ) from error

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from minicpmo_live import (
     AsyncClient,
@@ -25,8 +26,10 @@ from minicpmo_live import (
     events,
     read_wav,
 )
-from minicpmo_live.link import INBOX_EVENTS, Inbox, _build, _parse
+from minicpmo_live.link import INBOX_EVENTS, SEND_LIMIT_S, Inbox, TimedConnection, _build, _parse
 from minicpmo_live.sound import float_samples, to_base64
+from tests.fakes.full_buffer import with_a_full_buffer
+from tests.fakes.virtual_time import in_virtual_time
 from tests.source_tree import ROOT
 
 HEAVY = ("torch", "numpy", "pydantic", "fastapi", "core")
@@ -189,3 +192,20 @@ def test_unknown_fields_are_ignored_and_missing_ones_refused() -> None:
     assert _build(events.Paused, _parse(json.dumps(message))) == events.Paused("paused", 5.0)
     with pytest.raises(ProtocolError, match="paused without 'timeout'"):
         _build(events.Paused, {"type": "paused"})
+
+
+@in_virtual_time
+async def test_a_server_that_vanished_while_sound_is_sent_to_it_is_detected() -> None:
+    connection = with_a_full_buffer(TimedConnection, ping_interval=20.0, ping_timeout=20.0)
+    connection.start_keepalive()
+    with pytest.raises(ConnectionClosed):
+        await connection.recv()
+    assert asyncio.get_running_loop().time() == pytest.approx(20.0 + SEND_LIMIT_S)
+
+
+@in_virtual_time
+async def test_a_message_to_a_server_that_vanished_waits_no_longer_than_its_limit() -> None:
+    connection = with_a_full_buffer(TimedConnection)
+    with pytest.raises(ConnectionClosed):
+        await connection.send("{}")
+    assert asyncio.get_running_loop().time() == pytest.approx(SEND_LIMIT_S)

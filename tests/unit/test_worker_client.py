@@ -8,12 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidMessage
-from websockets.http11 import Request
-from websockets.protocol import OPEN
-from websockets.server import ServerProtocol
-from websockets.uri import parse_uri
 
 from core.errors import (
     AudioTooLongError,
@@ -35,6 +30,7 @@ from gateway_modules.queue import worker_client
 from gateway_modules.queue.worker_client import WorkerClient, WorkerSocket, socket_options
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace
+from tests.fakes.full_buffer import with_a_full_buffer
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -312,50 +308,10 @@ async def test_closing_twice_is_harmless() -> None:
     await client.close()
 
 
-class FullTransport(asyncio.Transport):
-    """To a peer that has vanished: what is written stays in the buffer."""
-
-    def __init__(self, protocol: asyncio.Protocol) -> None:
-        super().__init__()
-        self._protocol = protocol
-        self._is_closing = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def write(self, data: object) -> None:
-        pass
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def close(self) -> None:
-        """Wait for the buffer to be sent, which never happens."""
-        self._is_closing = True
-
-    def abort(self) -> None:
-        self.close()
-        asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
-
-
 def socket_with_a_full_buffer() -> WorkerSocket:
     options = socket_options(None, heartbeat_s=20.0)
     limits = {name: options[name] for name in ("ping_interval", "ping_timeout", "close_timeout")}
-    client, server = ClientProtocol(parse_uri("ws://worker")), ServerProtocol()
-    client.send_request(client.connect())
-    server.receive_data(b"".join(client.data_to_send()))
-    (request,) = server.events_received()
-    assert isinstance(request, Request)
-    server.send_response(server.accept(request))
-    client.receive_data(b"".join(server.data_to_send()))
-    assert client.state is OPEN
-    socket = WorkerSocket(client, **limits)
-    socket.connection_made(FullTransport(socket))
-    socket.pause_writing()
-    return socket
+    return with_a_full_buffer(WorkerSocket, **limits)
 
 
 @in_virtual_time

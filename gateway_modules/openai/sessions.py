@@ -31,14 +31,7 @@ from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.relay.traffic import (
-    SHORT_CHARS,
-    QueueMessage,
-    SendUp,
-    Traffic,
-    Upward,
-    Verdict,
-)
+from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Upward, Verdict
 from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
 from gateway_modules.voices import VoiceLibrary
@@ -159,8 +152,6 @@ class EventTraffic(Traffic):
         return Upward(await self._voices.run(with_voice, text, self._voices))
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        if len(text) > SHORT_CHARS:
-            return Verdict.PASS
         kind = peek_type(text)
         if kind in STARTS:
             ticket.has_started = True

@@ -214,8 +214,10 @@ class Directory(WorkerSet):
             async with asyncio.timeout(SILENT_PERIOD_S if worker.is_silent else None):
                 sample = await self._probe(worker)
         except (WorkerUnreachableError, TimeoutError) as error:
-            # The cause is more specific, for example a certificate that does not match.
-            reason = str(error.__cause__ or error) or UNANSWERED
+            # The cause is more specific, for example a certificate that does not match; that of a
+            # timeout is only its own cancellation.
+            cause = error if isinstance(error, TimeoutError) else error.__cause__ or error
+            reason = str(cause) or UNANSWERED
             if worker.observe_miss(reason):
                 LOG.warning("worker lost", worker_id=worker.worker_id, reason=reason)
         else:

@@ -275,7 +275,8 @@ class WorkerLink:
             while True:
                 text = await socket.next_text()
                 if not self.is_detached:  # else it is sent again after the resumption
-                    self.is_end_expected |= await self._relay.pass_down(text)
+                    is_last = await self._relay.pass_down(text)
+                    self.is_end_expected = self.is_end_expected or is_last
         except ConnectionClosed as closed:
             code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (None, "")
         if self.is_end_expected or self.is_detached:

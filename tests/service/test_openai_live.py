@@ -91,7 +91,8 @@ async def talking(worker: RunningWorker, folder: Path) -> AsyncIterator[Talk]:
 def test_a_greeting_is_spoken_and_the_session_closes(worker: RunningWorker, tmp_path: Path) -> None:
     async def scene() -> None:
         async with talking(worker, tmp_path) as talk:
-            started = await talk.start(instructions="Be kind.")
+            # `session.closed` repeats them, and is none the less recognized as the end.
+            started = await talk.start(instructions="Be kind. " * 1_000)
             assert started.client_event_id == "s"
             assert (started.session.model, started.session.status) == ("fake", "active")
             await talk.say("session.input_audio.append", audio=SILENCE)

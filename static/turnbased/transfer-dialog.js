@@ -1,15 +1,13 @@
 /** Export, import and sharing of a conversation. */
 
 import { byId, on, toast, toastProblem } from "../shared/lit.js";
-import { late } from "../shared/async.js";
 import { codeOf, hasText, t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { loadMsgpack } from "../shared/libraries.js";
 import { lastFigure } from "./conversation.js";
+import { fromFile, toJson, toMsgpack } from "./transfer.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
-
-const loadTransfer = late(() => import("./transfer.js"));
 
 const APP = "turnbased";
 const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
@@ -32,8 +30,8 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
       toastProblem(error);
     }
   };
-  const toJson = async () => (await loadTransfer()).toJson(session.conversation, session.head.title, new Date());
-  const toMsgpack = async () => (await loadTransfer()).toMsgpack(session.conversation, await loadMsgpack());
+  const asJson = () => toJson(session.conversation, session.head.title, new Date());
+  const asMsgpack = async () => toMsgpack(session.conversation, await loadMsgpack());
   const open = () => {
     const recordingId = lastFigure(session.conversation, "recordingSessionId");
     const isEmpty = !session.conversation.messages.some(({ role }) => role !== "system");
@@ -49,14 +47,13 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     offeredId = wantedId;
     dialog.showModal();
   };
-  on(json, "click", () => void save("json", toJson, "application/json"));
-  on(packed, "click", () => void save("msgpack", toMsgpack, "application/vnd.msgpack"));
+  on(json, "click", () => void save("json", asJson, "application/json"));
+  on(packed, "click", () => void save("msgpack", asMsgpack, "application/vnd.msgpack"));
   on(file, "change", async () => {
     const [chosen] = file.files ?? [];
     file.value = "";
     if (!chosen) return;
     try {
-      const { fromFile } = await loadTransfer();
       const bytes = new Uint8Array(await chosen.arrayBuffer());
       const { conversation, title } = await fromFile(bytes, Date.now(), loadMsgpack);
       await session.adopt(conversation, title);

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -37,13 +38,18 @@ def open_call(
     return visit("/omni", at=at, storage=storage, devices=devices or Devices(has_tap=True))
 
 
+def decoded(message: dict[str, Any]) -> Image.Image:
+    """Return the picture of a `video_frame`."""
+    return Image.open(io.BytesIO(base64.b64decode(message["frame"])))
+
+
 def pictures_of(wire: Wire) -> list[list[Image.Image]]:
     """Return the pictures that a page sent ahead of each of its chunks."""
     units: list[list[Image.Image]] = []
     ahead: list[Image.Image] = []
     for message in wire.sent:
         if message["type"] == "video_frame":
-            ahead.append(Image.open(io.BytesIO(base64.b64decode(message["frame"]))))
+            ahead.append(decoded(message))
         elif message["type"] == "audio_chunk":
             units.append(ahead)
             ahead = []

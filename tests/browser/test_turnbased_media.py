@@ -27,7 +27,6 @@ from tests.browser.chats import (
 )
 from tests.browser.conftest import SiteMaker
 from tests.browser.devices import Devices, held_tracks, wait_until_playing, wait_until_quiet
-from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 
 pytestmark = pytest.mark.matrix
@@ -100,16 +99,6 @@ def test_a_suggestion_keeps_the_files(visit: Visits) -> None:
     page.locator("#suggestions button").first.click()
     expect(box(page)).not_to_have_value("")
     expect(page.locator(".chip")).to_contain_text("frame_0.png")
-
-
-def test_an_export_that_cannot_be_loaded_is_told(visit: Visits, problems: Problems) -> None:
-    problems.allow_cut()
-    page = visit(PATH)
-    ask(page, "Keep this")
-    page.locator("[data-action=transfer]").click()
-    page.route(re.compile(r"/transfer(-[A-Z0-9]{8})?\.js"), lambda route: route.abort())
-    page.locator("#export-json").click()
-    expect(page.locator(".toast")).to_contain_text("could not be loaded")
 
 
 def test_a_picture_is_pasted(visit: Visits) -> None:

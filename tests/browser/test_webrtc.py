@@ -13,7 +13,7 @@ from tests.fakes.gateway_stage import HOST
 from tests.service.test_webrtc import KEY, Scene, played
 from tests.source_tree import ROOT
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.realtime  # the peers end a call if the other answers too late
 
 LIMIT_MS = 300_000  # ends what hangs
 CALL = """async (key) => {

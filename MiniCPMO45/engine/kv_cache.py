@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,7 +22,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kernels.attention import NO_POSITION, PAGE_TOKENS, RowMap, attend
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows, move_tokens
-from MiniCPMO45.kernels.device import upload
+from MiniCPMO45.kernels.device import Staging, upload
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.transformer import Norms
 
@@ -473,8 +474,9 @@ class PackedRows:
         self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
         self._rows_per_tile = rows_per_tile
         sizes = (rows, rows, rows, rows, self.n_tiles, self.n_tiles, self.n_sequences)
-        self._words = torch.zeros(sum(sizes), dtype=torch.int32, device=store.device)
-        self.ids, self.vector_of_row, *places, self.last_rows = self._words.split(sizes)
+        self._staging = Staging(1, sum(sizes), store.device)
+        words = self._staging.device_words[0].split(sizes)
+        self.ids, self.vector_of_row, *places, self.last_rows = words
         positions, sequences, first_rows, tile_rows = places
         self.map = RowMap(
             positions, sequences, store.page_table, first_rows, tile_rows, self._rows_per_tile
@@ -506,23 +508,21 @@ class PackedRows:
                 first_row, after = start + at, n_vectors + len(rows)
                 vector_of_row[first_row : first_row + len(rows)] = range(n_vectors, after)
                 n_vectors = after
-        upload(
-            [
-                *_padded(ids, self.n_rows, 0),
-                *vector_of_row,
-                *_padded(positions, self.n_rows, NO_POSITION),
-                *_padded(sequences, self.n_rows, 0),
-                *_padded([first for first, _ in tiles], self.n_tiles, 0),
-                *_padded([count for _, count in tiles], self.n_tiles, 0),
-                *_padded(last_rows, self.n_sequences, 0),
-            ],
-            self._words,
-        )
+        words = [
+            *_padded(ids, self.n_rows, 0),
+            *vector_of_row,
+            *_padded(positions, self.n_rows, NO_POSITION),
+            *_padded(sequences, self.n_rows, 0),
+            *_padded([first for first, _ in tiles], self.n_tiles, 0),
+            *_padded([count for _, count in tiles], self.n_tiles, 0),
+            *_padded(last_rows, self.n_sequences, 0),
+        ]
+        self._staging.begin()[0] = array("i", words)
+        self._staging.send()
         vectors = [rows for part in parts for _, rows in part.vectors]
         if vectors:
             assert self.vectors is not None, "the pass takes vectors"
-            given = [rows.to(self.vectors.dtype) for rows in vectors]
-            torch.cat(given, out=self.vectors[:n_vectors])
+            torch.cat(vectors, out=self.vectors[:n_vectors])
 
     def batch(self) -> PagedBatch:
         """Return the rows as input of a decoder; part of the captured work."""

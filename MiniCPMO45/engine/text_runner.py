@@ -261,8 +261,7 @@ class TextRunner:
         for start in range(0, len(usual), most):
             some = usual[start : start + most]
             head = self.heads.of(len(some))
-            rows = [each.logits.to(head.logits.dtype) for each in some]
-            torch.stack(rows, out=head.logits[: len(some)])
+            torch.stack([each.logits for each in some], out=head.logits[: len(some)])
             head.sampler.load([each.decision for each in some])
             tokens += read_back(head.choice.run()[: len(some)]).tolist()
         left = iter(tokens)

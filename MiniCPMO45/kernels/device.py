@@ -254,13 +254,8 @@ def upload(values: Sequence[int], into: Tensor) -> None:
 def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
     """Enqueue a copy of an array to the device and return it.
 
-    Unless the values are pinned, the copy to a GPU goes through pinned memory, in parts because
-    torch never frees that.
+    The copy to a GPU goes through pinned memory, in parts because torch never frees that.
     """
-    if device.type == "cuda" and values.flags.writeable and values.flags.c_contiguous:
-        source = torch.from_numpy(values)
-        if source.is_pinned():
-            return source.to(device, non_blocking=True)
     dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
     copy = torch.empty(values.shape, dtype=dtype, device=device)
     step = max(1, STAGED_BYTES * len(values) // max(values.nbytes, 1))
@@ -272,11 +267,11 @@ def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
     return copy
 
 
-def pin(values: np.ndarray) -> np.ndarray:
+def pin(values: np.ndarray) -> Tensor:
     """Return a copy in pinned memory; any thread may call this."""
     dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
-    copy = torch.empty(values.shape, dtype=dtype, pin_memory=True).numpy()
-    np.copyto(copy, values)
+    copy = torch.empty(values.shape, dtype=dtype, pin_memory=True)
+    np.copyto(copy.numpy(), values)
     return copy
 
 
@@ -295,7 +290,7 @@ class Staging:
     """A pinned host table and its device copy, `dtype` [rows, columns] each, initially zero.
 
     Attributes:
-        words: the host's; the last copy may still read them before `begin`.
+        host, words: the host's table; the last copy may still read it before `begin`.
     """
 
     def __init__(
@@ -303,8 +298,8 @@ class Staging:
     ) -> None:
         is_cuda = device.type == "cuda"
         self.device_words = torch.zeros(rows, columns, dtype=dtype, device=device)
-        self._host = torch.zeros(rows, columns, dtype=dtype, pin_memory=is_cuda)
-        self.words = self._host.numpy()
+        self.host = torch.zeros(rows, columns, dtype=dtype, pin_memory=is_cuda)
+        self.words = self.host.numpy()
         self._copied = torch.cuda.Event() if is_cuda else None
 
     def begin(self) -> np.ndarray:
@@ -315,7 +310,7 @@ class Staging:
 
     def send(self) -> None:
         """Enqueue the copy to the device."""
-        self.device_words.copy_(self._host, non_blocking=True)
+        self.device_words.copy_(self.host, non_blocking=True)
         if self._copied is not None:
             self._copied.record()
 

@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.kernels import stream_memory
-from MiniCPMO45.kernels.device import Capturable, runs_kernels
+from MiniCPMO45.kernels.device import Capturable, Staging, runs_kernels
 from MiniCPMO45.kernels.products import lay_out_windows, multiply_windows
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.model.transformer import (
@@ -367,8 +367,10 @@ class AudioEmbedder:
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
         for item in items:
             item.cache.length += item.n_new
+        counts = [item.n_new // self.pool_step for item in items]
         return [
-            of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
+            of_one if len(of_one) == count else of_one[:count]
+            for of_one, count in zip(rows, counts, strict=True)
         ]
 
     def _embed(self, inputs: UnitInputs) -> Tensor:
@@ -407,8 +409,9 @@ class UnitInputs:
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
         sizes |= StreamCache.sizes("kv", UNIT_NEW)
         self._table = StreamTable(n_rows, sizes, like.device)
+        self._mels = Staging(n_rows, N_MELS * UNIT_FRAMES, like.device, torch.float32)
         self._cache = StreamCache(self._table, "kv", "n_new", heads)
-        self.mel = torch.zeros(n_rows, N_MELS, UNIT_FRAMES, device=like.device)
+        self.mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
         self._new_shape = (len(encoder.layers), n_rows, UNIT_NEW, 3 * width)
@@ -434,10 +437,14 @@ class UnitInputs:
         self._table.upload({"kv address": memory})
         if items:
             mels = [
-                F.pad(each.mel, (first, UNIT_FRAMES - first - count))
+                each.mel
+                if count == UNIT_FRAMES
+                else F.pad(each.mel, (first, UNIT_FRAMES - first - count))
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
-            self.mel[:n].copy_(torch.stack(mels), non_blocking=True)
+            self._mels.begin()
+            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self.mel.shape[1:]))
+            self._mels.send()
 
     def release(self) -> None:
         """Release the caches of the last `load`."""

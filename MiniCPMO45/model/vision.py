@@ -314,12 +314,12 @@ class SliceEncoder:
         if not self._resizes_on_card:
             return tuple(patches_of(slices))
         prepared: list[Slice] = []
-        pixels = pinned = np.empty(0, np.uint8)
+        pixels, pinned = np.empty(0, np.uint8), torch.empty(0)
         for each in slices:
             if isinstance(each, PixelSlice):
                 if each.pixels is not pixels:  # consecutive slices of one picture share it
                     pixels, pinned = each.pixels, pin(each.pixels)
-                each = replace(each, pixels=pinned)
+                each = replace(each, pixels=pinned.numpy(), pinned=pinned)
             prepared.append(each)
         return tuple(prepared)
 
@@ -354,7 +354,11 @@ class SliceEncoder:
             from MiniCPMO45.kernels.picture_patches import write_patches
 
             if each.pixels is not pixels:  # consecutive slices of one picture share it
-                pixels, picture = each.pixels, upload_array(each.pixels, self.device)
+                pixels = each.pixels
+                if each.pinned is None:
+                    picture = upload_array(pixels, self.device)
+                else:
+                    picture = each.pinned.to(self.device, non_blocking=True)
             write_patches(picture, each, row)
 
     def _shape_for(self, size: PatchSize) -> tuple[int, bool]:
@@ -395,14 +399,19 @@ class FixedPass(Capturable[Tensor]):
             mask = torch.ones(n_rows, 1, 1, length, dtype=torch.bool, device=device)
         width, like = encoder.resampler.query.shape[1], encoder.vision.post_layernorm.weight
         self._grid = PatchGrid(ids, rows, cols, mask, side_codes(LONGEST_SIDE, width, like))
+        self._sizes: list[PatchSize] = []  # of which the grid is
 
     def load(self, slices: Sequence[Slice]) -> None:
-        n, static = len(slices), self._grid
         self._encoder.load(slices, self._patches)
-        grid = self._encoder.grid([each.size for each in slices], self._length)
+        sizes = [each.size for each in slices]
+        if sizes == self._sizes:  # as from the same cameras
+            return
+        n, static = len(slices), self._grid
+        self._sizes, grid = [], self._encoder.grid(sizes, self._length)
         static.ids[:n], static.rows[:n], static.cols[:n] = grid.ids, grid.rows, grid.cols
         if static.mask is not None:
             static.mask[:n] = True if grid.mask is None else grid.mask
+        self._sizes = sizes
 
     def _work(self) -> Tensor:
         return self._encoder.forward(self._patches, self._grid)

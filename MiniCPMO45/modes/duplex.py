@@ -41,7 +41,7 @@ from MiniCPMO45.modes.prompt_input import (
     picture_pieces,
     prompt_key,
 )
-from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, speak_unit
+from MiniCPMO45.modes.speech import Stopwatch, UnitSound, UnitSpeech, speak_unit
 from MiniCPMO45.processing.mel import (
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
@@ -130,7 +130,7 @@ class UnitResult:
     """Result of one unit.
 
     Attributes:
-        audio_waveform: float32 [samples] at 24 kHz without early audio; silence when listening.
+        sound: without early audio; None is a second of silence.
         current_time: number of units so far.
         cost_llm, cost_tts_prep, cost_tts, cost_token2wav, cost_all: seconds; `cost_tts_prep` is
             that of the speech decoder's condition.
@@ -139,7 +139,7 @@ class UnitResult:
 
     is_listen: bool
     text: str = ""
-    audio_waveform: np.ndarray | None = None
+    sound: UnitSound | None = None
     end_of_turn: bool = False
     current_time: int = 0
     cost_llm: float = 0.0
@@ -153,6 +153,13 @@ class UnitResult:
     vision_tokens: int = 0
     barge_in: bool = False
     early_samples: int = 0
+
+    @property
+    def audio_waveform(self) -> np.ndarray:
+        """float32 [samples] at 24 kHz."""
+        if self.sound is None:
+            return np.zeros(TIMING.sample_rate_hz, np.float32)
+        return self.sound.waveform
 
 
 FEWEST_STEPS: Final = 3  # listen or speak, one text token, the unit's terminator
@@ -416,9 +423,9 @@ class DuplexCapability:
         self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any
     ) -> UnitResult:
         speech = speech or UnitSpeech()
-        slices, wave = session.turn.vision_slices, speech.waveform
+        slices = session.turn.vision_slices
         return UnitResult(
-            audio_waveform=np.zeros(TIMING.sample_rate_hz, np.float32) if wave is None else wave,
+            sound=speech.sound,
             n_tts_tokens=speech.n_codes,
             early_samples=speech.early_samples,
             current_time=session.audio_input.units,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 
 import numpy as np
@@ -134,18 +135,26 @@ def _fit_context(kv: KvHandle, rows: int, count: int) -> int:
     return max(1, min(count, limit - kv.length - rows + 1))
 
 
-def _vocode_chunks(session: Session, chunks: Iterable[CodeChunk]) -> Steps[Tensor]:
+Waves = list[Tensor]
+"""Consecutive parts of a waveform: float32 [samples] at 24 kHz, on the host."""
+
+
+def _joined(waves: Waves) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.float32), *(wave.numpy() for wave in waves)])
+
+
+def _vocode_chunks(session: Session, chunks: Iterable[CodeChunk]) -> Steps[Waves]:
     vocoder, waves = session.speech.vocoder, []
     assert vocoder is not None, "speech needs an open voice"
     for chunk in chunks:
         waves.append((yield Vocode(vocoder, chunk.codes, chunk.is_last)))
-    return torch.cat(waves) if waves else torch.zeros(0)
+    return waves
 
 
 def vocode(
     session: Session, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
-) -> Steps[Tensor]:
-    """Append codes, possibly none, and return the waveform due: float32 [samples] at 24 kHz.
+) -> Steps[Waves]:
+    """Append codes, possibly none, and return the waveform due.
 
     Except at the end, calls of fewer than `fewest` codes are deferred.
     """
@@ -175,21 +184,49 @@ class Stopwatch:
 
 
 @dataclass(frozen=True, eq=False)
+class UnitSound:
+    """Audio of a unit, or of its beginning, as the vocoder computed it.
+
+    Attributes:
+        waves: the parts.
+        is_last: the turn ends with them, so they are not padded.
+        unit_samples: samples to which they are padded otherwise.
+    """
+
+    waves: Waves
+    is_last: bool
+    unit_samples: int
+
+    @property
+    def n_samples(self) -> int:
+        n_samples = sum(len(wave) for wave in self.waves)
+        is_padded = n_samples and not self.is_last
+        return max(n_samples, self.unit_samples) if is_padded else n_samples
+
+    @cached_property
+    def waveform(self) -> np.ndarray:
+        """float32 [n_samples] at 24 kHz, computed on the thread that reads it first.
+
+        On the engine's thread, each of these operations would release the interpreter's lock and
+        wait for it, during which no conversation continues.
+        """
+        samples = _joined(self.waves)
+        return finish_unit(samples, is_last=self.is_last, unit_samples=self.unit_samples)
+
+
+@dataclass(frozen=True, eq=False)
 class EarlyAudio:
-    """Text of a unit and the beginning of its audio, float32 [samples] at 24 kHz."""
+    """Text of a unit and the beginning of its audio."""
 
     text: str
-    waveform: np.ndarray
+    sound: UnitSound
 
 
 @dataclass(frozen=True, eq=False)
 class UnitSpeech:
-    """Speech of one unit.
+    """Speech of one unit; `sound` is that without the early audio, None if nothing is due."""
 
-    `waveform` is float32 [samples] at 24 kHz without the early audio; None if nothing is due.
-    """
-
-    waveform: np.ndarray | None = None
+    sound: UnitSound | None = None
     n_codes: int = 0
     early_samples: int = 0
 
@@ -233,16 +270,12 @@ def speak_unit(
     watch.lap("tts")
     if session.stop.is_set():
         return UnitSpeech(None, len(codes), early_samples)
-    samples = yield from vocode(session, codes[n_early:], is_last=is_last)
-    wave = finish_unit(
-        samples.cpu().numpy(),
-        is_last=is_last,
-        unit_samples=TIMING.sample_rate_hz - early_samples,
-    )
+    waves = yield from vocode(session, codes[n_early:], is_last=is_last)
+    sound = UnitSound(waves, is_last, TIMING.sample_rate_hz - early_samples)
     watch.lap("token2wav")
     if is_last:
         session.reset_speech()
-    return UnitSpeech(wave if len(wave) else None, len(codes), early_samples)
+    return UnitSpeech(sound if waves else None, len(codes), early_samples)
 
 
 def _speak_early(
@@ -260,15 +293,12 @@ def _speak_early(
     is_too_short = rest < (EARLY_CODES if is_padded else 0)  # for two calls of the vocoder
     if session.stop.is_set() or is_too_short:
         return 0
-    samples = yield from vocode(session, codes[:EARLY_CODES], is_last=False)
-    wave = finish_unit(
-        samples.cpu().numpy(),
-        is_last=not is_padded,
-        unit_samples=TIMING.sample_rate_hz - rest * TIMING.samples_per_code,
-    )
+    waves = yield from vocode(session, codes[:EARLY_CODES], is_last=False)
+    unit_samples = TIMING.sample_rate_hz - rest * TIMING.samples_per_code
+    sound = UnitSound(waves, not is_padded, unit_samples)
     watch.lap("token2wav")
-    yield Emit(EarlyAudio(text, wave))
-    return len(wave)
+    yield Emit(EarlyAudio(text, sound))
+    return sound.n_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,9 +337,9 @@ def speak_group(
         due = CODES_PER_UNIT - len(codes) % CODES_PER_UNIT
         if len((yield from run.draw(due))) == due:
             second = codes[-CODES_PER_UNIT:]
-            wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
-            if len(wave):
-                yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
+            waves = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
+            if waves:
+                yield Emit(ReplyChunk(take_text(), _joined(waves)))
 
 
 def finish_speech(session: Session, take_text: Callable[[], str]) -> Steps[None]:
@@ -317,8 +347,8 @@ def finish_speech(session: Session, take_text: Callable[[], str]) -> Steps[None]
     codes = session.speech.codes
     if codes:
         rest = codes[len(codes) // CODES_PER_UNIT * CODES_PER_UNIT :]
-        wave = yield from vocode(session, rest, is_last=True, fewest=WINDOW_CODES)
-        yield Emit(ReplyChunk(take_text(), wave.cpu().numpy()))
+        waves = yield from vocode(session, rest, is_last=True, fewest=WINDOW_CODES)
+        yield Emit(ReplyChunk(take_text(), _joined(waves)))
     session.reset_speech()
 
 
@@ -341,9 +371,9 @@ def speak_whole(
     )
     codes = (yield from run.finish())[: run.most - 1]
     chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
-    wave = yield from _vocode_chunks(session, chunks)
+    waves = yield from _vocode_chunks(session, chunks)
     session.reset_speech()
-    return wave.cpu().numpy()
+    return _joined(waves)
 
 
 def _code_rule(sampling: SpeechSampling) -> CodeRule:

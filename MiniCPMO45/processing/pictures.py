@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 from transformers import BatchFeature, ImageProcessingMixin
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
@@ -165,12 +166,14 @@ class PixelSlice:
         resized: size of the picture after resizing.
         corner: left and top of the crop.
         extent: size of the crop, multiples of the patch size.
+        pinned: `pixels` as a tensor in pinned memory, if they were copied there.
     """
 
     pixels: np.ndarray
     resized: Size
     corner: tuple[int, int]
     extent: Size
+    pinned: Tensor | None = None
 
     @property
     def size(self) -> tuple[int, int]:

@@ -136,6 +136,7 @@ class VocoderPass(Capturable[Tensor]):
         self._noise = torch.zeros(
             shape.rows, samples, config.nb_harmonics + 1, device=batch.start.device
         )
+        self._noise_rows = self._noise.unbind()
 
     def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
         """Write the inputs of at most S calls and draw the excitation's noise.
@@ -144,7 +145,7 @@ class VocoderPass(Capturable[Tensor]):
             Each stream's rings after the chunk; the streams are unchanged.
         """
         after = self.batch.load(calls)
-        for row, each in zip(self._noise, calls, strict=False):
+        for row, each in zip(self._noise_rows, calls, strict=False):
             generator = each.state.generator
             if generator is None:
                 row.zero_()
@@ -249,10 +250,8 @@ class Token2Wav:
         Without a generator its excitation has no noise.
         """
         memory = self._memory(base.frames + HISTORY_FRAMES)
-        rings = rings_for(base.frames, HISTORY_FRAMES)
-        stream = SpeechStream(base, memory, rings, generator=generator)
-        stream.reset()
-        return stream
+        memory.load(base.memory)
+        return SpeechStream(base, memory, base.rings, generator=generator)
 
     def stream(self, state: SpeechStream, codes: Sequence[int], is_last: bool = False) -> Tensor:
         return self.stream_many([Vocode(state, codes, is_last)])[0]

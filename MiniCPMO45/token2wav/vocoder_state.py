@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Self
 
@@ -257,6 +257,18 @@ class VoiceBase:
     noise: Tensor
     memory: StreamMemory
 
+    @cached_property
+    def rings(self) -> SlotRings:
+        """Rings at the start of a turn, over the prompt's slots."""
+        counts = (self.frames, self.frames // UPSAMPLING, self.frames)
+        rings = zip(rings_for(self.frames, HISTORY_FRAMES), counts, strict=True)
+        return tuple(ring.filled(range(count)) for ring, count in rings)
+
+    @cached_property
+    def padded_noise(self) -> Tensor:
+        """The noise by frame, [N + frames of the largest call, bins], zero after the end."""
+        return F.pad(self.noise[0].T, (0, 0, 0, UPSAMPLING * LARGEST_CALL_CODES))
+
 
 @dataclass
 class SpeechStream:
@@ -281,15 +293,14 @@ class SpeechStream:
         return self.rings[0].length
 
     def reset(self) -> None:
-        """Start a new turn with the same voice; copies only the prompt's slots.
+        """Start a new turn with the same voice; the generator is not reset.
 
-        The generator is not reset.
+        Copies the prompt's slots of the estimator only, since the other rings retain them.
         """
-        self.memory.load(self.base.memory)
-        n_frames, n_codes = self.base.frames, self.base.frames // UPSAMPLING
-        counts = zip(self.rings, (n_frames, n_codes, n_frames), strict=True)
-        self.rings = tuple(ring.filled(range(count)) for ring, count in counts)
-        self.has_started = False
+        mine, theirs = self.memory, self.base.memory
+        mine.caches[0][:, :, :, : theirs.caches[0].shape[3]] = theirs.caches[0]
+        mine.tails.copy_(theirs.tails)
+        self.rings, self.has_started = self.base.rings, False
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,12 +454,11 @@ class ChunkBatch:
         return list(zip(*after, strict=True))
 
     def _noise_of(self, call: Vocode) -> Tensor:
-        offset, needed = call.state.noise_offset, UPSAMPLING * call.n_codes
-        part = call.state.base.noise[0, :, offset : offset + self.shape.frames].T
-        if part.shape[0] < needed:
-            raise ValueError(f"the flow noise ends at frame {offset + part.shape[0]}")
-        missing = self.shape.frames - part.shape[0]
-        return F.pad(part, (0, 0, 0, missing)) if missing else part
+        base, offset = call.state.base, call.state.noise_offset
+        n_frames = base.noise.shape[2]
+        if n_frames < offset + UPSAMPLING * call.n_codes:
+            raise ValueError(f"the flow noise ends at frame {n_frames}")
+        return base.padded_noise[offset : offset + self.shape.frames]
 
     def _place(
         self,

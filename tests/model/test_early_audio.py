@@ -23,7 +23,7 @@ from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder import finish_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
-from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE
+from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE, wave_of
 from tests.model.toy import Toy, UnitInput, prepare, run_unit, speech
 
 EARLY = 5  # codes of the first part; with the look-ahead the eight of the vocoder's smallest call
@@ -75,9 +75,8 @@ class Speaker:
         return [len(each.codes) for each in self.executor.of_kind(Vocode)]
 
 
-def joined(parts: list[EarlyAudio], rest: np.ndarray | None) -> np.ndarray:
-    waves = [part.waveform for part in parts] + ([] if rest is None else [rest])
-    return np.concatenate(waves) if waves else np.zeros(0, np.float32)
+def joined(parts: list[EarlyAudio], rest: np.ndarray) -> np.ndarray:
+    return np.concatenate([*(part.sound.waveform for part in parts), rest])
 
 
 def test_early_audio_is_optional() -> None:
@@ -101,8 +100,7 @@ def test_first_part_within_a_turn_has_five_codes() -> None:
     ]
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [EARLY, 26 - EARLY]
     assert speaker.calls == [8, 23]
-    assert speech.waveform is not None
-    assert (len(part.waveform), len(speech.waveform)) == (4_800, 19_200)
+    assert (len(part.sound.waveform), len(wave_of(speech))) == (4_800, 19_200)
     assert (speech.n_codes, speech.early_samples, part.text) == (25, 4_800, "text")
 
 
@@ -111,12 +109,11 @@ def test_first_unit_draws_all_codes_before_its_early_part() -> None:
     [part], speech = speaker.speak(20)
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [26]
     assert speaker.calls == [8, 18]
-    assert speech.waveform is not None
-    assert len(speech.waveform) == (20 - EARLY) * PER_CODE
-    assert len(part.waveform) == SECOND - len(speech.waveform)
+    assert len(wave_of(speech)) == (20 - EARLY) * PER_CODE
+    assert len(part.sound.waveform) == SECOND - len(wave_of(speech))
     lead = 5 * PER_CODE
-    assert not part.waveform[:lead].any()
-    assert part.waveform[lead:].all()
+    assert not part.sound.waveform[:lead].any()
+    assert part.sound.waveform[lead:].all()
 
 
 def test_last_unit_has_an_early_part() -> None:
@@ -129,7 +126,7 @@ def test_last_unit_has_an_early_part() -> None:
         speaker = Speaker()
         speaker.speak()
         [part], speech = speaker.speak(n_codes, is_turn_end=True)
-        assert len(part.waveform) == EARLY * PER_CODE
+        assert len(part.sound.waveform) == EARLY * PER_CODE
         assert speech.n_codes == n_codes
 
 
@@ -145,9 +142,9 @@ def test_early_audio_preserves_length_and_codes(
     for n_codes, is_turn_end in [*plan, (last, True)]:
         parts, speech = early.speak(n_codes, is_turn_end=is_turn_end)
         _, expected = whole.speak(n_codes, is_turn_end=is_turn_end)
-        sound = joined(parts, speech.waveform)
-        assert speech.early_samples == len(joined(parts, None))
-        np.testing.assert_array_equal(sound, joined([], expected.waveform))
+        sound = joined(parts, wave_of(speech))
+        assert speech.early_samples == sum(part.sound.n_samples for part in parts)
+        np.testing.assert_array_equal(sound, wave_of(expected))
         assert speech.n_codes == expected.n_codes
         assert cached_labels(early.session.speech.kv) == cached_labels(whole.session.speech.kv)
         assert early.session.speech.buffer == whole.session.speech.buffer
@@ -160,7 +157,7 @@ def test_unit_with_pending_codes_is_not_split() -> None:
     for _ in range(2):
         parts, speech = speaker.speak()
         assert parts == []
-        assert speech.waveform is not None and len(speech.waveform) == SECOND
+        assert len(wave_of(speech)) == SECOND
 
 
 def test_a_stop_after_the_first_part_ends_the_unit() -> None:
@@ -183,7 +180,7 @@ def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     with pytest.raises(StopIteration) as end:
         next(stream)
     assert speaker.calls == [8]
-    assert (end.value.value.waveform, end.value.value.n_codes) == (None, EARLY)
+    assert (end.value.value.sound, end.value.value.n_codes) == (None, EARLY)
 
 
 def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
@@ -203,7 +200,7 @@ def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25
         every = [*waiting, *codes]
-        for sound, piece in ((parts[0].waveform, every[:8]), (rest.waveform, every[5:])):
+        for sound, piece in ((parts[0].sound.waveform, every[:8]), (wave_of(rest), every[5:])):
             [samples] = executor.answer([Vocode(other, tuple(piece), False)])
             np.testing.assert_array_equal(sound, finish_unit(samples.numpy(), is_last=True))
         waiting = every[-3:]
@@ -243,7 +240,7 @@ def test_result_has_the_rest_and_the_length_of_the_early_part(toy: Toy) -> None:
         bench.finalize()
         [part] = parts
         assert isinstance(result, UnitResult)
-        assert (part.text, result.early_samples) == (result.text, len(part.waveform))
+        assert (part.text, result.early_samples) == (result.text, len(part.sound.waveform))
         assert len(joined(parts, result.audio_waveform)) == SECOND
         assert result.n_tts_tokens == 25
 

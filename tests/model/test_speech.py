@@ -81,8 +81,11 @@ def bench() -> Bench:
     return Bench()
 
 
-def _length(speech: UnitSpeech) -> int:
-    return 0 if speech.waveform is None else len(speech.waveform)
+def wave_of(speech: UnitSpeech) -> np.ndarray:
+    if speech.sound is None:
+        return np.zeros(0, np.float32)
+    assert len(speech.sound.waveform) == speech.sound.n_samples
+    return speech.sound.waveform
 
 
 def test_a_condition_is_text_then_audio_begin(bench: Bench) -> None:
@@ -103,7 +106,7 @@ def test_an_inner_unit_gives_25_codes_and_one_second(bench: Bench) -> None:
         bench.executor.requests.clear()
         speech = bench.speak()
         assert speech.n_codes == 25
-        assert _length(speech) == SECOND
+        assert len(wave_of(speech)) == SECOND
         [asked] = bench.executor.of_kind(DrawCodes)
         assert (asked.count, asked.least) == (26, 26), "the 26th code is thrown away"
         [call] = bench.executor.of_kind(Vocode)
@@ -145,11 +148,10 @@ def test_first_unit_of_a_turn_may_be_short_and_starts_with_silence(
     assert speech.n_codes == n_codes
     assert len(bench.cached) == 3 + 1 + n_codes
     if n_codes + 3 < 8:
-        assert speech.waveform is None
+        assert speech.sound is None
         assert bench.session.speech.buffer.waiting == [*SILENCE, *range(10, 10 + n_codes)]
         return
-    wave = speech.waveform
-    assert wave is not None
+    wave = wave_of(speech)
     assert len(wave) == SECOND
     sounding = n_codes * PER_CODE
     assert not wave[: SECOND - sounding].any()
@@ -174,7 +176,7 @@ def test_last_unit_flushes_and_resets(bench: Bench, n_codes: int) -> None:
     waiting = 3
     speech = bench.speak(n_codes=n_codes, is_turn_end=True)
     assert speech.n_codes == n_codes
-    assert _length(speech) == (waiting + n_codes) * PER_CODE + LEAD_IN
+    assert len(wave_of(speech)) == (waiting + n_codes) * PER_CODE + LEAD_IN
     assert bench.executor.of_kind(Vocode)[-1].is_last
     assert bench.voice.resets == 1
     session = bench.session
@@ -221,7 +223,7 @@ def test_long_turn_evicts_its_oldest_codes(bench: Bench) -> None:
     for _ in range(20):
         speech = limited.speak()
         unlimited.speak()
-        assert (speech.n_codes, _length(speech)) == (25, SECOND)
+        assert (speech.n_codes, len(wave_of(speech))) == (25, SECOND)
         kept = limited.cached
         assert limit // 2 <= len(kept) <= limit or kept == unlimited.cached
         assert kept == unlimited.cached[-len(kept) :]
@@ -328,14 +330,13 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
         assert session.speech.kv.length == position
         if number:
             assert speech.n_codes == 25
-            assert _length(speech) == SECOND
-            assert speech.waveform is not None
-            assert np.abs(speech.waveform).max() > 0.01
+            assert len(wave_of(speech)) == SECOND
+            assert np.abs(wave_of(speech)).max() > 0.01
     waiting = len(session.speech.buffer.waiting)
     draft = UnitDraft(end_of_turn=True)
     steps = speak_unit(
         session, draft, "", config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
     )
     last = run_alone(steps, executor)
-    assert _length(last) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
+    assert len(wave_of(last)) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
     assert session.speech.kv.length == 0

@@ -151,6 +151,6 @@ def test_an_array_arrives_whole(kind: str) -> None:
 def test_pinned_pixels_arrive_whole() -> None:
     """The copy continues while the memory it came from is released and taken again."""
     numbers = np.arange(STAGED_BYTES, dtype=np.int32).reshape(-1, 16)
-    copies = [upload_array(pin(numbers + k), torch.device("cuda")) for k in range(8)]
+    copies = [pin(numbers + k).to("cuda", non_blocking=True) for k in range(8)]
     for k, copy in enumerate(copies):
         np.testing.assert_array_equal(copy.cpu().numpy(), numbers + k)

@@ -25,9 +25,10 @@ WORKER_TLS_NAME: Final = "worker.minicpmo-live.internal"
 SNI: Final = {"sni_hostname": WORKER_TLS_NAME}
 """Option of a request by httpx: the name to ask for and to check, whatever the address is."""
 
+PEM: Final = serialization.Encoding.PEM
 CA_FILE: Final = Path("certs") / "worker_ca.pem"
 VALID: Final = timedelta(days=3_650)  # ours; only this project's programs use these certificates
-CLOCK_SKEW: Final = timedelta(hours=1)
+CLOCK_SKEW: Final = timedelta(hours=1)  # tolerated for peers whose clock is behind
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
@@ -81,15 +82,13 @@ def ensure_ca(path: Path) -> Path:
         if not path.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "minicpmo-live workers")])
-            now = datetime.now(UTC)
-            own_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
             certificate = (
-                _builder(name, name, key, own_id, now + VALID)
+                self_issued(name, key, datetime.now(UTC), VALID)
                 .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
                 .add_extension(_usage(signs=True), True)
                 .sign(key, hashes.SHA256())
             )
-            atomic_write(path, _pem(certificate, key), is_durable=True)
+            atomic_write(path, certificate.public_bytes(PEM) + private_pem(key), is_durable=True)
     return path
 
 
@@ -123,15 +122,29 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
     uses = [ExtendedKeyUsageOID.SERVER_AUTH]
     if for_clients:
         uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+    own_id, until = _key_id(ca, ca_key.public_key()), ca.not_valid_after_utc
     certificate = (
-        _builder(name, ca.subject, key, _key_id(ca, ca_key.public_key()), ca.not_valid_after_utc)
+        _builder(name, ca.subject, key, own_id, datetime.now(UTC), until)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(_usage(signs=False), True)
         .add_extension(x509.ExtendedKeyUsage(uses), False)
         .add_extension(x509.SubjectAlternativeName(names), False)
         .sign(ca_key, hashes.SHA256())
     )
-    return _pem(certificate, key)
+    return certificate.public_bytes(PEM) + private_pem(key)
+
+
+def self_issued(
+    name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lasts: timedelta
+) -> x509.CertificateBuilder:
+    """Return the builder of a certificate that is to be signed with its own key."""
+    own_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    return _builder(name, name, key, own_id, now, now + lasts)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    private = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(PEM, private, serialization.NoEncryption())
 
 
 def _key_id(
@@ -150,6 +163,7 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     issued_by: x509.AuthorityKeyIdentifier,
+    now: datetime,
     until: datetime,
 ) -> x509.CertificateBuilder:
     return (
@@ -158,7 +172,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.now(UTC) - CLOCK_SKEW)
+        .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(issued_by, False)
@@ -167,12 +181,3 @@ def _builder(
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(not signs, False, False, False, False, signs, signs, False, False)
-
-
-def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bytes:
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return certificate.public_bytes(serialization.Encoding.PEM) + private

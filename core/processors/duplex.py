@@ -144,8 +144,10 @@ class DuplexView(View, DuplexCapability):
                     if on_sound is not None:
                         await on_sound(await self._wave(early.sound))
         fed, made = stream.result
-        if made is None or made.is_listen:
-            return None if made is None else self._record(made, fed)
+        if made is None:
+            return None
+        if made.is_listen:
+            return self._record(made, fed)
         return await self.context.threads.run(lambda: self._record(made, fed))
 
     async def finish_unit(self) -> None:

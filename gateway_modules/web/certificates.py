@@ -19,10 +19,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.addresses import address_of
 from core.files import atomic_write, locked
+from core.worker_tls import private_pem, self_issued
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
-CLOCK_SKEW = timedelta(hours=1)  # tolerated for browsers whose clock is behind
 LONGEST_COMMON_NAME = 64  # source: RFC 5280, appendix A.1, ub-common-name
 UNROUTED_ADDRESS = ("192.0.2.1", 9)  # nothing is sent. Source: RFC 5737, TEST-NET-1
 
@@ -123,23 +123,14 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
         [x509.NameAttribute(NameOID.COMMON_NAME, common_name[:LONGEST_COMMON_NAME])]
     )
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=VALID_DAYS))
+        self_issued(subject, key, now, timedelta(days=VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName([general_name(name) for name in names]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     # Key first: after a crash in between the pair does not match and is created again.
-    atomic_write(keyfile, private)
+    atomic_write(keyfile, private_pem(key))
     atomic_write(certfile, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
     return certificate
 

@@ -57,6 +57,7 @@ REPLIES: dict[str, list[Raw]] = {
     "chat": [{"type": "prefill_done", "input_tokens": 3}, {"type": "done", "text": "Hello"}],
 }
 LAST = {"type": "stopped", "session_id": "s"}
+SEND_S = 0.01  # a slow client's, so that its next message passes the one that is sent to it
 
 
 class WorkerSocket:
@@ -119,6 +120,7 @@ class Scene:
     incoming: asyncio.Queue[Raw] = field(default_factory=asyncio.Queue)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     is_gone: bool = False
+    send_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.pool = self._pool()
@@ -165,7 +167,7 @@ class Scene:
         return LiveTraffic(self.kind, voices, diagnostics)
 
     async def _take(self, event: Raw) -> None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.send_s)
         if self.is_gone:
             raise OSError("gone")
         if event["type"] == "websocket.send":
@@ -250,7 +252,11 @@ class Scene:
 
 
 def play(
-    kind: SocketKind, folder: Path, at: int | None, act: Callable[[Scene], None]
+    kind: SocketKind,
+    folder: Path,
+    at: int | None,
+    act: Callable[[Scene], None],
+    send_s: float = 0.0,
 ) -> tuple[Scene, int]:
     """Play a session; let something happen at a suspension; return how many there were."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
@@ -259,7 +265,7 @@ def play(
         awaits.install(runner.get_loop())
 
         async def run() -> Scene:
-            scene = Scene(kind, folder)
+            scene = Scene(kind, folder, send_s=send_s)
             scenes.append(scene)
             await scene.play()
             scene.check_quiet()
@@ -297,6 +303,18 @@ def test_whatever_happens_at_any_await_leaves_nothing(
     assert count > 30
     for at in range(count):
         play(kind, tmp_path, at, HAPPENINGS[speech_event])
+
+
+def test_a_close_at_any_await_is_no_lost_worker(tmp_path: Path) -> None:
+    """The worker closes its socket then, also while a message is on its way to the client."""
+
+    def say_close(scene: Scene) -> None:
+        scene.say(type="close")
+
+    _, count = play(SocketKind.STREAMING, tmp_path, None, Scene.leave, SEND_S)
+    for at in range(count):
+        scene, _ = play(SocketKind.STREAMING, tmp_path, at, say_close, SEND_S)
+        assert "error" not in [message["type"] for message in scene.sent], at
 
 
 def test_an_internal_error_is_reported_and_leaves_nothing(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ SDP_ERRORS: Final = (
 )
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
-DRAIN_LIMIT_S: Final = 1.0  # for sending queued events when a call ends
+DRAIN_LIMIT_S: Final = 10.0  # for sending queued events, on a lossy network too, when a call ends
 
 
 class Call:
@@ -189,14 +189,14 @@ class Call:
         self._changed.set()
 
     async def close(self) -> None:
-        """Send queued events, and close both sides."""
+        """Close the gateway's side, send queued events, and close the peer's side."""
         try:
+            await self._socket.close()
             if self._peer.connectionState == CONNECTED:
                 await asyncio.wait_for(self._channel.drain(), DRAIN_LIMIT_S)
         except TimeoutError:
             pass
         finally:
-            await self._socket.close()
             await self._peer.close()
             underruns = self._playout.underruns
             self._log.info("call ended", reason=self._problem, underruns=underruns)

@@ -65,10 +65,11 @@ function drawRecent() {
 }
 
 async function showStatus(/** @type {StatusReport} */ report) {
+  const isFirst = known.report === null && known.apps !== null; // the apps have just been loaded
   known.waitS = await waitOf(report);
   known.report = report;
   draw();
-  if (!report.isReached) return;
+  if (isFirst || !report.isReached) return;
   known.apps = (await loadApps()) ?? known.apps; // an administrator may have changed them
   draw();
 }

@@ -200,8 +200,9 @@ class UnitSound:
     @property
     def n_samples(self) -> int:
         n_samples = sum(len(wave) for wave in self.waves)
-        is_padded = n_samples and not self.is_last
-        return max(n_samples, self.unit_samples) if is_padded else n_samples
+        if self.is_last or n_samples == 0:
+            return n_samples
+        return max(n_samples, self.unit_samples)
 
     @cached_property
     def waveform(self) -> np.ndarray:

@@ -293,13 +293,12 @@ class SpeechStream:
         return self.rings[0].length
 
     def reset(self) -> None:
-        """Start a new turn with the same voice; the generator is not reset.
-
-        Copies the prompt's slots of the estimator only, since the other rings retain them.
-        """
-        mine, theirs = self.memory, self.base.memory
-        mine.caches[0][:, :, :, : theirs.caches[0].shape[3]] = theirs.caches[0]
-        mine.tails.copy_(theirs.tails)
+        """Start a new turn with the same voice; the generator is not reset."""
+        caches = zip(self.base.rings, self.memory.caches, self.base.memory.caches, strict=True)
+        for ring, mine, theirs in caches:
+            if ring.newest_first:  # the others retain the prompt
+                mine[:, :, :, : theirs.shape[3]] = theirs
+        self.memory.tails.copy_(self.base.memory.tails)
         self.rings, self.has_started = self.base.rings, False
 
 

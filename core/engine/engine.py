@@ -29,7 +29,7 @@ RunPass = Callable[[Sequence["Task[Any]"]], None]
 # Far above one task and a few small calls per session.
 WAITING_MAX: Final = 1_024
 JOIN_LIMIT_S: Final = 5.0  # a hanging model must not keep the program from ending
-GAUGE_S: Final = 1.0  # ours: interval between two readings of the gauge under load
+GAUGE_S: Final = 0.25  # ours: interval between two readings of the gauge under load
 
 
 class InlineEngine:

@@ -85,7 +85,7 @@ const view = mountCallView(call, {
     el("model-note").inert = call.isActive; // half duplex has no text input during a call
   },
 });
-const suggestions = mountSuggestions(call, { start: view.start, type: () => undefined });
+const suggestions = mountSuggestions(call, { start: view.start });
 call.on("opened", () => void devices.refresh());
 call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
 setInterval(() => drawMeters(performance.now()), METER_TICK_MS);

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Literal
 
 import httpx
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.devices import Devices, become, unplug
@@ -87,11 +89,12 @@ def test_a_suggestion_is_said_and_answered_without_a_microphone(visit: Visits) -
     expect(page.get_by_role("button", name="Start again")).to_be_visible()
 
 
+@pytest.mark.parametrize("microphone", ["file", "none"])
 def test_a_suggestion_is_typed_where_the_server_gives_no_speech(
-    visit: Visits, problems: Problems
+    visit: Visits, problems: Problems, microphone: Literal["file", "none"]
 ) -> None:
     problems.allow("503")
-    page = visit("/audio_duplex")
+    page = visit("/audio_duplex", devices=Devices(microphone=microphone))
     page.route("**/v1/audio/speech", lambda route: route.fulfill(status=503))
     page.locator("#model-note").get_by_role("button", name="Hello.").click()
     talk = page.locator("#transcript")

@@ -18,6 +18,7 @@ export const loadCallSound = late(async () => {
   ]);
   return { AudioPlayer, BargeIn, openMicrophone };
 });
+const openMicrophone = async (/** @type {MicrophoneOptions} */ options) => (await loadCallSound()).openMicrophone(options);
 /** Sources that replace the microphone: audio files and spoken sentences. */
 export const loadSoundFiles = late(() => import("./file-source.js"));
 const loadNetwork = () => import("../../shared/network.js");
@@ -63,7 +64,7 @@ export const duplexParts = (appId) => ({
  * @param {DuplexCall | HalfCall} call
  * @param {Object} actions
  * @param {() => Promise<unknown>} actions.start
- * @param {(sentence: string) => void} actions.type sends it as text
+ * @param {(sentence: string) => void} [actions.type] sends it as text, where the mode takes text
  * @param {(sentence: string, lengthMs: number) => void} [actions.onSpoken]
  */
 export function mountSuggestions(call, { start, type, onSpoken }) {
@@ -73,25 +74,26 @@ export function mountSuggestions(call, { start, type, onSpoken }) {
   call.on("prepared", () => {
     if (!sentence) return;
     if (lengthMs > 0) onSpoken?.(sentence, lengthMs);
-    else type(sentence);
+    else type?.(sentence);
     sentence = "";
   });
   call.on("ended", () => (sentence = ""));
   return {
     say(/** @type {string} */ text) {
-      if (call.isActive) return type(text);
+      if (call.isActive) return type?.(text);
       [sentence, lengthMs] = [text, 0];
       void start().finally(() => call.isActive || (sentence = ""));
     },
     /** Opens the microphone, after the sentence if the call begins with one. @param {MicrophoneOptions} options */
     async openMicrophone(options) {
       if (sentence) {
-        const { openSentence } = await loadSoundFiles();
+        const { openSentence, openSilence } = await loadSoundFiles();
         const source = await openSentence(sentence, options).catch(() => null);
         lengthMs = source?.lengthMs ?? 0;
         if (source) return source;
+        if (type) return openMicrophone(options).catch(() => openSilence(options)); // what is typed needs no microphone
       }
-      return (await loadCallSound()).openMicrophone(options);
+      return openMicrophone(options);
     },
   };
 }

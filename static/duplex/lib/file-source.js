@@ -252,6 +252,13 @@ export async function openSentence(sentence, microphone) {
   return source;
 }
 
+/** In place of a microphone, where the user types. @param {MicrophoneOptions} microphone */
+export function openSilence(microphone) {
+  const sound = new AudioBuffer({ length: CAPTURE_RATE_HZ, sampleRate: CAPTURE_RATE_HZ });
+  const { chunkSamples } = microphone;
+  return openSoundFile({ sound, microphone, chunkSamples, paddingBeforeS: 0, paddingAfterS: Infinity, hasMicrophone: false });
+}
+
 const METADATA_LIMIT_MS = 15_000;
 const FAR_S = 1e7; // Beyond any video: files of recorders reveal their duration only after a seek to the end
 

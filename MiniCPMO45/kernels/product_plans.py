@@ -1,7 +1,8 @@
 """Tile sizes of the matrix products, for each shape and number of rows.
 
-They are constants, measured on one H200 by `python -m benchmarks.kernels`; nothing is tuned at run
-time, so every start runs the same code.
+They are constants, measured on one H200: a product alone by `python -m benchmarks.kernels`, and
+those of up to 16 rows among the other kernels of whole layers, where other sizes are fastest.
+Nothing is tuned at run time, so every start runs the same code.
 """
 
 from __future__ import annotations
@@ -50,20 +51,21 @@ P = TypeVar("P", bound=Plan)
 DEEP = FewRowsPlan(64, 128, 4, 6)
 SHALLOW = FewRowsPlan(64, 128, 4, 4)  # for two weights at a time, or many columns
 NARROW = FewRowsPlan(16, 128, 2, 6)  # few columns
+LONG = FewRowsPlan(32, 256, 4, 6)  # enough programs for all multiprocessors
 
 # By (columns, inputs): the most rows of each plan, in order. With more, PyTorch's is faster.
 PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, Plan]]] = {
     # of the language model
     (6144, 4096): ((1, OneRowPlan(8, 1024, 4)), (64, DEEP)),  # queries, keys, values
-    (4096, 4096): ((1, OneRowPlan(1, 4096, 4)), (32, DEEP)),  # attention output
-    (12288, 4096): ((1, OneRowPlan(4, 256, 1)), (16, SHALLOW)),  # gate and up
-    (4096, 12288): ((1, OneRowPlan(2, 4096, 8)), (32, DEEP)),  # down
+    (4096, 4096): ((1, OneRowPlan(1, 4096, 4)), (16, LONG), (32, DEEP)),  # attention output
+    (12288, 4096): ((1, OneRowPlan(2, 4096, 8)), (16, SHALLOW)),  # gate and up
+    (4096, 12288): ((1, OneRowPlan(4, 1024, 4)), (16, LONG), (32, DEEP)),  # down
     # PyTorch has no fast kernel for rows of 151,748 values, which are not aligned.
     (151748, 4096): ((1, OneRowPlan(8, 512, 2)), (1024, SHALLOW)),  # head
-    # of the speech decoder; one row takes all inputs at once
-    (2304, 768): ((1, OneRowPlan(2, 1024, 1)), (64, NARROW)),
+    # of the speech decoder
+    (2304, 768): ((1, OneRowPlan(8, 1024, 1)), (16, DEEP), (64, NARROW)),
     (768, 768): ((1, OneRowPlan(2, 1024, 4)), (64, SHALLOW)),
-    (3072, 768): ((1, OneRowPlan(1, 1024, 1)), (64, NARROW)),
+    (3072, 768): ((1, OneRowPlan(4, 256, 4)), (16, FewRowsPlan(16, 128, 1, 6)), (64, NARROW)),
     (768, 3072): ((1, OneRowPlan(1, 4096, 8)), (64, NARROW)),
 }
 MEASURED_BYTES = 2  # of the measured dtype
@@ -91,16 +93,25 @@ OTHER_PACKED: Sequence[tuple[int, Plan]] = (
     (16, FewRowsPlan(32, 128, 4, 3)),
 )
 
-# Rows and weight of e4m3: the fastest of about thirty tile sizes on one H200.
+# Rows and weight of e4m3: the fastest of about twenty tile sizes, measured in whole layers.
+SCALED_LONG = FewRowsPlan(32, 512, 4, 6)
 SCALED_PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, FewRowsPlan]]] = {
-    (6144, 4096): ((64, FewRowsPlan(64, 256, 4, 6)), (128, FewRowsPlan(64, 128, 4, 6, 128))),
-    (4096, 4096): ((64, FewRowsPlan(64, 256, 4, 6)), (128, FewRowsPlan(64, 128, 4, 8))),
-    (12288, 4096): (
-        (16, FewRowsPlan(64, 128, 4, 4)),
-        (64, FewRowsPlan(64, 128, 4, 3)),
-        (128, FewRowsPlan(64, 128, 4, 3, 128)),
+    (6144, 4096): (
+        (16, FewRowsPlan(64, 256, 8, 6)),
+        (64, FewRowsPlan(64, 256, 4, 6)),
+        (128, FewRowsPlan(64, 128, 4, 6, 128)),
     ),
-    (4096, 12288): ((16, FewRowsPlan(64, 256, 4, 8)), (128, FewRowsPlan(64, 256, 4, 6))),
+    (4096, 4096): (
+        (16, SCALED_LONG),
+        (64, FewRowsPlan(64, 256, 4, 6)),
+        (128, FewRowsPlan(64, 128, 4, 8)),
+    ),
+    (12288, 4096): (
+        (16, FewRowsPlan(128, 128, 8, 4)),
+        (64, FewRowsPlan(64, 128, 4, 3)),
+        (128, FewRowsPlan(128, 128, 8, 4, 128)),
+    ),
+    (4096, 12288): ((16, SCALED_LONG), (128, FewRowsPlan(64, 256, 4, 6))),
 }
 OTHER_SCALED: Sequence[tuple[int, FewRowsPlan]] = ((128, FewRowsPlan(64, 64, 4, 3)),)
 

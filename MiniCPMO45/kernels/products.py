@@ -40,7 +40,7 @@ from MiniCPMO45.kernels.row_products import (
 )
 
 LARGEST_E4M3 = tl.constexpr(LARGEST[Scheme.FP8])
-NORM_WARPS = 8
+NORM_WARPS = 32
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

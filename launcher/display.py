@@ -26,6 +26,7 @@ from launcher.run_folder import Phase
 
 STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.RESTARTING: "yellow"}
 PLAIN_LINE_STEP = 0.25  # minimum progress between two plain lines
+PIPED_COLUMNS = 240  # of a table in a file or a pipe, where rich would assume 80
 
 
 class ForgivingStream(io.TextIOBase):
@@ -61,6 +62,8 @@ class Display:
     def __init__(self, console: Console | None = None, log: Path | None = None) -> None:
         output = cast(TextIO, ForgivingStream(sys.stdout))
         self.console = console or Console(file=output, highlight=False, soft_wrap=True)
+        if not self.console.is_terminal:
+            self.console.width = PIPED_COLUMNS
         self._file: TextIO | None = None
         if log:
             log.parent.mkdir(parents=True, exist_ok=True)

@@ -87,3 +87,9 @@ def test_cells_of_a_table_are_shown_as_they_are() -> None:
     display.table(["program", "state"], [["worker_0", Phase.READY], ["[rank0] [/weights]", 7]])
     assert "[rank0] [/weights]" in screen.getvalue()
     assert "\x1b[32mready" in screen.getvalue()
+
+
+def test_a_long_row_of_a_table_in_a_pipe_stays_on_one_line() -> None:
+    piped = io.StringIO()
+    Display(Console(file=piped)).table(["program", "log"], [["worker_0", "x" * 120]])
+    assert "x" * 120 in piped.getvalue()

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from core.schemas.limits import MIB
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.runtime import DETECTION_THREADS, SPARE_THREADS
+from core.serving.server import SOCKET_LIMIT_BYTES
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
     SECOND,
@@ -289,8 +291,10 @@ def test_invalid_audio_ends_a_session_with_its_code(bench: Bench) -> None:
 def test_a_message_beyond_the_socket_limit_is_not_read(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         with suppress(ConnectionClosed):
-            # In fragments, so that this client goes on answering pings while it sends.
-            await talk.socket.send("x" * 1024 * 1024 for _ in range(66))
+            # In fragments, so that this client goes on answering pings while it sends; the one that
+            # exceeds the limit is short, since what the server leaves unread would reset the
+            # connection before its close frame arrives.
+            await talk.socket.send([*["x" * MIB] * (SOCKET_LIMIT_BYTES // MIB), "x"])
         await talk.hear_all()
 
     heard = run(bench, PHASES["duplex active"], leave)

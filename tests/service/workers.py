@@ -293,7 +293,7 @@ class DeadClient:
         """Return the frames that came until the server closed."""
         frames = b""
         async with asyncio.timeout(LIMIT_S):
-            with suppress(ConnectionResetError):  # it closed before it had read everything
+            with suppress(ConnectionError):  # it closed before it had read everything
                 while part := await self._reader.read(READ_BYTES):
                     frames += part
         self._writer.close()

@@ -7,7 +7,7 @@ has ended.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 from core import errors
 from core.endpointing import SpeechStarted
@@ -15,7 +15,6 @@ from core.protocols import events
 from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase
 from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
-    Close,
     Effect,
     Finalize,
     Interrupt,
@@ -54,7 +53,9 @@ class DuplexPhase(StrEnum):
 class DuplexMachine(LiveMachine[DuplexPhase]):
     """State machine of one `/ws/duplex` session."""
 
+    busy_status = WorkerStatus.DUPLEX_ACTIVE
     stopped = messages.Stopped
+    timed_out = messages.Timeout
     _limits: DuplexLimits
 
     def __init__(
@@ -74,15 +75,12 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._results = UnitResults()
         self._pace = AudioRateLimit()
         self._received_samples = 0
-        self._ready_s = 0.0  # when `prepared` was sent
-        self._since_s = 0.0  # when the pause began, or audio last arrived
         self._held_result: events.StepDone | None = None  # sent after `Finalize`
 
     @property
     def status(self) -> WorkerStatus:
-        if self._phase == DuplexPhase.PAUSED:
-            return WorkerStatus.DUPLEX_PAUSED
-        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.DUPLEX_ACTIVE
+        is_paused = self._phase == DuplexPhase.PAUSED
+        return WorkerStatus.DUPLEX_PAUSED if is_paused else super().status
 
     @property
     def is_working(self) -> bool:
@@ -226,7 +224,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def interrupt(self, event: Event) -> list[Effect]:
         return [Interrupt(), Send(messages.Interrupted())]
 
-    # --- pauses and limits ---
+    # --- pauses ---
 
     def pause(self, event: Received[messages.Pause]) -> list[Effect]:
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
@@ -248,21 +246,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
-
-    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
-        reason: Literal["pause", "max_session", "inactivity"]
-        match event.name:
-            case TimerName.SESSION:
-                reason, since_s = "max_session", self._ready_s
-            case TimerName.PAUSE:
-                reason, since_s = "pause", self._since_s
-            case _:
-                reason, since_s = "inactivity", self._since_s
-        elapsed_s = round(max(0.0, event.at_s - since_s), 1)
-        message = messages.Timeout(
-            reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id
-        )
-        return self._end(message, close=Close())
 
     # --- helpers ---
 

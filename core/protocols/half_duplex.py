@@ -14,7 +14,6 @@ from core.endpointing import SpeechStarted
 from core.errors import ContextFullError, ErrorCode
 from core.protocols import events
 from core.protocols.effects import (
-    Close,
     Detect,
     Effect,
     Generate,
@@ -154,7 +153,9 @@ class DetectionQueue:
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """State machine of one `/ws/half_duplex` session."""
 
+    busy_status = WorkerStatus.BUSY_HALF_DUPLEX
     stopped = messages.Stopped
+    timed_out = messages.Timeout
     _limits: HalfDuplexLimits
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
@@ -166,11 +167,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
-        self._received_s = 0.0  # when audio last arrived, or playback ended
-
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
@@ -179,7 +175,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._phase = HalfDuplexPhase.LISTENING
-        self._detection.ready_s = event.at_s
+        self._ready_s = self._detection.ready_s = event.at_s
         message = messages.Prepared(
             session_id=self._ids.session_id,
             timeout_s=self._timeout_s,
@@ -207,7 +203,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- replying ---
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
-        return [Send(self._reply.add(event.chunk, event.at_s))]
+        return [self._reply.add(event.chunk, event.at_s)]
 
     def turn_done(self, event: events.GenerateDone) -> list[Effect]:
         message = messages.TurnDone(
@@ -218,8 +214,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             kv_cache_length=event.kv_tokens,
             token_stats=event.token_stats,
         )
-        effects: list[Effect] = [Send(last) for last in self._reply.last_chunk()]
-        effects.append(Send(message))
+        effects: list[Effect] = [*self._reply.last_chunk(), Send(message)]
         left = self._limits.max_kv_tokens - event.kv_tokens
         if left <= 0:
             return [*effects, *self.fail(ContextFullError())]
@@ -236,24 +231,12 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             interrupted=True,
             elapsed_ms=self._elapsed_ms(event.at_s),
         )
-        effects: list[Effect] = [Rollback(), warn(event.error)]
-        effects += [Send(last) for last in self._reply.last_chunk()]
-        return [*effects, Send(message), *self._listen_again(event.at_s)]
+        undone: list[Effect] = [Rollback(), warn(event.error), *self._reply.last_chunk()]
+        return [*undone, Send(message), *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
         self._detection.speech_events.clear()
         return [Interrupt()]
-
-    # --- limits ---
-
-    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
-        is_idle = event.name == TimerName.IDLE
-        since_s = self._received_s if is_idle else self._detection.ready_s
-        message = messages.Timeout(
-            elapsed_s=round(max(0.0, event.at_s - since_s), 1),
-            reason="inactivity" if is_idle else "max_session",
-        )
-        return self._end(message, close=Close())
 
     # --- helpers ---
 
@@ -289,8 +272,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def _wait_for_audio(self, now_s: float) -> list[Effect]:
         """Restart the idle timer from the end of playback, until which the client is silent."""
-        self._received_s = max(now_s, self._reply.playback_end_s)
-        return [StartTimer(TimerName.IDLE, self._received_s - now_s + self._timeout_s)]
+        self._since_s = max(now_s, self._reply.playback_end_s)
+        return [StartTimer(TimerName.IDLE, self._since_s - now_s + self._timeout_s)]
 
     def _elapsed_ms(self, now_s: float) -> float:
         return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from core import errors
 from core.errors import CloseCode, OmniError
@@ -28,7 +28,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import Event, TimerName
 from core.protocols.machine import RECOVERABLE, warn
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, TableMachine, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
@@ -60,14 +60,14 @@ class QueueingLimits:
     max_moves: int = 3
 
 
-class QueueingMachine:
+class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     """State machine of one client's socket at the gateway.
 
     A streaming or chat socket queues for each turn, which begins with `prefill` (the relay calls
-    the one message of a chat so); any other queues once, when it is opened.
+    the one message of a chat so); any other queues once, when it is opened. Once closed, only a
+    late worker is released.
     """
 
-    rows: ClassVar[Index[Any, QueueEffect]]
     waiting_timer: ClassVar = TimerName.QUEUE_UPDATE  # stops when a worker is assigned
 
     def __init__(
@@ -79,31 +79,14 @@ class QueueingMachine:
         order: int | None = None,
     ) -> None:
         """`order` is the queue position of a returning client."""
+        super().__init__(QueueingPhase.OPEN)
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
-        self._phase = QueueingPhase.OPEN
         self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
         self._is_worker_ours = False
         self._moves = 0
         self._order = order
-
-    @property
-    def phase(self) -> QueueingPhase:
-        return self._phase
-
-    @property
-    def is_closed(self) -> bool:
-        return self._phase == QueueingPhase.CLOSED
-
-    def handle(self, event: Event) -> list[QueueEffect]:
-        """Handle an event.
-
-        Returns:
-            The effects to carry out, in order. Once closed, only a late worker is released.
-        """
-        row = self.rows.get((self._phase, event.kind))
-        return [] if row is None else row.action(self, event)
 
     @property
     def _queues_per_turn(self) -> bool:

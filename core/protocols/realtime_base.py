@@ -46,6 +46,8 @@ class RealtimeStart:
 class RealtimeBase(SessionMachine[RealtimePhase]):
     """The part of the Realtime machine that both input and responses need."""
 
+    busy_status = WorkerStatus.BUSY_HALF_DUPLEX
+
     def __init__(
         self, ids: SessionIds, start: RealtimeStart, limits: RealtimeLimits | None
     ) -> None:
@@ -58,10 +60,6 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         self._audio = InputAudio()
         self._active: Response | None = None
         self._audible_until_s = 0.0  # above 0 once the model has spoken
-
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     # --- input audio ---
 

@@ -121,9 +121,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             pause_timeout=self._limits.pause_timeout_s,
         )
         effects: list[Effect] = [Send(message)]
-        if config.unknown_keys:
-            text = f"These settings are unknown and were ignored: {', '.join(config.unknown_keys)}."
-            effects.append(warn(errors.BadConfigError(text)))
+        if unknown := config.unknown("settings"):
+            effects.append(warn(errors.BadConfigError(unknown)))
         effects += [*self._restart_idle_timer(), *self._session_timer()]
         return [*effects, *self._input.prefetch()]
 

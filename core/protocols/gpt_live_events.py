@@ -61,9 +61,8 @@ class LiveEvents:
             notes.append(("input_transcript_unavailable", text))
         if self.settings.delegation is not None:
             notes.append(("delegation_unsupported", "This server never delegates a task."))
-        if unknown := self.settings.unknown_keys:
-            text = f"These parameters are unknown and were ignored: {', '.join(unknown)}."
-            notes.append(("unknown_parameter", text))
+        if unknown := self.settings.unknown("parameters"):
+            notes.append(("unknown_parameter", unknown))
         return [self.info(code, text) for code, text in notes]
 
     def closed(self, reason: Closing, received_ms: int) -> Send:

@@ -116,8 +116,9 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
 
     def _send(self, *sent: RealtimeEvent) -> list[Effect]:
         effects: list[Effect] = []
+        temperature = self._config.output.temperature
         for event in sent:
-            spelled = events.in_beta(event) if self._start.is_beta else event
+            spelled = events.in_beta(event, temperature) if self._start.is_beta else event
             if spelled is not None:
                 fields = {"event_id": self._start.new_id("event"), **spelled.fields}
                 effects.append(Send(RealtimeEvent(spelled.type, fields)))

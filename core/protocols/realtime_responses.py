@@ -136,7 +136,8 @@ class ResponseMachine(RealtimeBase):
         wanted = [one for one in self._responses if message.response_id in (None, one.id)]
         if not wanted:
             return self._wrong(event, "response_cancel_not_active", NOTHING_TO_CANCEL)
-        self._end_playback(event.at_s)
+        if not wanted[0].is_outside:
+            self._end_playback(event.at_s)
         return self._cut(wanted[0], CLIENT_CANCELLED)
 
     def stop(self, event: Event) -> list[Effect]:
@@ -176,7 +177,9 @@ class ResponseMachine(RealtimeBase):
         effects: list[Effect] = []
         if making in self._responses:
             is_full = isinstance(event.error, ContextFullError)
-            if not is_full or making.has_output or not self._make_room():
+            # Only a response to the conversation is shorter without the oldest items.
+            may_shrink = is_full and making.items is None and not making.has_output
+            if not (may_shrink and self._make_room()):
                 code = "context_length_exceeded" if is_full else "internal_error"
                 outcome = Outcome("failed", code=code, message=event.error.message)
                 effects = self._end_response(making, outcome)

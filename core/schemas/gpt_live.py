@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from core.schemas import limits, realtime
-from core.schemas.common import Text, WireModel
+from core.schemas.common import OpenModel, Text, WireModel
 from core.schemas.openai_errors import event_types, parse_client_event
 from core.schemas.realtime_session import AudioFormat, VoiceChoice
 
@@ -73,10 +73,8 @@ class Delegation(WireModel):
     type: Literal["client", "responses", "decisions"] = Field(description="Who carries out tasks.")
 
 
-class SessionSettings(WireModel):
+class SessionSettings(OpenModel):
     """Settings of a session."""
-
-    model_config = ConfigDict(extra="allow")  # kept, to be named in a warning
 
     model: str = Field(max_length=MODEL_MAX_CHARS, description="Any name.")
     instructions: Text | None = Field(None, description="System prompt.")
@@ -89,10 +87,6 @@ class SessionSettings(WireModel):
     triggers: list[Json] | None = Field(None, description="Echoed, without effect.")
     client: Json | None = Field(None, description="Echoed, without effect.")
     safety_identifier: str | None = Field(None, description="Echoed, without effect.")
-
-    @property
-    def unknown_keys(self) -> tuple[str, ...]:
-        return tuple(sorted(self.model_extra or {}))
 
 
 class SessionStart(realtime.NamedEvent):

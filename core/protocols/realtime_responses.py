@@ -26,8 +26,12 @@ from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
 from core.schemas.realtime import InputImageAppend, ResponseCancel, ResponseCreate
-from core.schemas.realtime_items import ItemReference
-from core.schemas.realtime_session import ResponsePatch, RetentionRatio, SemanticVad
+from core.schemas.realtime_session import (
+    ItemReference,
+    ResponsePatch,
+    RetentionRatio,
+    SemanticVad,
+)
 
 HALF: Final = 0.5  # share of the items dropped when the context is full
 NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
@@ -187,6 +191,7 @@ class ResponseMachine(RealtimeBase):
 
     def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         outcome = Outcome("failed", code="internal_error", message=event.error.message)
+        self._audio.is_unanswered = False  # the last response ends here
         effects: list[Effect] = []
         for response in self._responses:
             effects += self._end_response(response, outcome)

@@ -9,8 +9,7 @@ from pydantic import Field, TypeAdapter
 from core.schemas import limits
 from core.schemas.common import AudioBytes, WireModel
 from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, event_types, parse_client_event
-from core.schemas.realtime_items import ClientItem, ItemId
-from core.schemas.realtime_session import ResponsePatch, SessionPatch
+from core.schemas.realtime_session import ClientItem, ItemId, ResponsePatch, SessionPatch
 
 APPEND_MAX_BYTES: Final = 15 * limits.MIB
 

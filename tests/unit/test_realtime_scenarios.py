@@ -383,6 +383,17 @@ def test_s12_the_engine_fails() -> None:
     check(scene)
 
 
+def test_no_response_begins_once_the_engine_has_failed() -> None:
+    scene = RealtimeScene()
+    detection = {"type": "server_vad", "interrupt_response": False}
+    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.say("response.create")
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    told = scene.tell(EngineFailed(GenerationFailedError()))
+    assert scene.types(told) == ["response.done", "error"]
+
+
 def test_the_page_names_every_event() -> None:
     page = (ROOT / "docs" / "openai-realtime.md").read_text(encoding="utf8")
     for kind in EVENT_TYPES:

@@ -24,15 +24,6 @@ from core.protocols import (
 )
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
 from core.schemas.export.client_types import templates
-from core.schemas.export.codes import (
-    CLOSE_TEXTS,
-    USES,
-    CodeUse,
-    close_codes_of,
-    closes_on,
-    text_of,
-    uses_on,
-)
 from core.schemas.export.message_schemas import (
     OTHER_SPELLING,
     TYPE,
@@ -45,7 +36,19 @@ from core.schemas.export.message_schemas import (
     required_fields,
     visible_fields,
 )
-from core.schemas.export.sockets import COMMON_RULES, SOCKETS, Side, Socket
+from core.schemas.export.sockets import (
+    CLOSE_TEXTS,
+    COMMON_RULES,
+    SOCKETS,
+    USES,
+    CodeUse,
+    Side,
+    Socket,
+    close_codes_of,
+    closes_on,
+    text_of,
+    uses_on,
+)
 from core.schemas.limits import MIB
 
 SHARED_PAGE: Final = "queue"

@@ -53,10 +53,16 @@ def refused(model: type[BaseModel], **fields: Any) -> str:
     return str(caught.value)
 
 
+# Models of OpenAI's protocols, which have pages of their own and are in no generated document.
+UNDOCUMENTED = ("core.schemas.realtime", "core.schemas.realtime_session", "core.schemas.gpt_live")
+
+
 @pytest.mark.parametrize("model", list(dict.fromkeys(all_models())))
 def test_every_model_is_frozen_and_every_field_is_described(model: type[WireModel]) -> None:
     assert model.model_config["frozen"] is True
     assert model.__doc__
+    if model.__module__ in UNDOCUMENTED:
+        return
     for name, field in model.model_fields.items():
         assert field.description, f"{model.__name__}.{name} has no description"
     for name, computed in model.model_computed_fields.items():

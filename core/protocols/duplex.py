@@ -66,7 +66,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         *,
         keeps_history: bool = True,
     ) -> None:
-        """Without `keeps_history` the caller maintains the history."""
+        """Without `keeps_history` the caller adds to it what the model says."""
         self._limits = limits or DuplexLimits()
         super().__init__(ids, DuplexPhase.WAITING)
         self.rebase = Rebase(messages.Prepare(), count_tokens)
@@ -94,6 +94,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     @property
     def is_preparing(self) -> bool:
         return isinstance(self._work, Prefill)
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether the model is in the middle of a turn."""
+        return self._results.is_speaking
 
     @property
     def is_stepping(self) -> bool:
@@ -161,10 +166,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Interrupt the model if the user begins to speak over it."""
         self._input.detected()
         begun = [each for each in event.speech_events if isinstance(each, SpeechStarted)]
-        if begun and self._keeps_history:
+        if begun:
             self.rebase.history.add_spoken()
             self.rebase.history.add_speech(begun[0].start_samples)
-        effects: list[Effect] = [Interrupt()] if begun and self._results.is_speaking else []
+        effects: list[Effect] = [Interrupt()] if begun and self.is_speaking else []
         return [*effects, *self._input.detect_next(), *self._begin_unit(event.at_s)]
 
     def text(self, event: Received[messages.TextInput]) -> list[Effect]:
@@ -182,7 +187,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
-        if self._keeps_history and event.text:
+        if event.text:
             self.rebase.history.add_spoken()
             self.rebase.history.set_transcript(event.text, event.segment.end_samples)
         return super().transcribed(event)
@@ -232,7 +237,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._phase = DuplexPhase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
-        self._input.drop_held_frames()
+        self._input.held.clear()
         return [
             StopTimer(TimerName.IDLE),
             StartTimer(TimerName.PAUSE, timeout_s),
@@ -256,7 +261,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
-        is_busy = self._work is not None or self._results.is_speaking
+        is_busy = self.is_busy or self.is_speaking
         if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]

@@ -25,14 +25,13 @@ from core.protocols.effects import (
     Step,
     StopTimer,
 )
-from core.protocols.events import MS_PER_S, Event, Received, TimerName
+from core.protocols.events import Event, Received, TimerName
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
@@ -269,10 +268,6 @@ class GptLiveMachine:
             case duplex.Interrupted():
                 return []
             case UserTranscript() as said:
-                end_ms = said.start_ms + said.duration_ms
-                end_samples = end_ms * INPUT_SAMPLE_RATE_HZ // MS_PER_S
-                if said.text:
-                    self._units.rebase.history.set_transcript(said.text, end_samples)
                 return [*live.transcribed(said)]
             case duplex.Stopped():
                 return [live.closed(self._closing, received_ms)]

@@ -26,6 +26,7 @@ BETA_TYPES: Final = {
 UNKNOWN_TO_BETA: Final = frozenset({"conversation.item.done"})
 BETA_PARTS: Final = {"output_text": "text", "output_audio": "audio"}
 BETA_TEMPERATURE: Final = 0.8  # source: the protocol's beta
+SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 
 @dataclass(frozen=True)

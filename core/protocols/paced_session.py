@@ -194,7 +194,8 @@ class PacedSession(UnitSession):
         self._is_detecting = False
         effects: list[Effect] = []
         for speech_event in event.speech_events:
-            may_yield = (self.sender.is_audible or self.model_speaks) and self.fixture is None
+            may_yield = self.sender.is_audible or self.machine.is_speaking
+            may_yield = may_yield and self.fixture is None
             match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
                     self.sender.is_held = True

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from core.errors import CloseCode, OmniError
 from core.protocols import openai_events as events
 from core.protocols.effects import Close, Effect, Send, StartTimer, Transcribe
 from core.protocols.events import MS_PER_S, Received, TimerName
 from core.protocols.machine import SessionIds, SessionMachine
-from core.protocols.openai_events import Json, RealtimeEvent
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, RealtimeEvent
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits
 from core.protocols.realtime_response import NewId, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.openai_errors import socket_code
 from core.schemas.worker import WorkerStatus
-
-SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 
 class RealtimePhase(StrEnum):

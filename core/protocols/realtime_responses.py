@@ -449,7 +449,7 @@ class ResponseMachine(RealtimeBase):
             self._state.is_asked = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.
-        quiet = self._break_off() if self._units.model_speaks else []
+        quiet = self._break_off() if self._units.machine.is_speaking else []
         return [
             *quiet,
             *self._expect_no_response(),

@@ -122,7 +122,6 @@ class UnitSession:
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # share of the context in use
-        self.model_speaks = False  # in the middle of a turn
         self.drops_unit = False  # the output of the current unit is discarded
 
     @property
@@ -143,7 +142,6 @@ class UnitSession:
     def end_unit(self, result: duplex.Result) -> bool:
         """Return whether the unit's output is used."""
         is_used, self.drops_unit = not self.drops_unit, False
-        self.model_speaks = not result.is_listen and not result.end_of_turn
         limits, length = self._limits, result.kv_cache_length
         self.kv_share = min(1.0, length / limits.max_kv_tokens)
         if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:

@@ -241,19 +241,18 @@ def asyncapi_document() -> dict[str, Any]:
             for side, action in ACTIONS
         },
         "components": {
-            "messages": {message.name: _message(message) for message in all_messages()},
+            "messages": {
+                message.name: {
+                    "name": message.message_type,
+                    "title": message.message_type,
+                    "summary": message.text,
+                    "contentType": CONTENT_TYPE,
+                    "payload": message.schema,
+                }
+                for message in all_messages()
+            },
             "schemas": definitions_of(),
         },
-    }
-
-
-def _message(message: MessageSchema) -> Schema:
-    return {
-        "name": message.message_type,
-        "title": message.message_type,
-        "summary": message.text,
-        "contentType": CONTENT_TYPE,
-        "payload": message.schema,
     }
 
 
@@ -264,7 +263,11 @@ def _channel(socket: Socket) -> Schema:
         "title": socket.title,
         "summary": socket.summary,
         "description": f"{steps}\n\n{_listed(socket.rules)}",
-        "messages": _references(socket),
+        "messages": {
+            message.message_type: {"$ref": f"#/components/messages/{message.name}"}
+            for side in Side
+            for message in messages_of(socket, side)
+        },
         "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
         "x-limits": {
             "first_message_bytes": socket.first_bytes,
@@ -280,17 +283,6 @@ def _channel(socket: Socket) -> Schema:
         text = f"Chosen by the client; fits `^{SESSION_ID_PATTERN.pattern}$`."
         channel["parameters"] = {"session_id": {"description": text}}
     return channel
-
-
-def _references(socket: Socket) -> Schema:
-    """Return a channel's messages by their type; a ValueError if both sides have one type."""
-    found: Schema = {}
-    for side in Side:
-        for message in messages_of(socket, side):
-            if message.message_type in found:
-                raise ValueError(f"two messages {message.message_type!r} on {socket.name}")
-            found[message.message_type] = {"$ref": f"#/components/messages/{message.name}"}
-    return found
 
 
 def _operation(socket: Socket, side: Side, action: str) -> Schema:

@@ -180,7 +180,6 @@ class Segment:
     # matters.
     pcm: bytes = field(repr=False)
     start_samples: int = 0  # position in the stream
-    speech_samples: int = 0  # length without padding
 
     @property
     def end_samples(self) -> int:

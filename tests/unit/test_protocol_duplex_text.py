@@ -65,7 +65,7 @@ def test_typed_text_that_does_not_fit_is_refused_with_a_warning(
 
 def test_the_restarted_prompt_contains_both_sides_of_the_conversation() -> None:
     stage = scene(prepare={"transcribe": True})
-    stage.tell(Transcribed(Segment(b"", 0, 16_000), "Hello."))
+    stage.tell(Transcribed(Segment(b""), "Hello."))
     stage.say("text_input", text="Typed.")
     chunk(stage)
     assert "User: Hello. Typed." in stage.only(Prefill).message.suffix_system_prompt

@@ -85,8 +85,7 @@ class DetectionQueue:
         self.speech_events: deque[SpeechEvent] = deque()
         self._limits = limits
         self._to_ignore_samples = COLD_START_SAMPLES
-        self._waiting: deque[bytes] = deque()
-        self._waiting_samples = 0
+        self.waiting: deque[bytes] = deque()  # audio
         self._is_detecting = False
         self._dropped = 0
         self._is_warned = False
@@ -104,13 +103,12 @@ class DetectionQueue:
         self._to_ignore_samples -= ignored
         if ignored == samples:
             return []
-        self._waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
-        self._waiting_samples += samples - ignored
+        self.waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
         effects = self.detect_next()
-        limits, dropped_before = self._limits, self._dropped
-        max_samples = limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ
-        while self._waiting_samples > max_samples or len(self._waiting) > limits.max_waiting_chunks:
-            self._take_oldest()
+        max_chunks, dropped_before = self._limits.max_waiting_chunks, self._dropped
+        max_bytes = self._limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ * SAMPLE_BYTES
+        while len(self.waiting) > max_chunks or sum(map(len, self.waiting)) > max_bytes:
+            self.waiting.popleft()
             self._dropped += 1
         if self._dropped > dropped_before and not self._is_warned:
             self._is_warned = True
@@ -119,10 +117,10 @@ class DetectionQueue:
         return effects
 
     def detect_next(self) -> list[Effect]:
-        if self._is_detecting or not self._waiting:
+        if self._is_detecting or not self.waiting:
             return []
         self._is_detecting = True
-        return [Detect(self._take_oldest())]
+        return [Detect(self.waiting.popleft())]
 
     def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
         """Queue the speech events of a chunk.
@@ -138,16 +136,6 @@ class DetectionQueue:
         if surplus > 0:
             speech_events = speech_events[segments[surplus - 1] + 1 :]
         self.speech_events.extend(speech_events)
-
-    def drop_waiting_audio(self) -> None:
-        """Drop undetected audio, as the model replies now."""
-        self._waiting.clear()
-        self._waiting_samples = 0
-
-    def _take_oldest(self) -> bytes:
-        oldest = self._waiting.popleft()
-        self._waiting_samples -= len(oldest) // SAMPLE_BYTES
-        return oldest
 
 
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
@@ -255,7 +243,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._phase = HalfDuplexPhase.GENERATING
         self._reply = Reply(self._reply.playback_end_s)
         self._turn_began_s = now_s
-        self._detection.drop_waiting_audio()
+        self._detection.waiting.clear()
         return [
             StopTimer(TimerName.IDLE),
             Send(messages.Generating(speech_duration_ms=segment.duration_ms)),

@@ -76,7 +76,7 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
     busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it
 
     def __init__(self, ids: SessionIds, first: PhaseT) -> None:
-        super().__init__(first)
+        self._phase = first
         self._ids = ids
         self._work: WorkEffect | None = None
         self._is_cancelled = False
@@ -123,7 +123,7 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
         return [Cancel()]
 
     def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
-        self._phase = self._closed
+        self._phase = type(self._phase)("closed")
         closing: list[Effect] = [] if close is None else [close]
         return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
 

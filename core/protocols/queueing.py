@@ -79,7 +79,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         order: int | None = None,
     ) -> None:
         """`order` is the queue position of a returning client."""
-        super().__init__(QueueingPhase.OPEN)
+        self._phase = QueueingPhase.OPEN
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()

@@ -43,10 +43,7 @@ class TableMachine(Generic[PhaseT, EffectT]):
     """A machine that runs by a table, whose phases include "closed"."""
 
     rows: ClassVar[Index[Any, Any]]
-
-    def __init__(self, first: PhaseT) -> None:
-        self._phase = first
-        self._closed = type(first)("closed")
+    _phase: PhaseT
 
     @property
     def phase(self) -> PhaseT:
@@ -54,11 +51,11 @@ class TableMachine(Generic[PhaseT, EffectT]):
 
     @property
     def is_closed(self) -> bool:
-        return self._phase == self._closed
+        return self.phase == "closed"
 
     def handle(self, event: Event) -> list[EffectT]:
         """Return the effects to carry out, in order."""
-        row = self.rows.get((self._phase, event.kind))
+        row = self.rows.get((self.phase, event.kind))
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _not_allowed(self, event: Event) -> list[EffectT]:

@@ -7,6 +7,7 @@ triggers) are accepted and echoed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -190,7 +191,4 @@ ClientMessage = ClientEvent | AudioReceived | Fixture
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 EVENT_TYPES: Final = event_types(ClientEvent)
-
-
-def parse_event(text: str) -> ClientEvent:
-    return parse_client_event(EVENT, EVENT_TYPES, text)
+parse_event: Final = partial(parse_client_event, EVENT, EVENT_TYPES)

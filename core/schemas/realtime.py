@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
@@ -112,7 +113,4 @@ ClientEvent = Annotated[
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 EVENT_TYPES: Final = event_types(ClientEvent)
-
-
-def parse_event(text: str) -> ClientEvent:
-    return parse_client_event(EVENT, EVENT_TYPES, text)
+parse_event: Final = partial(parse_client_event, EVENT, EVENT_TYPES)

@@ -208,9 +208,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if not self.rebase.first.deferred_finalize:
             self._held_result = event
             return [self._begin(Finalize())]
-        effects = [self._result(event, event.at_s)]
-        full = self._if_full(event.result.kv_cache_length, effects)
-        return full or [*effects, self._begin(Finalize())]
+        effects = [self._result(event, event.at_s), *self._check(event.result.kv_cache_length)]
+        return effects if self.is_closed else [*effects, self._begin(Finalize())]
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
         self.rebase.done()
@@ -222,8 +221,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if self._held_result is not None:
             effects.append(self._result(self._held_result, event.at_s))
             self._held_result = None
-        full = self._if_full(event.kv_tokens, effects)
-        return full or [*effects, *self._begin_unit(event.at_s)]
+        effects += self._check(event.kv_tokens)
+        return effects if self.is_closed else [*effects, *self._begin_unit(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
         return [Interrupt(), Send(messages.Interrupted())]
@@ -286,15 +285,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             self._begin(Step(unit.chunk, tuple(unit.frames), index, due_s, must_speak)),
         ]
 
-    def _if_full(self, kv_tokens: int, effects: list[Effect]) -> list[Effect]:
-        """Return the end of the session if the context is full; else add at most a warning."""
-        if self._limits.has_window:
+    def _check(self, kv_tokens: int) -> list[Effect]:
+        limits = self._limits
+        if limits.has_window:
             return []
-        left = self._limits.max_kv_tokens - kv_tokens
-        if left <= 0:
-            return [*effects, *self.fail(errors.ContextFullError())]
-        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
-        return []
+        return self._check_context(kv_tokens, limits.max_kv_tokens, limits.kv_reserve_tokens)
 
 
 WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)

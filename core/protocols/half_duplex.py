@@ -202,12 +202,10 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             kv_cache_length=event.kv_tokens,
             token_stats=event.token_stats,
         )
-        effects: list[Effect] = [*self._reply.last_chunk(), Send(message)]
-        left = self._limits.max_kv_tokens - event.kv_tokens
-        if left <= 0:
-            return [*effects, *self.fail(ContextFullError())]
-        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
-        return [*effects, *self._listen_again(event.at_s)]
+        limits, effects = self._limits, [*self._reply.last_chunk(), Send(message)]
+        room = (limits.max_kv_tokens, limits.kv_reserve_tokens)
+        effects += self._check_context(event.kv_tokens, *room)
+        return effects if self.is_closed else [*effects, *self._listen_again(event.at_s)]
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Undo the turn and continue; if it cannot be undone, end."""

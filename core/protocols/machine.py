@@ -133,7 +133,11 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
         self._warned.add(topic)
         return [warn(problem)]
 
-    def _warn_if_nearly_full(self, left_tokens: int, reserve_tokens: int) -> list[Effect]:
+    def _check_context(self, kv_tokens: int, max_tokens: int, reserve_tokens: int) -> list[Effect]:
+        """Return the end of a session whose context is full; if it nearly is, warn once."""
+        left_tokens = max_tokens - kv_tokens
+        if left_tokens <= 0:
+            return self.fail(errors.ContextFullError())
         if left_tokens > reserve_tokens or "context" in self._warned:
             return []
         self._warned.add("context")

@@ -25,6 +25,7 @@ from core.protocols.realtime_session import OutputConfig, TurnRequest, offer_of,
 from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
+from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.realtime import InputImageAppend, ResponseCancel, ResponseCreate
 from core.schemas.realtime_session import (
     ItemReference,
@@ -314,20 +315,18 @@ class ResponseMachine(RealtimeBase):
 
     @property
     def _first(self) -> duplex.Prepare:
-        output, is_new = self._config.output, self._store.last_id is None
-        first = duplex.Prepare(early_audio=True)
+        output = self._config.output
         config: dict[str, float | bool] = {"generate_audio": output.speaks}
         config["listen_prob_scale"] = LISTEN_SCALE[self._eagerness]
-        if not is_new:
+        if self._store.last_id is not None:
             config["force_listen_count"] = 0
         if output.temperature is not None:
             config["temperature"] = output.temperature
-        return first.model_copy(
-            update={
-                "prefix_system_prompt": output.instructions,
-                "ref_audio_base64": output.voice_sample,
-                "config": first.config.model_copy(update=config),
-            }
+        return duplex.Prepare(
+            prefix_system_prompt=output.instructions,
+            ref_audio_base64=output.voice_sample,
+            early_audio=True,
+            config=DuplexConfig.model_validate(config),
         )
 
     def _refresh(self) -> None:
@@ -392,12 +391,12 @@ class ResponseMachine(RealtimeBase):
             response = state.response
             if response is None or (state.is_asked and not state.is_forced):
                 return []
-            return self._end_response(response, Outcome(), self._stats(result))
+            return self._end_response(response, Outcome(), self._stats(result.kv_cache_length))
         opened, response = self._opened()
         effects = [*opened, *self._speak(response, result.text, audio)]
         response.mark()
         state.tokens += result.n_tokens
-        stats = self._stats(result)
+        stats = self._stats(result.kv_cache_length)
         limit = response.output.max_output_tokens
         if result.end_of_turn:
             return [*effects, *self._end_response(response, Outcome(), stats)]
@@ -480,7 +479,7 @@ class ResponseMachine(RealtimeBase):
 
     def _cut(self, response: Response, reason: str) -> list[Effect]:
         is_by_units = response is self._state.response
-        stats = self._stats(None) if is_by_units else None
+        stats = self._stats() if is_by_units else None
         effects = self._end_response(response, Outcome("cancelled", reason), stats)
         if is_by_units:
             return [*effects, *self._break_off()]
@@ -504,9 +503,9 @@ class ResponseMachine(RealtimeBase):
             self._changed()
         return effects
 
-    def _stats(self, result: duplex.Result | None) -> TokenStats:
+    def _stats(self, kv_tokens: int = 0) -> TokenStats:
         made = self._state.tokens
-        length = result.kv_cache_length if result is not None and result.kv_cache_length else made
+        length = kv_tokens or made
         received = max(0, length - made)
         return TokenStats(input_tokens=received, generated_tokens=made, total_tokens=length)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
+from core.errors import OutOfOrderError, SessionTimeoutError
 from core.protocols import events
 from core.protocols.effects import (
     Effect,
@@ -134,15 +134,15 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             cache_hit=event.cached_tokens > 0,
             recording_session_id=self._ids.recording_session_id,
         )
-        effects: list[Effect] = [Send(message)]
-        left = self._limits.max_kv_tokens - event.kv_tokens
-        if left <= 0:
-            return [*effects, Rollback(), Retain(), *self.fail(ContextFullError())]
-        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
+        limits = self._limits
+        room = (limits.max_kv_tokens, limits.kv_reserve_tokens)
+        checked = self._check_context(event.kv_tokens, *room)
+        if self.is_closed:
+            return [Send(message), Rollback(), Retain(), *checked]
         if self._waiting:
-            return [*effects, *self._feed(self._waiting.pop(0))]
+            return [Send(message), *checked, *self._feed(self._waiting.pop(0))]
         self._phase = StreamingPhase.READY
-        return [*effects, StartTimer(TimerName.IDLE, self._limits.turn_timeout_s)]
+        return [Send(message), *checked, StartTimer(TimerName.IDLE, limits.turn_timeout_s)]
 
     def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""

@@ -223,10 +223,13 @@ class AudioRateLimit:
         self._at_s = now_s
         if self._ahead_s <= AHEAD_MAX_S:
             return None
-        return errors.RateLimitedError(
+        text = (
             f"audio_chunk: audio comes faster than {FASTEST:g} times real time "
             f"and is more than {AHEAD_MAX_S:g} s ahead."
         )
+        is_short = audio_s < shortest_ms / MS_PER_S
+        hint = f" A chunk counts as at least {shortest_ms} ms." if is_short else ""
+        return errors.RateLimitedError(text + hint)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Final
 from core import errors
 from core.endpointing import SpeechStarted
 from core.protocols import events
-from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase
+from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase, Speaker
 from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
     Effect,
@@ -167,7 +167,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._input.detected()
         begun = [each for each in event.speech_events if isinstance(each, SpeechStarted)]
         if begun:
-            self.rebase.history.add_spoken()
             self.rebase.history.add_speech(begun[0].start_samples)
         effects: list[Effect] = [Interrupt()] if begun and self.is_speaking else []
         return [*effects, *self._input.detect_next(), *self._begin_unit(event.at_s)]
@@ -179,7 +178,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if len(text) > ITEM_MAX_CHARS:
             problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
             return [warn(errors.TooBigError(problem))]
-        self.rebase.history.add_spoken()
         if not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
             return [warn(errors.TooBigError(problem))]
@@ -188,7 +186,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         if event.text:
-            self.rebase.history.add_spoken()
             self.rebase.history.set_transcript(event.text, event.segment.end_samples)
         return super().transcribed(event)
 
@@ -255,7 +252,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)
         if self._keeps_history and result.text:
-            self.rebase.history.spoken.append(result.text)
+            self.rebase.history.add(Speaker.ASSISTANT, result.text)
         return Send(result)
 
     def begin_anew(self) -> list[Effect]:

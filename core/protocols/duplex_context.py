@@ -79,12 +79,6 @@ class SpokenHistory:
     def __init__(self, count_tokens: CountTokens) -> None:
         self._count = count_tokens
         self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
-        self.spoken: deque[str] = deque(maxlen=ITEMS_MAX)  # by the model, not among the items yet
-
-    def add_spoken(self) -> None:
-        if self.spoken:
-            self.add(Speaker.ASSISTANT, "".join(self.spoken))
-            self.spoken.clear()
 
     def clear(self) -> None:
         self._items.clear()
@@ -135,16 +129,15 @@ class Rebase:
         self._waiting: list[Appended] = []  # not in the current prompt yet
         self._going_in: list[Appended] = []  # in the prompt that is being prefilled
         self._done: list[Appended] = []  # in the prompt, not acknowledged yet
-        self._typed_chars = 0  # not in the current prompt yet
+        self._typed: list[str] = []  # not in the current prompt yet
         self._must_speak_then = False  # the same, once all text is in the prompt
 
     def type(self, text: str, *, must_speak: bool) -> bool:
-        """Add typed text; return whether there was room for it."""
-        if self._typed_chars + len(text) > ITEM_MAX_CHARS:
+        """Add typed text, which follows the model's turn; return whether there was room for it."""
+        if sum(len(typed) + 1 for typed in self._typed) + len(text) > ITEM_MAX_CHARS:
             return False
-        self._typed_chars += len(text) + 1
+        self._typed.append(text)
         self._must_speak_then |= must_speak
-        self.history.add(Speaker.USER, f" {text}")
         self.is_stale = True
         return True
 
@@ -169,7 +162,9 @@ class Rebase:
 
     def begin(self) -> Prepare:
         self._going_in, self._waiting, self.is_stale = self._waiting, [], False
-        self._typed_chars = 0
+        for text in self._typed:
+            self.history.add(Speaker.USER, f" {text}")
+        self._typed.clear()
         self._kept += [each for each in self._going_in if each.purpose is not Append.COMMENTARY]
         later = [each.text for each in self._kept if each.purpose is Append.INSTRUCTIONS]
         instructions = [text for text in (self.first.prefix_system_prompt, *later) if text]

@@ -200,8 +200,7 @@ class InputAudio:
     def use(self, audio_format: AudioFormat, rules: TurnDetection | None) -> None:
         """Apply new settings; audio of another format is dropped."""
         if audio_format != self.format:
-            self._from_ms += self.held_ms
-            self._pcm.clear()
+            self._drop(len(self._pcm))
             self._unscored.clear()
             self.format = audio_format
         if rules is None:

@@ -41,6 +41,8 @@ def test_typed_text_waits_for_the_end_of_the_models_turn_and_may_forgo_a_reply()
     stage.say("text_input", text="Later.", force_speak=False)
     assert chunk(stage)[-1] == "Step"
     assert step(stage, LAST_WORDS)[-1] == "Prefill"
+    prompt = stage.only(Prefill).message
+    assert prompt.suffix_system_prompt == "\n\nprevious: Assistant: Hello.\nUser: Later."
     stage.tell(PrefillDone())
     chunk(stage)
     assert not stage.only(Step).must_speak

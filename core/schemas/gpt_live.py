@@ -165,11 +165,9 @@ class AudioReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixture:
+class Fixture(AudioReceived):
     """The audio of a recording to be played, in the session's format."""
 
-    samples: bytes = field(repr=False)
-    event_id: str | None = None
     type: str = "fixture"
 
 

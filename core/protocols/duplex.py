@@ -275,7 +275,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if unit is None:
             return effects
         index, must_speak = self._results.begin(unit), self.rebase.must_speak
-        self.rebase.must_speak = False
+        if must_speak:
+            self.rebase.wants_speech = False
         due_s = unit.arrived_s + len(unit.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         return [
             *effects,

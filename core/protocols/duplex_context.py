@@ -123,33 +123,27 @@ class Rebase:
         self.first = first  # settings of the first session
         self.history = SpokenHistory(count_tokens)  # the conversation so far
         self.is_stale = False  # a restart is due
-        self.must_speak = False  # the next unit has to speak
+        self.wants_speech = False  # the model was asked to speak and has not begun
         self._count = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the current prompt yet
         self._going_in: list[Appended] = []  # in the prompt that is being prefilled
         self._done: list[Appended] = []  # in the prompt, not acknowledged yet
         self._typed: list[str] = []  # not in the current prompt yet
-        self._must_speak_then = False  # the same, once all text is in the prompt
 
     def type(self, text: str, *, must_speak: bool) -> bool:
         """Add typed text, which follows the model's turn; return whether there was room for it."""
         if sum(len(typed) + 1 for typed in self._typed) + len(text) > ITEM_MAX_CHARS:
             return False
         self._typed.append(text)
-        self._must_speak_then |= must_speak
+        self.wants_speech |= must_speak
         self.is_stale = True
         return True
 
     @property
-    def is_speech_due(self) -> bool:
-        """Whether the model was asked to speak and has not begun."""
-        return self.must_speak or self._must_speak_then
-
-    def speak_next(self, *, is_wanted: bool = True) -> None:
-        """Make the first unit whose prompt contains all text speak, or cancel that."""
-        self._must_speak_then = is_wanted and self.is_stale
-        self.must_speak = is_wanted and not self.is_stale
+    def must_speak(self) -> bool:
+        """Whether the next unit has to speak: the first one whose prompt contains all text."""
+        return self.wants_speech and not self.is_stale
 
     def has_room(self, words: Appended) -> bool:
         texts = (*self._kept, *self._waiting, words)
@@ -179,11 +173,9 @@ class Rebase:
 
     def done(self) -> None:
         done, self._going_in = self._going_in, []
-        self.must_speak |= self._must_speak_then
-        self._must_speak_then = False
         for each in done:
             if each.purpose is Append.COMMENTARY:
-                self.must_speak = True
+                self.wants_speech = True
                 self.history.add(Speaker.DEVELOPER, f" {each.text}")
         self._done += done
 

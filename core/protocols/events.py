@@ -331,4 +331,4 @@ class WorkerClosed(Event):
 
 
 class TurnEnded(Event):
-    """The worker's `done` was forwarded; the next turn queues again (streaming only)."""
+    """The worker's `done` was forwarded; the next turn queues again (streaming and chat)."""

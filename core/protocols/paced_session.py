@@ -245,11 +245,10 @@ class PacedSession(UnitSession):
         """Pass complete units to the duplex machine, unless a restart comes first."""
         if self.machine.is_preparing:
             return []
-        rebase = self.rebase
-        if rebase.is_stale and (anew := self.machine.begin_anew()):
+        if anew := self.machine.begin_anew():
             return anew
         effects: list[Effect] = []
-        if rebase.must_speak:
+        if self.rebase.must_speak:
             self.input.fill_unit()
         while (unit := self.input.take_unit()) is not None:
             effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))

@@ -63,8 +63,8 @@ class QueueingLimits:
 class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     """State machine of one client's socket at the gateway.
 
-    A streaming or chat socket queues for each turn, which begins with `prefill` (the relay calls
-    the one message of a chat so); any other queues once, when it is opened. Once closed, only a
+    A streaming or chat socket queues for each turn, which begins with `prefill`, as the relay also
+    names the only message of a chat; any other queues once, when it is opened. Once closed, only a
     late worker is released.
     """
 

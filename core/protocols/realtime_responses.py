@@ -412,7 +412,7 @@ class ResponseMachine(RealtimeBase):
 
     def _opened(self) -> tuple[list[Effect], Response]:
         """Open a response after the user's item, unless one is open."""
-        self._units.rebase.speak_next(is_wanted=False)
+        self._units.rebase.wants_speech = False
         self._state.is_asked = False
         if self._state.response is not None:
             return [], self._state.response
@@ -444,7 +444,7 @@ class ResponseMachine(RealtimeBase):
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
         if self._is_by_units(patch):
             self._refresh()
-            self._units.rebase.speak_next()
+            self._units.rebase.wants_speech = True
             self._state.is_asked = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.

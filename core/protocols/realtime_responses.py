@@ -65,8 +65,6 @@ class _State:
     response: Response | None = None  # in generation by units
     tokens: int = 0  # of that response
     is_due: bool = False  # the user's turn has ended, and the model is expected to speak
-    is_asked: bool = False  # that response was requested, and no unit has begun it
-    is_forced: bool = False  # the current unit has to speak
     now_s: float = 0.0  # time of the current event
     request: TurnRequest | None = None  # of the newest response by units
 
@@ -366,8 +364,7 @@ class ResponseMachine(RealtimeBase):
                 case Send(duplex.Result() as result):
                     assert isinstance(event, events.StepDone)
                     effects += self._ended(result, event.client_audio)
-                case Step(must_speak=must_speak):
-                    self._state.is_forced = must_speak
+                case Step():
                     effects.append(replace(effect, client_format=self._config.output.format))
                 case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
                     pass  # the session has its own
@@ -389,7 +386,7 @@ class ResponseMachine(RealtimeBase):
             return []
         if result.is_listen:
             response = state.response
-            if response is None or (state.is_asked and not state.is_forced):
+            if response is None or self._units.rebase.wants_speech:  # a later unit begins it
                 return []
             return self._end_response(response, Outcome(), self._stats(result.kv_cache_length))
         opened, response = self._opened()
@@ -413,7 +410,6 @@ class ResponseMachine(RealtimeBase):
     def _opened(self) -> tuple[list[Effect], Response]:
         """Open a response after the user's item, unless one is open."""
         self._units.rebase.wants_speech = False
-        self._state.is_asked = False
         if self._state.response is not None:
             return [], self._state.response
         effects = [*self._end_open_segment(), *self._begin_live(None)]
@@ -445,7 +441,6 @@ class ResponseMachine(RealtimeBase):
         if self._is_by_units(patch):
             self._refresh()
             self._units.rebase.wants_speech = True
-            self._state.is_asked = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.
         quiet = self._break_off() if self._units.machine.is_speaking else []

@@ -84,7 +84,6 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
         self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
-        self._is_worker_ours = False
         self._moves = 0
         self._order = order
 
@@ -134,7 +133,6 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def assigned(self, event: events.Assigned) -> list[QueueEffect]:
         """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
-        self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
         return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
@@ -219,12 +217,15 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]
 
     def _release(self, *, is_clean: bool) -> list[QueueEffect]:
-        if self._is_worker_ours:
-            self._is_worker_ours = False
-            # A worker that received nothing keeps its cache.
-            is_unused = self._phase == QueueingPhase.CONNECTING
-            return [ReleaseWorker(is_clean=is_clean or is_unused)]
-        return [CancelTicket()] if self._phase == QueueingPhase.WAITING else []
+        """Give back what this phase holds; the caller changes the phase."""
+        match self._phase:
+            case QueueingPhase.WAITING:
+                return [CancelTicket()]
+            case QueueingPhase.CONNECTING:  # a worker that received nothing keeps its cache
+                return [ReleaseWorker(is_clean=True)]
+            case QueueingPhase.RELAYING:
+                return [ReleaseWorker(is_clean=is_clean)]
+        return []
 
     def _reopen(self) -> list[QueueEffect]:
         self._phase = QueueingPhase.OPEN

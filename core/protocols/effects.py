@@ -242,12 +242,12 @@ class ReleaseWorker:
 SocketEffect = Send | StartTimer | StopTimer | Close
 DetectorEffect = Detect | ResetDetector | ScoreSpeech
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
-BesideEffect = DetectorEffect | Transcribe | Prefetch
-Effect = SocketEffect | WorkEffect | BesideEffect | Interrupt | Cancel | Release
+ConcurrentEffect = DetectorEffect | Transcribe | Prefetch
+Effect = SocketEffect | WorkEffect | ConcurrentEffect | Interrupt | Cancel | Release
 """Effects of a worker's machine."""
 
-WorkerEffect = Enqueue | CancelTicket | ReportPosition | ConnectWorker | ReleaseWorker
-QueueEffect = SocketEffect | WorkerEffect | Forward | StartRelay
+PoolEffect = Enqueue | CancelTicket | ReportPosition | ConnectWorker | ReleaseWorker
+QueueEffect = SocketEffect | PoolEffect | Forward | StartRelay
 """Effects of the gateway's machine."""
 
 

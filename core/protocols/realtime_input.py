@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from core.endpointing import HYSTERESIS
 from core.protocols.events import MS_PER_S
 from core.protocols.realtime_items import AudioClip
 from core.schemas.realtime_session import AudioFormat, TurnDetection
@@ -19,7 +20,6 @@ WINDOW_MS: Final = 32  # 512 samples at 16 kHz, the detector's window
 MIN_SPEECH_MS: Final = 96  # ours: shorter bursts are ignored
 MIN_BARGE_IN_MS: Final = 128  # ours: the same while the model is audible; as in half duplex
 BARGE_IN_THRESHOLD: Final = 0.8
-HYSTERESIS: Final = 0.15  # as in core.endpointing
 # Ours: at this probability the detector has found a vowel; the consonant before it, which it does
 # not detect, counts as speech as far as it exceeds the noise floor.
 SURE: Final = 0.95

@@ -47,6 +47,8 @@ class ChatLimits:
 class ChatMachine(SessionMachine[ChatPhase]):
     """State machine of one `/ws/chat` connection."""
 
+    busy_status = WorkerStatus.BUSY_CHAT
+
     def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:
         super().__init__(ids, ChatPhase.WAITING)
         self._limits = limits or ChatLimits()
@@ -56,8 +58,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        is_free = self._phase in (ChatPhase.WAITING, ChatPhase.CLOSED)
-        return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_CHAT
+        return WorkerStatus.IDLE if self._phase is ChatPhase.WAITING else super().status
 
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]

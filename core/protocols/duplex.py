@@ -7,15 +7,14 @@ has ended.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 from core import errors
 from core.endpointing import SpeechStarted
 from core.protocols import events
-from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase
+from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase, Speaker
 from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
-    Close,
     Effect,
     Finalize,
     Interrupt,
@@ -54,7 +53,9 @@ class DuplexPhase(StrEnum):
 class DuplexMachine(LiveMachine[DuplexPhase]):
     """State machine of one `/ws/duplex` session."""
 
+    busy_status = WorkerStatus.DUPLEX_ACTIVE
     stopped = messages.Stopped
+    timed_out = messages.Timeout
     _limits: DuplexLimits
 
     def __init__(
@@ -65,7 +66,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         *,
         keeps_history: bool = True,
     ) -> None:
-        """Without `keeps_history` the caller maintains the history."""
+        """Without `keeps_history` the caller adds to it what the model says."""
         self._limits = limits or DuplexLimits()
         super().__init__(ids, DuplexPhase.WAITING)
         self.rebase = Rebase(messages.Prepare(), count_tokens)
@@ -74,15 +75,12 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._results = UnitResults()
         self._pace = AudioRateLimit()
         self._received_samples = 0
-        self._ready_s = 0.0  # when `prepared` was sent
-        self._since_s = 0.0  # when the pause began, or audio last arrived
         self._held_result: events.StepDone | None = None  # sent after `Finalize`
 
     @property
     def status(self) -> WorkerStatus:
-        if self._phase == DuplexPhase.PAUSED:
-            return WorkerStatus.DUPLEX_PAUSED
-        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.DUPLEX_ACTIVE
+        is_paused = self._phase == DuplexPhase.PAUSED
+        return WorkerStatus.DUPLEX_PAUSED if is_paused else super().status
 
     @property
     def is_working(self) -> bool:
@@ -96,6 +94,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     @property
     def is_preparing(self) -> bool:
         return isinstance(self._work, Prefill)
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether the model is in the middle of a turn."""
+        return self._results.is_speaking
 
     @property
     def is_stepping(self) -> bool:
@@ -123,9 +126,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             pause_timeout=self._limits.pause_timeout_s,
         )
         effects: list[Effect] = [Send(message)]
-        if config.unknown_keys:
-            text = f"These settings are unknown and were ignored: {', '.join(config.unknown_keys)}."
-            effects.append(warn(errors.BadConfigError(text)))
+        if unknown := config.unknown("settings"):
+            effects.append(warn(errors.BadConfigError(unknown)))
         effects += [*self._restart_idle_timer(), *self._session_timer()]
         return [*effects, *self._input.prefetch()]
 
@@ -164,10 +166,9 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Interrupt the model if the user begins to speak over it."""
         self._input.detected()
         begun = [each for each in event.speech_events if isinstance(each, SpeechStarted)]
-        if begun and self._keeps_history:
-            self.rebase.history.add_spoken()
+        if begun:
             self.rebase.history.add_speech(begun[0].start_samples)
-        effects: list[Effect] = [Interrupt()] if begun and self._results.is_speaking else []
+        effects: list[Effect] = [Interrupt()] if begun and self.is_speaking else []
         return [*effects, *self._input.detect_next(), *self._begin_unit(event.at_s)]
 
     def text(self, event: Received[messages.TextInput]) -> list[Effect]:
@@ -177,7 +178,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if len(text) > ITEM_MAX_CHARS:
             problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
             return [warn(errors.TooBigError(problem))]
-        self.rebase.history.add_spoken()
         if not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
             return [warn(errors.TooBigError(problem))]
@@ -185,8 +185,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
-        if self._keeps_history and event.text:
-            self.rebase.history.add_spoken()
+        if event.text:
             self.rebase.history.set_transcript(event.text, event.segment.end_samples)
         return super().transcribed(event)
 
@@ -206,9 +205,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if not self.rebase.first.deferred_finalize:
             self._held_result = event
             return [self._begin(Finalize())]
-        effects = [self._result(event, event.at_s)]
-        full = self._if_full(event.result.kv_cache_length, effects)
-        return full or [*effects, self._begin(Finalize())]
+        effects = [self._result(event, event.at_s), *self._check(event.result.kv_cache_length)]
+        return effects if self.is_closed else [*effects, self._begin(Finalize())]
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
         self.rebase.done()
@@ -220,13 +218,13 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if self._held_result is not None:
             effects.append(self._result(self._held_result, event.at_s))
             self._held_result = None
-        full = self._if_full(event.kv_tokens, effects)
-        return full or [*effects, *self._begin_unit(event.at_s)]
+        effects += self._check(event.kv_tokens)
+        return effects if self.is_closed else [*effects, *self._begin_unit(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
         return [Interrupt(), Send(messages.Interrupted())]
 
-    # --- pauses and limits ---
+    # --- pauses ---
 
     def pause(self, event: Received[messages.Pause]) -> list[Effect]:
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
@@ -235,7 +233,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         self._phase = DuplexPhase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
-        self._input.drop_held_frames()
+        self._input.held.clear()
         return [
             StopTimer(TimerName.IDLE),
             StartTimer(TimerName.PAUSE, timeout_s),
@@ -249,32 +247,17 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
 
-    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
-        reason: Literal["pause", "max_session", "inactivity"]
-        match event.name:
-            case TimerName.SESSION:
-                reason, since_s = "max_session", self._ready_s
-            case TimerName.PAUSE:
-                reason, since_s = "pause", self._since_s
-            case _:
-                reason, since_s = "inactivity", self._since_s
-        elapsed_s = round(max(0.0, event.at_s - since_s), 1)
-        message = messages.Timeout(
-            reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id
-        )
-        return self._end(message, close=Close())
-
     # --- helpers ---
 
     def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)
         if self._keeps_history and result.text:
-            self.rebase.history.spoken.append(result.text)
+            self.rebase.history.add(Speaker.ASSISTANT, result.text)
         return Send(result)
 
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
-        is_busy = self._work is not None or self._results.is_speaking
+        is_busy = self.is_busy or self.is_speaking
         if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]
@@ -292,22 +275,19 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if unit is None:
             return effects
         index, must_speak = self._results.begin(unit), self.rebase.must_speak
-        self.rebase.must_speak = False
+        if must_speak:
+            self.rebase.wants_speech = False
         due_s = unit.arrived_s + len(unit.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         return [
             *effects,
             self._begin(Step(unit.chunk, tuple(unit.frames), index, due_s, must_speak)),
         ]
 
-    def _if_full(self, kv_tokens: int, effects: list[Effect]) -> list[Effect]:
-        """Return the end of the session if the context is full; else add at most a warning."""
-        if self._limits.has_window:
+    def _check(self, kv_tokens: int) -> list[Effect]:
+        limits = self._limits
+        if limits.has_window:
             return []
-        left = self._limits.max_kv_tokens - kv_tokens
-        if left <= 0:
-            return [*effects, *self.fail(errors.ContextFullError())]
-        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
-        return []
+        return self._check_context(kv_tokens, limits.max_kv_tokens, limits.kv_reserve_tokens)
 
 
 WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)

@@ -79,12 +79,6 @@ class SpokenHistory:
     def __init__(self, count_tokens: CountTokens) -> None:
         self._count = count_tokens
         self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
-        self.spoken: deque[str] = deque(maxlen=ITEMS_MAX)  # by the model, not among the items yet
-
-    def add_spoken(self) -> None:
-        if self.spoken:
-            self.add(Speaker.ASSISTANT, "".join(self.spoken))
-            self.spoken.clear()
 
     def clear(self) -> None:
         self._items.clear()
@@ -129,34 +123,27 @@ class Rebase:
         self.first = first  # settings of the first session
         self.history = SpokenHistory(count_tokens)  # the conversation so far
         self.is_stale = False  # a restart is due
-        self.must_speak = False  # the next unit has to speak
+        self.wants_speech = False  # the model was asked to speak and has not begun
         self._count = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the current prompt yet
         self._going_in: list[Appended] = []  # in the prompt that is being prefilled
         self._done: list[Appended] = []  # in the prompt, not acknowledged yet
-        self._typed_chars = 0  # not in the current prompt yet
-        self._must_speak_then = False  # the same, once all text is in the prompt
+        self._typed: list[str] = []  # not in the current prompt yet
 
     def type(self, text: str, *, must_speak: bool) -> bool:
-        """Add typed text; return whether there was room for it."""
-        if self._typed_chars + len(text) > ITEM_MAX_CHARS:
+        """Add typed text, which follows the model's turn; return whether there was room for it."""
+        if sum(len(typed) + 1 for typed in self._typed) + len(text) > ITEM_MAX_CHARS:
             return False
-        self._typed_chars += len(text) + 1
-        self._must_speak_then |= must_speak
-        self.history.add(Speaker.USER, f" {text}")
+        self._typed.append(text)
+        self.wants_speech |= must_speak
         self.is_stale = True
         return True
 
     @property
-    def is_speech_due(self) -> bool:
-        """Whether the model was asked to speak and has not begun."""
-        return self.must_speak or self._must_speak_then
-
-    def speak_next(self, *, is_wanted: bool = True) -> None:
-        """Make the first unit whose prompt contains all text speak, or cancel that."""
-        self._must_speak_then = is_wanted and self.is_stale
-        self.must_speak = is_wanted and not self.is_stale
+    def must_speak(self) -> bool:
+        """Whether the next unit has to speak: the first one whose prompt contains all text."""
+        return self.wants_speech and not self.is_stale
 
     def has_room(self, words: Appended) -> bool:
         texts = (*self._kept, *self._waiting, words)
@@ -169,7 +156,9 @@ class Rebase:
 
     def begin(self) -> Prepare:
         self._going_in, self._waiting, self.is_stale = self._waiting, [], False
-        self._typed_chars = 0
+        for text in self._typed:
+            self.history.add(Speaker.USER, f" {text}")
+        self._typed.clear()
         self._kept += [each for each in self._going_in if each.purpose is not Append.COMMENTARY]
         later = [each.text for each in self._kept if each.purpose is Append.INSTRUCTIONS]
         instructions = [text for text in (self.first.prefix_system_prompt, *later) if text]
@@ -184,11 +173,9 @@ class Rebase:
 
     def done(self) -> None:
         done, self._going_in = self._going_in, []
-        self.must_speak |= self._must_speak_then
-        self._must_speak_then = False
         for each in done:
             if each.purpose is Append.COMMENTARY:
-                self.must_speak = True
+                self.wants_speech = True
                 self.history.add(Speaker.DEVELOPER, f" {each.text}")
         self._done += done
 

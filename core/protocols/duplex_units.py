@@ -102,7 +102,7 @@ class UnitInput:
         self.prefetch_plan = PrefetchPlan(limits.max_frames_per_chunk)
         self._limits = limits
         self._waiting: deque[WaitingChunk] = deque()
-        self._held: list[Frame] = []  # pictures that arrived before their chunk
+        self.held: list[Frame] = []  # pictures that arrived before their chunk
         self._next_number = 0  # of a picture
         self._last: WaitingChunk | None = None  # the newest chunk, begun or not
         self._frames_follow = False  # the client sends each picture after its chunk
@@ -115,7 +115,7 @@ class UnitInput:
     def loose_frames(self) -> list[Frame]:
         """Waiting pictures that were sent as messages of their own, oldest first."""
         given = (frame for entry in self._waiting for frame in entry.frames)
-        return [*(frame for frame in given if frame.is_separate), *self._held]
+        return [*(frame for frame in given if frame.is_separate), *self.held]
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> list[Effect]:
         """Add a chunk; return the warnings."""
@@ -125,8 +125,8 @@ class UnitInput:
             effects += self._drop(ErrorCode.LATE_CHUNK, 1)
         inline = [self._number(data, is_separate=False) for data in chunk.frame_base64_list or []]
         entry = WaitingChunk(chunk, at_s, has_own_frame=bool(inline), is_detected=is_detected)
-        effects += self._give(entry, [*self._held, *inline])
-        self._held.clear()
+        effects += self._give(entry, [*self.held, *inline])
+        self.held.clear()
         self._waiting.append(entry)
         self._last = entry
         return effects
@@ -141,14 +141,11 @@ class UnitInput:
         if self._waiting:
             self._waiting[0].has_own_frame = True
             return self._give(self._waiting[0], [frame])
-        self._held.append(frame)
-        if len(self._held) <= self._limits.max_frames_per_chunk:
+        self.held.append(frame)
+        if len(self.held) <= self._limits.max_frames_per_chunk:
             return []
-        self._held.pop(0)
+        self.held.pop(0)
         return self._drop(ErrorCode.BAD_FRAME, 1)
-
-    def drop_held_frames(self) -> None:
-        self._held.clear()
 
     def detect_next(self) -> list[Effect]:
         if self._detecting is not None:

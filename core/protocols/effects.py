@@ -239,36 +239,15 @@ class ReleaseWorker:
     is_clean: bool
 
 
+SocketEffect = Send | StartTimer | StopTimer | Close
 DetectorEffect = Detect | ResetDetector | ScoreSpeech
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
-SignalEffect = Interrupt | Cancel
-Effect = (
-    Send
-    | StartTimer
-    | StopTimer
-    | Close
-    | DetectorEffect
-    | Transcribe
-    | Prefetch
-    | WorkEffect
-    | SignalEffect
-    | Release
-)
+ConcurrentEffect = DetectorEffect | Transcribe | Prefetch
+Effect = SocketEffect | WorkEffect | ConcurrentEffect | Interrupt | Cancel | Release
 """Effects of a worker's machine."""
 
-QueueEffect = (
-    Send
-    | StartTimer
-    | StopTimer
-    | Close
-    | Enqueue
-    | CancelTicket
-    | ReportPosition
-    | ConnectWorker
-    | Forward
-    | StartRelay
-    | ReleaseWorker
-)
+PoolEffect = Enqueue | CancelTicket | ReportPosition | ConnectWorker | ReleaseWorker
+QueueEffect = SocketEffect | PoolEffect | Forward | StartRelay
 """Effects of the gateway's machine."""
 
 

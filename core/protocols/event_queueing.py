@@ -27,13 +27,13 @@ from core.protocols.queueing import (
     QueueingMachine,
 )
 from core.protocols.tables import SAME, Row, index_rows
+from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.queue import RequestType
 
 AUDIO: Final = "audio"
 """Kind of an event with audio."""
 EVENT: Final = "event"
 """Kind of any other event."""
-
 
 RECONNECT_S: Final = 1.0
 """Ours: by then the worker of a client that ends a session and begins another is free again."""
@@ -48,11 +48,13 @@ class WaitLimits:
             clients' own limits are 10 s.
         max_events: events held; one more ends the connection. The oldest audio is dropped first.
         max_audio_chars: Base64 of audio held; beyond it the oldest is dropped.
+        max_chars: length of all events held; more ends the connection. Ours: the longest event.
     """
 
     max_wait_s: float = 8.0
     max_events: int = 64
-    max_audio_chars: int = 1024 * 1024
+    max_audio_chars: int = MIB
+    max_chars: int = EVENT_LIMIT_BYTES
 
 
 class EventQueueingMachine(QueueingMachine):
@@ -94,7 +96,8 @@ class EventQueueingMachine(QueueingMachine):
             oldest = audio.pop(0)
             self._held.remove(oldest)
             audio_chars -= len(oldest.text)
-        if len(self._held) > self._wait.max_events:
+        chars = sum(len(kept.text) for kept in self._held)
+        if len(self._held) > self._wait.max_events or chars > self._wait.max_chars:
             return self._fail(QueueFullError("Too many events came before the session began."))
         return []
 

@@ -62,7 +62,6 @@ class Event:
     kind = property(attrgetter("KIND"))
 
 
-@dataclass(frozen=True, slots=True)
 class Opened(Event):
     """The client's socket was accepted; always the first event."""
 
@@ -109,12 +108,10 @@ class TimerFired(Event):
         return self.name + "_timer"
 
 
-@dataclass(frozen=True, slots=True)
 class StopRequested(Event):
     """An HTTP request stops the current reply or session."""
 
 
-@dataclass(frozen=True, slots=True)
 class ShuttingDown(Event):
     """The process is about to exit."""
 
@@ -144,7 +141,6 @@ class PrefillDone(Event):
     kv_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class CacheMissed(Event):
     """End of `Prefill`: the cache does not hold the expected history; nothing was fed."""
 
@@ -184,7 +180,6 @@ class Segment:
     # matters.
     pcm: bytes = field(repr=False)
     start_samples: int = 0  # position in the stream
-    speech_samples: int = 0  # length without padding
 
     @property
     def end_samples(self) -> int:
@@ -239,7 +234,6 @@ class SpeechScored(Event):
     levels: tuple[float, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True)
 class Prefetched(Event):
     """End of `Prefetch`: the pictures that a unit still needs are encoded."""
 
@@ -290,7 +284,6 @@ class Enqueued(Event):
     position: QueuePosition
 
 
-@dataclass(frozen=True, slots=True)
 class PositionChanged(Enqueued):
     """The position or the estimate changed, or was requested."""
 
@@ -310,7 +303,6 @@ class Assigned(Event):
     is_resumed: bool = False  # it retained the session that continues
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerConnected(Event):
     """The socket to the worker is open."""
 
@@ -338,6 +330,5 @@ class WorkerClosed(Event):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class TurnEnded(Event):
-    """The worker's `done` was forwarded; the next turn queues again (streaming only)."""
+    """The worker's `done` was forwarded; the next turn queues again (streaming and chat)."""

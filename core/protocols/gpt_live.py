@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final, get_args
+from typing import Any, Final, get_args
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
@@ -25,14 +25,13 @@ from core.protocols.effects import (
     Step,
     StopTimer,
 )
-from core.protocols.events import MS_PER_S, Event, Received, TimerName
+from core.protocols.events import Event, Received, TimerName
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, TableMachine, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
@@ -43,10 +42,8 @@ SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time
 IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
-class GptLiveMachine:
+class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
     """State machine of one `/v1/live/sessions` socket."""
-
-    rows: ClassVar[Index[Any, Effect]]
 
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
@@ -67,10 +64,6 @@ class GptLiveMachine:
         return self._units.machine.phase
 
     @property
-    def is_closed(self) -> bool:
-        return self._units.machine.is_closed
-
-    @property
     def status(self) -> WorkerStatus:
         return self._units.machine.status
 
@@ -83,8 +76,7 @@ class GptLiveMachine:
         self._units.seen.clear()
         if isinstance(event, Received):
             self._last_event_s = event.at_s
-        row = self.rows.get((self.phase, event.kind))
-        return [] if row is None else row.action(self, event)
+        return super().handle(event)
 
     # --- start ---
 
@@ -269,10 +261,6 @@ class GptLiveMachine:
             case duplex.Interrupted():
                 return []
             case UserTranscript() as said:
-                end_ms = said.start_ms + said.duration_ms
-                end_samples = end_ms * INPUT_SAMPLE_RATE_HZ // MS_PER_S
-                if said.text:
-                    self._units.rebase.history.set_transcript(said.text, end_samples)
                 return [*live.transcribed(said)]
             case duplex.Stopped():
                 return [live.closed(self._closing, received_ms)]

@@ -9,13 +9,12 @@ from pybase64 import b64encode_as_string
 
 from core.protocols.effects import Send
 from core.protocols.events import MS_PER_S
-from core.protocols.openai_events import Json, ServerEvent
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
 from core.protocols.paced_session import Piece
 from core.schemas.gpt_live import SessionChanges, SessionSettings
 from core.schemas.openai_errors import error_fields, socket_code
 from core.schemas.queue import ErrorMessage, UserTranscript
 
-SHOWN_LIFE_S: Final = 3_600  # reported where sessions are unlimited
 ID_DIGITS: Final = 9
 Closing = Literal["close_requested", "expired", "connection_lost"]
 
@@ -36,7 +35,7 @@ class LiveEvents:
 
     def __init__(self, names: LiveNames, max_session_s: float) -> None:
         self._names = names
-        self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_LIFE_S)
+        self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_SESSION_S)
         self.settings = SessionSettings(model=names.model)  # requested by the client
         self._count = 0
 
@@ -61,9 +60,8 @@ class LiveEvents:
             notes.append(("input_transcript_unavailable", text))
         if self.settings.delegation is not None:
             notes.append(("delegation_unsupported", "This server never delegates a task."))
-        if unknown := self.settings.unknown_keys:
-            text = f"These parameters are unknown and were ignored: {', '.join(unknown)}."
-            notes.append(("unknown_parameter", text))
+        if unknown := self.settings.unknown("parameters"):
+            notes.append(("unknown_parameter", unknown))
         return [self.info(code, text) for code, text in notes]
 
     def closed(self, reason: Closing, received_ms: int) -> Send:

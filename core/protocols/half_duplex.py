@@ -14,7 +14,6 @@ from core.endpointing import SpeechStarted
 from core.errors import ContextFullError, ErrorCode
 from core.protocols import events
 from core.protocols.effects import (
-    Close,
     Detect,
     Effect,
     Generate,
@@ -86,8 +85,7 @@ class DetectionQueue:
         self.speech_events: deque[SpeechEvent] = deque()
         self._limits = limits
         self._to_ignore_samples = COLD_START_SAMPLES
-        self._waiting: deque[bytes] = deque()
-        self._waiting_samples = 0
+        self.waiting: deque[bytes] = deque()  # audio
         self._is_detecting = False
         self._dropped = 0
         self._is_warned = False
@@ -105,13 +103,12 @@ class DetectionQueue:
         self._to_ignore_samples -= ignored
         if ignored == samples:
             return []
-        self._waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
-        self._waiting_samples += samples - ignored
+        self.waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
         effects = self.detect_next()
-        limits, dropped_before = self._limits, self._dropped
-        max_samples = limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ
-        while self._waiting_samples > max_samples or len(self._waiting) > limits.max_waiting_chunks:
-            self._take_oldest()
+        max_chunks, dropped_before = self._limits.max_waiting_chunks, self._dropped
+        max_bytes = self._limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ * SAMPLE_BYTES
+        while len(self.waiting) > max_chunks or sum(map(len, self.waiting)) > max_bytes:
+            self.waiting.popleft()
             self._dropped += 1
         if self._dropped > dropped_before and not self._is_warned:
             self._is_warned = True
@@ -120,10 +117,10 @@ class DetectionQueue:
         return effects
 
     def detect_next(self) -> list[Effect]:
-        if self._is_detecting or not self._waiting:
+        if self._is_detecting or not self.waiting:
             return []
         self._is_detecting = True
-        return [Detect(self._take_oldest())]
+        return [Detect(self.waiting.popleft())]
 
     def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
         """Queue the speech events of a chunk.
@@ -140,21 +137,13 @@ class DetectionQueue:
             speech_events = speech_events[segments[surplus - 1] + 1 :]
         self.speech_events.extend(speech_events)
 
-    def drop_waiting_audio(self) -> None:
-        """Drop undetected audio, as the model replies now."""
-        self._waiting.clear()
-        self._waiting_samples = 0
-
-    def _take_oldest(self) -> bytes:
-        oldest = self._waiting.popleft()
-        self._waiting_samples -= len(oldest) // SAMPLE_BYTES
-        return oldest
-
 
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """State machine of one `/ws/half_duplex` session."""
 
+    busy_status = WorkerStatus.BUSY_HALF_DUPLEX
     stopped = messages.Stopped
+    timed_out = messages.Timeout
     _limits: HalfDuplexLimits
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
@@ -166,11 +155,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
-        self._received_s = 0.0  # when audio last arrived, or playback ended
-
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
@@ -179,7 +163,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._phase = HalfDuplexPhase.LISTENING
-        self._detection.ready_s = event.at_s
+        self._ready_s = self._detection.ready_s = event.at_s
         message = messages.Prepared(
             session_id=self._ids.session_id,
             timeout_s=self._timeout_s,
@@ -207,7 +191,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- replying ---
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
-        return [Send(self._reply.add(event.chunk, event.at_s))]
+        return [self._reply.add(event.chunk, event.at_s)]
 
     def turn_done(self, event: events.GenerateDone) -> list[Effect]:
         message = messages.TurnDone(
@@ -218,13 +202,10 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             kv_cache_length=event.kv_tokens,
             token_stats=event.token_stats,
         )
-        effects: list[Effect] = [Send(last) for last in self._reply.last_chunk()]
-        effects.append(Send(message))
-        left = self._limits.max_kv_tokens - event.kv_tokens
-        if left <= 0:
-            return [*effects, *self.fail(ContextFullError())]
-        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
-        return [*effects, *self._listen_again(event.at_s)]
+        limits, effects = self._limits, [*self._reply.last_chunk(), Send(message)]
+        room = (limits.max_kv_tokens, limits.kv_reserve_tokens)
+        effects += self._check_context(event.kv_tokens, *room)
+        return effects if self.is_closed else [*effects, *self._listen_again(event.at_s)]
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Undo the turn and continue; if it cannot be undone, end."""
@@ -236,24 +217,12 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             interrupted=True,
             elapsed_ms=self._elapsed_ms(event.at_s),
         )
-        effects: list[Effect] = [Rollback(), warn(event.error)]
-        effects += [Send(last) for last in self._reply.last_chunk()]
-        return [*effects, Send(message), *self._listen_again(event.at_s)]
+        undone: list[Effect] = [Rollback(), warn(event.error), *self._reply.last_chunk()]
+        return [*undone, Send(message), *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
         self._detection.speech_events.clear()
         return [Interrupt()]
-
-    # --- limits ---
-
-    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
-        is_idle = event.name == TimerName.IDLE
-        since_s = self._received_s if is_idle else self._detection.ready_s
-        message = messages.Timeout(
-            elapsed_s=round(max(0.0, event.at_s - since_s), 1),
-            reason="inactivity" if is_idle else "max_session",
-        )
-        return self._end(message, close=Close())
 
     # --- helpers ---
 
@@ -272,7 +241,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._phase = HalfDuplexPhase.GENERATING
         self._reply = Reply(self._reply.playback_end_s)
         self._turn_began_s = now_s
-        self._detection.drop_waiting_audio()
+        self._detection.waiting.clear()
         return [
             StopTimer(TimerName.IDLE),
             Send(messages.Generating(speech_duration_ms=segment.duration_ms)),
@@ -289,8 +258,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def _wait_for_audio(self, now_s: float) -> list[Effect]:
         """Restart the idle timer from the end of playback, until which the client is silent."""
-        self._received_s = max(now_s, self._reply.playback_end_s)
-        return [StartTimer(TimerName.IDLE, self._received_s - now_s + self._timeout_s)]
+        self._since_s = max(now_s, self._reply.playback_end_s)
+        return [StartTimer(TimerName.IDLE, self._since_s - now_s + self._timeout_s)]
 
     def _elapsed_ms(self, now_s: float) -> float:
         return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)

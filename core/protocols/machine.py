@@ -5,11 +5,10 @@ A machine requests engine work only while none is running, and `Release` exactly
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final
 
 from core import errors
 from core.errors import ErrorCode, OmniError
@@ -29,14 +28,12 @@ from core.protocols.effects import (
     WorkEffect,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.tables import SAME, Index, Row
+from core.protocols.tables import SAME, PhaseT, Row, TableMachine
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
-
-PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
 # Client errors that only drop the message; the session continues.
 RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
@@ -73,51 +70,34 @@ def warn(problem: OmniError) -> Send:
     return Send(WarningMessage.of(problem))
 
 
-class SessionMachine(ABC, Generic[PhaseT]):
-    """State machine of one session."""
+class SessionMachine(TableMachine[PhaseT, Effect]):
+    """State machine of one session; no effect follows its `Release`, which closes it."""
 
-    # The transition table; the phases of every machine include "closed".
-    rows: ClassVar[Index[Any, Effect]]
+    busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it
 
     def __init__(self, ids: SessionIds, first: PhaseT) -> None:
-        self._ids = ids
         self._phase = first
-        self._closed = type(first)("closed")
+        self._ids = ids
         self._work: WorkEffect | None = None
         self._is_cancelled = False
         self._warned: set[str] = set()
-
-    @property
-    def phase(self) -> PhaseT:
-        return self._phase
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `Release` was requested; no effect follows it."""
-        return self._phase == self._closed
 
     @property
     def is_working(self) -> bool:
         return self._work is not None
 
     @property
-    @abstractmethod
     def status(self) -> WorkerStatus:
         """Worker status that results from this session."""
+        return WorkerStatus.IDLE if self.is_closed else self.busy_status
 
     def handle(self, event: Event) -> list[Effect]:
-        """Handle an event.
-
-        Returns:
-            The effects to carry out, in order; none once the machine is closed.
-        """
         if self.is_closed or not self._is_expected(event):
             return []
         is_of_work = isinstance(self._work, WORK_OF.get(type(event), ()))
         if is_of_work and not isinstance(event, events.ChunkReady):
             self._work = None
-        row = self.rows.get((self._phase, event.kind))
-        return self._not_allowed(event) if row is None else row.action(self, event)
+        return super().handle(event)
 
     def _is_expected(self, event: Event) -> bool:
         """Return whether an engine event results from running work; other events always pass."""
@@ -125,14 +105,11 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return work_of_event is None or isinstance(self._work, work_of_event)
 
     def _not_allowed(self, event: Event) -> list[Effect]:
-        """Handle an event without a row; late timers and engine results are ignored."""
+        """Warn about a message without a row; late timers and engine results are ignored."""
         if not isinstance(event, Received):
             return []
-        return [
-            warn(
-                errors.OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}.")
-            )
-        ]
+        text = f"{event.kind!r} is not expected while {self._phase.value}."
+        return [warn(errors.OutOfOrderError(text))]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
         assert self._work is None, f"{work} while {self._work} is under way"
@@ -146,7 +123,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return [Cancel()]
 
     def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
-        self._phase = self._closed
+        self._phase = type(self._phase)("closed")
         closing: list[Effect] = [] if close is None else [close]
         return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
 
@@ -156,7 +133,11 @@ class SessionMachine(ABC, Generic[PhaseT]):
         self._warned.add(topic)
         return [warn(problem)]
 
-    def _warn_if_nearly_full(self, left_tokens: int, reserve_tokens: int) -> list[Effect]:
+    def _check_context(self, kv_tokens: int, max_tokens: int, reserve_tokens: int) -> list[Effect]:
+        """Return the end of a session whose context is full; if it nearly is, warn once."""
+        left_tokens = max_tokens - kv_tokens
+        if left_tokens <= 0:
+            return self.fail(errors.ContextFullError())
         if left_tokens > reserve_tokens or "context" in self._warned:
             return []
         self._warned.add("context")
@@ -242,45 +223,38 @@ class AudioRateLimit:
         self._at_s = now_s
         if self._ahead_s <= AHEAD_MAX_S:
             return None
-        return errors.RateLimitedError(
+        text = (
             f"audio_chunk: audio comes faster than {FASTEST:g} times real time "
             f"and is more than {AHEAD_MAX_S:g} s ahead."
         )
+        is_short = audio_s < shortest_ms / MS_PER_S
+        hint = f" A chunk counts as at least {shortest_ms} ms." if is_short else ""
+        return errors.RateLimitedError(text + hint)
 
 
+@dataclass
 class Reply:
     """Text, chunk count and playback end of one reply."""
 
-    def __init__(self, playback_end_s: float = 0.0) -> None:
-        self._texts: list[str] = []
-        self._next_index = 0
-        self._is_final_sent = False
-        self._playback_end_s = playback_end_s
+    # When a client that plays each chunk on arrival has played all; 0 without audio.
+    playback_end_s: float = 0.0
+    text: str = ""
+    next_index: int = 0
+    is_final_sent: bool = False
 
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
-
-    @property
-    def playback_end_s(self) -> float:
-        """When a client that plays each chunk on arrival has played all; 0 without audio."""
-        return self._playback_end_s
-
-    def add(self, chunk: StreamingChunk, at_s: float) -> Chunk:
-        self._texts.append(chunk.text_delta or "")
-        self._next_index = chunk.chunk_index + 1
-        self._is_final_sent = chunk.is_final
+    def add(self, chunk: StreamingChunk, at_s: float) -> Send:
+        self.text += chunk.text_delta or ""
+        self.next_index = chunk.chunk_index + 1
+        self.is_final_sent = chunk.is_final
         duration_s = len(chunk.audio_data or b"") / SAMPLE_BYTES / chunk.audio_sample_rate
         if duration_s > 0:
-            self._playback_end_s = max(self._playback_end_s, at_s) + duration_s
-        return Chunk.model_validate(dict(chunk))
+            self.playback_end_s = max(self.playback_end_s, at_s) + duration_s
+        return Send(Chunk.model_validate(dict(chunk)))
 
-    def last_chunk(self) -> list[Chunk]:
+    def last_chunk(self) -> list[Effect]:
         """Return the empty final chunk unless one was sent already."""
-        if self._is_final_sent:
-            return []
-        self._is_final_sent = True
-        return [Chunk(chunk_index=self._next_index, is_final=True)]
+        last = Send(Chunk(chunk_index=self.next_index, is_final=True))
+        return [] if self.is_final_sent else [last]
 
 
 @dataclass(frozen=True)
@@ -302,15 +276,26 @@ class LiveLimits:
     kv_reserve_tokens: int = 512
 
 
+TIMEOUTS: Final = {
+    TimerName.SESSION: "max_session",
+    TimerName.PAUSE: "pause",
+    TimerName.IDLE: "inactivity",
+}
+"""Reasons of a `timeout`."""
+
+
 class LiveMachine(SessionMachine[PhaseT]):
     """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
-    # The reply to `stop`.
+    # The last messages: the reply to `stop`, and of a session that reached a limit.
     stopped: ClassVar[type[duplex.Stopped] | type[half_duplex.Stopped]]
+    timed_out: ClassVar[type[duplex.Timeout] | type[half_duplex.Timeout]]
     _limits: LiveLimits
 
     def __init__(self, ids: SessionIds, first: PhaseT) -> None:
         super().__init__(ids, first)
+        self._ready_s = 0.0  # when `prepared` was sent
+        self._since_s = 0.0  # when the pause began, or audio last arrived or was played
         self._stopping = type(first)("stopping")  # waits for running work to end
 
     def open(self, event: Event) -> list[Effect]:
@@ -348,6 +333,15 @@ class LiveMachine(SessionMachine[PhaseT]):
 
     def time_out(self, event: Event) -> list[Effect]:
         return self.fail(errors.SessionTimeoutError("The session was not prepared in time."))
+
+    def time_out_session(self, event: events.TimerFired) -> list[Effect]:
+        since_s = self._ready_s if event.name == TimerName.SESSION else self._since_s
+        fields = {
+            "reason": TIMEOUTS[event.name],
+            "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
+            "session_id": self._ids.session_id,
+        }
+        return self._end(self.timed_out.model_validate(fields), close=Close())
 
 
 def live_rows(

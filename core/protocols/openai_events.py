@@ -25,6 +25,8 @@ BETA_TYPES: Final = {
 }
 UNKNOWN_TO_BETA: Final = frozenset({"conversation.item.done"})
 BETA_PARTS: Final = {"output_text": "text", "output_audio": "audio"}
+BETA_TEMPERATURE: Final = 0.8  # source: the protocol's beta
+SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,18 @@ class RealtimeEvent(ServerEvent):
         return self.type.partition(".")[0]
 
 
-def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
-    """Return the beta spelling of an event; None if the beta lacks it."""
+def in_beta(event: RealtimeEvent, temperature: float | None) -> RealtimeEvent | None:
+    """Return the beta spelling of an event; None if the beta lacks it.
+
+    `temperature` is a setting that only sessions of the beta show; None is their default.
+    """
     if event.type in UNKNOWN_TO_BETA:
         return None
     fields = dict(event.fields)
     if "item" in fields:
         fields["item"] = _beta_item(fields["item"])
     if event.family == "session":
-        fields["session"] = _beta_session(fields["session"])
+        fields["session"] = _beta_session(fields["session"], temperature)
     if "response" in fields:
         fields["response"] = _beta_response(fields["response"])
     return RealtimeEvent(BETA_TYPES.get(event.type, event.type), fields)
@@ -91,7 +96,7 @@ def _beta_format(wire: Json) -> str:
     return names[wire["type"]]
 
 
-def _beta_session(wire: Json) -> Json:
+def _beta_session(wire: Json, temperature: float | None) -> Json:
     received, spoken = wire["audio"]["input"], wire["audio"]["output"]
     kept = ("id", "object", "model", "instructions", "tools", "tool_choice", "expires_at")
     modalities = ["text", "audio"] if wire["output_modalities"] == ["audio"] else ["text"]
@@ -103,7 +108,7 @@ def _beta_session(wire: Json) -> Json:
         "output_audio_format": _beta_format(spoken["format"]),
         "input_audio_transcription": received["transcription"],
         "turn_detection": received["turn_detection"],
-        "temperature": wire.get("temperature", 0.8),
+        "temperature": BETA_TEMPERATURE if temperature is None else temperature,
         "max_response_output_tokens": wire["max_output_tokens"],
     }
 

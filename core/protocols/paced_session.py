@@ -194,7 +194,8 @@ class PacedSession(UnitSession):
         self._is_detecting = False
         effects: list[Effect] = []
         for speech_event in event.speech_events:
-            may_yield = (self.sender.is_audible or self.model_speaks) and self.fixture is None
+            may_yield = self.sender.is_audible or self.machine.is_speaking
+            may_yield = may_yield and self.fixture is None
             match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
                     self.sender.is_held = True
@@ -244,11 +245,10 @@ class PacedSession(UnitSession):
         """Pass complete units to the duplex machine, unless a restart comes first."""
         if self.machine.is_preparing:
             return []
-        rebase = self.rebase
-        if rebase.is_stale and (anew := self.machine.begin_anew()):
+        if anew := self.machine.begin_anew():
             return anew
         effects: list[Effect] = []
-        if rebase.must_speak:
+        if self.rebase.must_speak:
             self.input.fill_unit()
         while (unit := self.input.take_unit()) is not None:
             effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))

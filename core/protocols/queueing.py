@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from core import errors
 from core.errors import CloseCode, OmniError
@@ -28,7 +28,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import Event, TimerName
 from core.protocols.machine import RECOVERABLE, warn
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, TableMachine, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
@@ -60,14 +60,14 @@ class QueueingLimits:
     max_moves: int = 3
 
 
-class QueueingMachine:
+class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     """State machine of one client's socket at the gateway.
 
-    A streaming or chat socket queues for each turn, which begins with `prefill` (the relay calls
-    the one message of a chat so); any other queues once, when it is opened.
+    A streaming or chat socket queues for each turn, which begins with `prefill`, as the relay also
+    names the only message of a chat; any other queues once, when it is opened. Once closed, only a
+    late worker is released.
     """
 
-    rows: ClassVar[Index[Any, QueueEffect]]
     waiting_timer: ClassVar = TimerName.QUEUE_UPDATE  # stops when a worker is assigned
 
     def __init__(
@@ -79,31 +79,13 @@ class QueueingMachine:
         order: int | None = None,
     ) -> None:
         """`order` is the queue position of a returning client."""
+        self._phase = QueueingPhase.OPEN
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
-        self._phase = QueueingPhase.OPEN
         self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
-        self._is_worker_ours = False
         self._moves = 0
         self._order = order
-
-    @property
-    def phase(self) -> QueueingPhase:
-        return self._phase
-
-    @property
-    def is_closed(self) -> bool:
-        return self._phase == QueueingPhase.CLOSED
-
-    def handle(self, event: Event) -> list[QueueEffect]:
-        """Handle an event.
-
-        Returns:
-            The effects to carry out, in order. Once closed, only a late worker is released.
-        """
-        row = self.rows.get((self._phase, event.kind))
-        return [] if row is None else row.action(self, event)
 
     @property
     def _queues_per_turn(self) -> bool:
@@ -151,7 +133,6 @@ class QueueingMachine:
     def assigned(self, event: events.Assigned) -> list[QueueEffect]:
         """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
-        self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
         return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
@@ -236,12 +217,15 @@ class QueueingMachine:
         return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]
 
     def _release(self, *, is_clean: bool) -> list[QueueEffect]:
-        if self._is_worker_ours:
-            self._is_worker_ours = False
-            # A worker that received nothing keeps its cache.
-            is_unused = self._phase == QueueingPhase.CONNECTING
-            return [ReleaseWorker(is_clean=is_clean or is_unused)]
-        return [CancelTicket()] if self._phase == QueueingPhase.WAITING else []
+        """Give back what this phase holds; the caller changes the phase."""
+        match self._phase:
+            case QueueingPhase.WAITING:
+                return [CancelTicket()]
+            case QueueingPhase.CONNECTING:  # a worker that received nothing keeps its cache
+                return [ReleaseWorker(is_clean=True)]
+            case QueueingPhase.RELAYING:
+                return [ReleaseWorker(is_clean=is_clean)]
+        return []
 
     def _reopen(self) -> list[QueueEffect]:
         self._phase = QueueingPhase.OPEN

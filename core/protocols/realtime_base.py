@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from core.errors import CloseCode, OmniError
 from core.protocols import openai_events as events
 from core.protocols.effects import Close, Effect, Send, StartTimer, Transcribe
 from core.protocols.events import MS_PER_S, Received, TimerName
 from core.protocols.machine import SessionIds, SessionMachine
-from core.protocols.openai_events import Json, RealtimeEvent
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, RealtimeEvent
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits
 from core.protocols.realtime_response import NewId, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.openai_errors import socket_code
 from core.schemas.worker import WorkerStatus
-
-SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 
 class RealtimePhase(StrEnum):
@@ -46,6 +44,8 @@ class RealtimeStart:
 class RealtimeBase(SessionMachine[RealtimePhase]):
     """The part of the Realtime machine that both input and responses need."""
 
+    busy_status = WorkerStatus.BUSY_HALF_DUPLEX
+
     def __init__(
         self, ids: SessionIds, start: RealtimeStart, limits: RealtimeLimits | None
     ) -> None:
@@ -58,10 +58,6 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         self._audio = InputAudio()
         self._active: Response | None = None
         self._audible_until_s = 0.0  # above 0 once the model has spoken
-
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     # --- input audio ---
 
@@ -118,8 +114,9 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
 
     def _send(self, *sent: RealtimeEvent) -> list[Effect]:
         effects: list[Effect] = []
+        temperature = self._config.output.temperature
         for event in sent:
-            spelled = events.in_beta(event) if self._start.is_beta else event
+            spelled = events.in_beta(event, temperature) if self._start.is_beta else event
             if spelled is not None:
                 fields = {"event_id": self._start.new_id("event"), **spelled.fields}
                 effects.append(Send(RealtimeEvent(spelled.type, fields)))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from core.endpointing import HYSTERESIS
 from core.protocols.events import MS_PER_S
 from core.protocols.realtime_items import AudioClip
 from core.schemas.realtime_session import AudioFormat, TurnDetection
@@ -19,7 +20,6 @@ WINDOW_MS: Final = 32  # 512 samples at 16 kHz, the detector's window
 MIN_SPEECH_MS: Final = 96  # ours: shorter bursts are ignored
 MIN_BARGE_IN_MS: Final = 128  # ours: the same while the model is audible; as in half duplex
 BARGE_IN_THRESHOLD: Final = 0.8
-HYSTERESIS: Final = 0.15  # as in core.endpointing
 # Ours: at this probability the detector has found a vowel; the consonant before it, which it does
 # not detect, counts as speech as far as it exceeds the noise floor.
 SURE: Final = 0.95
@@ -200,8 +200,7 @@ class InputAudio:
     def use(self, audio_format: AudioFormat, rules: TurnDetection | None) -> None:
         """Apply new settings; audio of another format is dropped."""
         if audio_format != self.format:
-            self._from_ms += self.held_ms
-            self._pcm.clear()
+            self._drop(len(self._pcm))
             self._unscored.clear()
             self.format = audio_format
         if rules is None:

@@ -14,7 +14,7 @@ from pybase64 import b64encode_as_string
 
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json
-from core.schemas import realtime_items as schemas
+from core.schemas import realtime_session as schemas
 from core.schemas.limits import MIB
 from core.schemas.realtime_session import AudioFormat
 

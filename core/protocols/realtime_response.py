@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pybase64 import b64encode_as_string
 
 from core.protocols import openai_events as events
+from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_items import AudioClip, Content, Item, ItemStatus, ItemStore
 from core.protocols.realtime_session import OutputConfig, TurnRequest, format_wire, offer_of
@@ -262,12 +263,12 @@ class Response:
 
     def _usage(self, stats: TokenStats) -> Json:
         """Return token counts; those of audio are derived from its duration."""
-        audio_s = self.request.input_audio_ms / 1_000 if self.request is not None else 0.0
+        audio_s = self.request.input_audio_ms / MS_PER_S if self.request is not None else 0.0
         whole = stats.cached_tokens + stats.input_tokens
         audio = min(round(audio_s * AUDIO_TOKENS_PER_S), whole)
         cached_audio = min(audio, stats.cached_tokens)
         spoken_ms = sum(item.audio_ms for item in self._done)
-        spoken = spoken_ms * SPOKEN_TOKENS_PER_S // 1_000
+        spoken = spoken_ms * SPOKEN_TOKENS_PER_S // MS_PER_S
         return {
             "total_tokens": whole + stats.generated_tokens + spoken,
             "input_tokens": whole,

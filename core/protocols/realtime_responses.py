@@ -25,9 +25,14 @@ from core.protocols.realtime_session import OutputConfig, TurnRequest, offer_of,
 from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
+from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.realtime import InputImageAppend, ResponseCancel, ResponseCreate
-from core.schemas.realtime_items import ItemReference
-from core.schemas.realtime_session import ResponsePatch, RetentionRatio, SemanticVad
+from core.schemas.realtime_session import (
+    ItemReference,
+    ResponsePatch,
+    RetentionRatio,
+    SemanticVad,
+)
 
 HALF: Final = 0.5  # share of the items dropped when the context is full
 NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
@@ -60,8 +65,6 @@ class _State:
     response: Response | None = None  # in generation by units
     tokens: int = 0  # of that response
     is_due: bool = False  # the user's turn has ended, and the model is expected to speak
-    is_asked: bool = False  # that response was requested, and no unit has begun it
-    is_forced: bool = False  # the current unit has to speak
     now_s: float = 0.0  # time of the current event
     request: TurnRequest | None = None  # of the newest response by units
 
@@ -136,7 +139,8 @@ class ResponseMachine(RealtimeBase):
         wanted = [one for one in self._responses if message.response_id in (None, one.id)]
         if not wanted:
             return self._wrong(event, "response_cancel_not_active", NOTHING_TO_CANCEL)
-        self._end_playback(event.at_s)
+        if not wanted[0].is_outside:
+            self._end_playback(event.at_s)
         return self._cut(wanted[0], CLIENT_CANCELLED)
 
     def stop(self, event: Event) -> list[Effect]:
@@ -176,7 +180,9 @@ class ResponseMachine(RealtimeBase):
         effects: list[Effect] = []
         if making in self._responses:
             is_full = isinstance(event.error, ContextFullError)
-            if not is_full or making.has_output or not self._make_room():
+            # Only a response to the conversation is shorter without the oldest items.
+            may_shrink = is_full and making.items is None and not making.has_output
+            if not (may_shrink and self._make_room()):
                 code = "context_length_exceeded" if is_full else "internal_error"
                 outcome = Outcome("failed", code=code, message=event.error.message)
                 effects = self._end_response(making, outcome)
@@ -184,6 +190,7 @@ class ResponseMachine(RealtimeBase):
 
     def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         outcome = Outcome("failed", code="internal_error", message=event.error.message)
+        self._audio.is_unanswered = False  # the last response ends here
         effects: list[Effect] = []
         for response in self._responses:
             effects += self._end_response(response, outcome)
@@ -306,20 +313,18 @@ class ResponseMachine(RealtimeBase):
 
     @property
     def _first(self) -> duplex.Prepare:
-        output, is_new = self._config.output, self._store.last_id is None
-        first = duplex.Prepare(early_audio=True)
+        output = self._config.output
         config: dict[str, float | bool] = {"generate_audio": output.speaks}
         config["listen_prob_scale"] = LISTEN_SCALE[self._eagerness]
-        if not is_new:
+        if self._store.last_id is not None:
             config["force_listen_count"] = 0
         if output.temperature is not None:
             config["temperature"] = output.temperature
-        return first.model_copy(
-            update={
-                "prefix_system_prompt": output.instructions,
-                "ref_audio_base64": output.voice_sample,
-                "config": first.config.model_copy(update=config),
-            }
+        return duplex.Prepare(
+            prefix_system_prompt=output.instructions,
+            ref_audio_base64=output.voice_sample,
+            early_audio=True,
+            config=DuplexConfig.model_validate(config),
         )
 
     def _refresh(self) -> None:
@@ -359,8 +364,7 @@ class ResponseMachine(RealtimeBase):
                 case Send(duplex.Result() as result):
                     assert isinstance(event, events.StepDone)
                     effects += self._ended(result, event.client_audio)
-                case Step(must_speak=must_speak):
-                    self._state.is_forced = must_speak
+                case Step():
                     effects.append(replace(effect, client_format=self._config.output.format))
                 case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
                     pass  # the session has its own
@@ -382,14 +386,14 @@ class ResponseMachine(RealtimeBase):
             return []
         if result.is_listen:
             response = state.response
-            if response is None or (state.is_asked and not state.is_forced):
+            if response is None or self._units.rebase.wants_speech:  # a later unit begins it
                 return []
-            return self._end_response(response, Outcome(), self._stats(result))
+            return self._end_response(response, Outcome(), self._stats(result.kv_cache_length))
         opened, response = self._opened()
         effects = [*opened, *self._speak(response, result.text, audio)]
         response.mark()
         state.tokens += result.n_tokens
-        stats = self._stats(result)
+        stats = self._stats(result.kv_cache_length)
         limit = response.output.max_output_tokens
         if result.end_of_turn:
             return [*effects, *self._end_response(response, Outcome(), stats)]
@@ -405,8 +409,7 @@ class ResponseMachine(RealtimeBase):
 
     def _opened(self) -> tuple[list[Effect], Response]:
         """Open a response after the user's item, unless one is open."""
-        self._units.rebase.speak_next(is_wanted=False)
-        self._state.is_asked = False
+        self._units.rebase.wants_speech = False
         if self._state.response is not None:
             return [], self._state.response
         effects = [*self._end_open_segment(), *self._begin_live(None)]
@@ -437,11 +440,10 @@ class ResponseMachine(RealtimeBase):
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
         if self._is_by_units(patch):
             self._refresh()
-            self._units.rebase.speak_next()
-            self._state.is_asked = True
+            self._units.rebase.wants_speech = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.
-        quiet = self._break_off() if self._units.model_speaks else []
+        quiet = self._break_off() if self._units.machine.is_speaking else []
         return [
             *quiet,
             *self._expect_no_response(),
@@ -472,7 +474,7 @@ class ResponseMachine(RealtimeBase):
 
     def _cut(self, response: Response, reason: str) -> list[Effect]:
         is_by_units = response is self._state.response
-        stats = self._stats(None) if is_by_units else None
+        stats = self._stats() if is_by_units else None
         effects = self._end_response(response, Outcome("cancelled", reason), stats)
         if is_by_units:
             return [*effects, *self._break_off()]
@@ -496,9 +498,9 @@ class ResponseMachine(RealtimeBase):
             self._changed()
         return effects
 
-    def _stats(self, result: duplex.Result | None) -> TokenStats:
+    def _stats(self, kv_tokens: int = 0) -> TokenStats:
         made = self._state.tokens
-        length = result.kv_cache_length if result is not None and result.kv_cache_length else made
+        length = kv_tokens or made
         received = max(0, length - made)
         return TokenStats(input_tokens=received, generated_tokens=made, total_tokens=length)
 

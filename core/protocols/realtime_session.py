@@ -15,8 +15,6 @@ from core.schemas import realtime_session as schemas
 from core.schemas.tools import Function
 from core.tools import Offer, call_text, outputs_text
 
-Modality = Literal["audio", "text"]
-TokenLimit = int | Literal["inf"]
 Engine = Literal["turn", "live"]
 ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 """Suffixes of model ids that select an engine."""
@@ -27,14 +25,14 @@ class OutputConfig:
     """Settings of a response."""
 
     instructions: str  # the system prompt
-    modality: Modality = "audio"  # spoken, or text alone
+    modality: schemas.Modality = "audio"  # spoken, or text alone
     format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
     voice: str = "default"  # name, as requested
     # The voice itself, wire audio; None is the default voice.
     voice_sample: str | None = field(default=None, repr=False)
     tools: tuple[schemas.FunctionTool, ...] = ()
     tool_choice: schemas.ToolChoice = "auto"
-    max_output_tokens: TokenLimit = "inf"  # text tokens
+    max_output_tokens: schemas.TokenLimit = "inf"  # text tokens
     temperature: float | None = None  # of the text; None is the model's default
 
     @property

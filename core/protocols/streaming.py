@@ -6,11 +6,11 @@ retained and the socket may stay open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
+from core.errors import OutOfOrderError, SessionTimeoutError
 from core.protocols import events
 from core.protocols.effects import (
     Effect,
@@ -60,26 +60,24 @@ class StreamingLimits:
     max_waiting_prefills: int = 4
 
 
+@dataclass
 class Turn:
     """State and costs of the current turn."""
 
-    def __init__(self, began_s: float = 0.0) -> None:
-        self.began_s = began_s
-        self.reply = Reply()
-        self.prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults
-        self.prefills = 0
-        self.cached_tokens: int | None = None
-        self.input_tokens = 0
-        self.kv_tokens = 0
-        # Speech whose transcript `done` follows, as the worker is released then.
-        self.untranscribed: list[messages.WorkerPrefill] = []
-        self.end: events.GenerateDone | None = None  # held back until then
+    began_s: float = 0.0
+    reply: Reply = field(default_factory=Reply)
+    prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults
+    prefills: int = 0
+    cached_tokens: int | None = None
+    input_tokens: int = 0
+    # Speech whose transcript `done` follows, as the worker is released then.
+    untranscribed: list[messages.WorkerPrefill] = field(default_factory=list)
+    end: events.GenerateDone | None = None  # held back until then
 
     def add(self, done: events.PrefillDone) -> None:
         if self.cached_tokens is None:
             self.cached_tokens = done.cached_tokens
         self.input_tokens += done.input_tokens
-        self.kv_tokens = done.kv_tokens
 
     def stats(self, generated_tokens: int, kv_tokens: int) -> TokenStats:
         return TokenStats(
@@ -93,6 +91,8 @@ class Turn:
 class StreamingMachine(SessionMachine[StreamingPhase]):
     """State machine of one worker-side `/ws/streaming` socket."""
 
+    busy_status = WorkerStatus.BUSY_STREAMING
+
     def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
         super().__init__(ids, StreamingPhase.OPEN)
         self._limits = limits or StreamingLimits()
@@ -101,11 +101,10 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        is_free = self._phase in (StreamingPhase.OPEN, StreamingPhase.CLOSED)
-        return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_STREAMING
+        return WorkerStatus.IDLE if self._phase is StreamingPhase.OPEN else super().status
 
     def open(self, event: events.Opened) -> list[Effect]:
-        return [self._idle_timer(self._limits.open_timeout_s)]
+        return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
 
     # --- prefill ---
 
@@ -135,22 +134,23 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             cache_hit=event.cached_tokens > 0,
             recording_session_id=self._ids.recording_session_id,
         )
-        effects: list[Effect] = [Send(message)]
-        left = self._limits.max_kv_tokens - event.kv_tokens
-        if left <= 0:
-            return [*effects, Rollback(), Retain(), *self.fail(ContextFullError())]
-        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
+        limits = self._limits
+        room = (limits.max_kv_tokens, limits.kv_reserve_tokens)
+        checked = self._check_context(event.kv_tokens, *room)
+        if self.is_closed:
+            return [Send(message), Rollback(), Retain(), *checked]
         if self._waiting:
-            return [*effects, *self._feed(self._waiting.pop(0))]
+            return [Send(message), *checked, *self._feed(self._waiting.pop(0))]
         self._phase = StreamingPhase.READY
-        return [*effects, self._idle_timer(self._limits.turn_timeout_s)]
+        return [Send(message), *checked, StartTimer(TimerName.IDLE, limits.turn_timeout_s)]
 
     def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
         self._phase = StreamingPhase.READY
-        return [Send(messages.CacheMiss()), self._idle_timer(self._limits.turn_timeout_s)]
+        timer = StartTimer(TimerName.IDLE, self._limits.turn_timeout_s)
+        return [Send(messages.CacheMiss()), timer]
 
     # --- generate ---
 
@@ -162,11 +162,11 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
-        return [Send(self._turn.reply.add(event.chunk, event.at_s))]
+        return [self._turn.reply.add(event.chunk, event.at_s)]
 
     def generated(self, event: events.GenerateDone) -> list[Effect]:
         self._turn.end = event
-        last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
+        last = self._turn.reply.last_chunk()
         return last if self._turn.untranscribed else [*last, *self._end_reply(event.at_s)]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
@@ -229,10 +229,8 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             recording_session_id=self._ids.recording_session_id,
         )
         self._phase = StreamingPhase.OPEN
-        return [Retain(), Send(message), self._idle_timer(self._limits.open_timeout_s)]
-
-    def _idle_timer(self, delay_s: float) -> Effect:
-        return StartTimer(TimerName.IDLE, delay_s)
+        timer = StartTimer(TimerName.IDLE, self._limits.open_timeout_s)
+        return [Retain(), Send(message), timer]
 
 
 BETWEEN, PREFILLING = (StreamingPhase.OPEN,), (StreamingPhase.PREFILLING,)

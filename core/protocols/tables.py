@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from core.protocols.events import Event
 
 MachineT = TypeVar("MachineT", contravariant=True)
 EffectT = TypeVar("EffectT")
+PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
 SAME: Final = "same"
 """As a target: the phase does not change."""
@@ -36,14 +39,36 @@ Index = Mapping[tuple[str, str], Row[MachineT, EffectT]]
 Table = Sequence[Row[Any, Any]]
 
 
-@dataclass(frozen=True)
-class Transition:
+class TableMachine(Generic[PhaseT, EffectT]):
+    """A machine that runs by a table, whose phases include "closed"."""
+
+    rows: ClassVar[Index[Any, Any]]
+    _phase: PhaseT
+
+    @property
+    def phase(self) -> PhaseT:
+        return self._phase
+
+    @property
+    def is_closed(self) -> bool:
+        return self.phase == "closed"
+
+    def handle(self, event: Event) -> list[EffectT]:
+        """Return the effects to carry out, in order."""
+        row = self.rows.get((self.phase, event.kind))
+        return self._not_allowed(event) if row is None else row.action(self, event)
+
+    def _not_allowed(self, event: Event) -> list[EffectT]:
+        """Handle an event without a row."""
+        return []
+
+
+class Transition(NamedTuple):
     """An arrow of the diagram."""
 
     phase: str
     event: str
     target: str
-    effects: tuple[str, ...]
 
 
 def index_rows(table: Sequence[Row[MachineT, EffectT]]) -> Index[MachineT, EffectT]:
@@ -67,12 +92,7 @@ def index_rows(table: Sequence[Row[MachineT, EffectT]]) -> Index[MachineT, Effec
 def transitions(table: Table) -> list[Transition]:
     """Return the arrows of a table: one for each row, phase and target."""
     return [
-        Transition(
-            phase.value,
-            row.event,
-            phase.value if target == SAME else target,
-            tuple(row.effects.split()),
-        )
+        Transition(phase.value, row.event, phase.value if target == SAME else target)
         for row in table
         for phase in row.phases
         for target in row.targets.split()

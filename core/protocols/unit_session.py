@@ -122,7 +122,6 @@ class UnitSession:
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # share of the context in use
-        self.model_speaks = False  # in the middle of a turn
         self.drops_unit = False  # the output of the current unit is discarded
 
     @property
@@ -137,13 +136,12 @@ class UnitSession:
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
         self.drops_unit = self.machine.is_stepping
-        self.rebase.speak_next(is_wanted=False)
+        self.rebase.wants_speech = False
         return self.handle(Received(Interrupt(), at_s=at_s))
 
     def end_unit(self, result: duplex.Result) -> bool:
         """Return whether the unit's output is used."""
         is_used, self.drops_unit = not self.drops_unit, False
-        self.model_speaks = not result.is_listen and not result.end_of_turn
         limits, length = self._limits, result.kv_cache_length
         self.kv_share = min(1.0, length / limits.max_kv_tokens)
         if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:
@@ -171,7 +169,7 @@ class RealtimeUnitSession(UnitSession):
     @property
     def waits_for_audio(self) -> bool:
         """Whether nothing can begin before more input audio arrives."""
-        is_asked = self.rebase.is_stale or self.rebase.is_speech_due
+        is_asked = self.rebase.is_stale or self.rebase.wants_speech
         return self.has_begun and not is_asked and not self.input.has_unit
 
     def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
@@ -203,7 +201,7 @@ class RealtimeUnitSession(UnitSession):
             return []
         if effects := self.machine.begin_anew():
             return effects
-        if self.rebase.is_speech_due:
+        if self.rebase.wants_speech:
             # Limited, as units may not run faster than the duplex machine allows.
             self._pads = min(PADS_MAX, self._pads + (at_s - self._padded_s) * PADS_PER_S)
             self._padded_s = at_s

@@ -53,6 +53,17 @@ class WireModel(BaseModel):
         return self.model_dump_json()
 
 
+class OpenModel(WireModel):
+    """Base of settings whose unknown keys are kept, to be named in a warning."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def unknown(self, kind: str) -> str | None:
+        """Return a sentence that names the unknown keys; None if there are none."""
+        names = ", ".join(sorted(self.model_extra or {}))[:REASON_MAX_CHARS]
+        return f"These {kind} are unknown and were ignored: {names}." if names else None
+
+
 class Role(StrEnum):
     """Author of a message."""
 
@@ -89,7 +100,6 @@ AudioBytes = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 """Samples, mono; their Base64 in JSON. Little-endian float32 except in OpenAI's protocols."""
-
 
 CHUNK_MAX_BYTES: Final = limits.audio_bytes(limits.CHUNK_MAX_S)
 
@@ -155,11 +165,9 @@ class AudioContent(WireModel):
     @field_validator("sample_rate")
     @classmethod
     def _only_the_input_rate(cls, value: int) -> int:
-        if value != limits.INPUT_SAMPLE_RATE_HZ:
-            raise ValueError(
-                f"sample_rate must be {limits.INPUT_SAMPLE_RATE_HZ}, not {value}: "
-                "resample before sending"
-            )
+        rate_hz = limits.INPUT_SAMPLE_RATE_HZ
+        if value != rate_hz:
+            raise ValueError(f"sample_rate must be {rate_hz}, not {value}: resample before sending")
         return value
 
 
@@ -179,7 +187,6 @@ class VideoContent(WireModel):
 ContentItem = Annotated[
     TextContent | ImageContent | AudioContent | VideoContent, Field(discriminator="type")
 ]
-
 
 ItemList = Annotated[list[ContentItem], Field(fail_fast=True, max_length=limits.ITEMS_MAX)]
 """Content items of one message, in order. Validation stops at the first error."""
@@ -294,15 +301,8 @@ SEARCHES_MAX: Final = 64  # more marks than most messages have outside their med
 _TYPE_PROBLEMS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SYNTAX_PROBLEMS = frozenset({"json_invalid", "json_type"})
 _AUDIO_FIELDS = frozenset(
-    {
-        "audio",
-        "audio_base64",
-        "ref_audio_base64",
-        "tts_ref_audio_base64",
-        "ref_audio_data",
-        "audio_data",
-        "sample_rate",
-    }
+    "audio audio_base64 ref_audio_base64 tts_ref_audio_base64 ref_audio_data audio_data "
+    "sample_rate".split()
 )
 _FRAME_FIELDS = frozenset({"frame", "frame_base64", "frame_base64_list"})
 _CONFIG_FIELDS = frozenset({"config", "generation", "streaming", "image", "tts"})

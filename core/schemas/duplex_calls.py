@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from core.schemas import limits
-from core.schemas.common import AudioBytes, SliceCount, Temperature, WireModel
+from core.schemas.common import AudioBytes, OpenModel, SliceCount, Temperature, WireModel
 
 FrameList = Annotated[list[str], Field(max_length=limits.FRAMES_PER_MESSAGE_MAX)]
 """Base64 pictures of one unit; the decoder rejects pictures that are too large."""
 
 
-class DuplexConfig(WireModel):
+class DuplexConfig(OpenModel):
     """All settings of one duplex session."""
-
-    # Unknown keys are kept, to be named in a warning.
-    model_config = ConfigDict(extra="allow")
 
     generate_audio: bool = Field(True, description="Speak; false: text only.")
     ls_mode: Literal["explicit"] = Field(
@@ -70,10 +67,6 @@ class DuplexConfig(WireModel):
         0.8, ge=0, le=2, description="Variation of the voice; 0 takes the most likely token."
     )
     max_slice_nums: SliceCount = Field(1, description="Most tiles per picture.")
-
-    @property
-    def unknown_keys(self) -> tuple[str, ...]:
-        return tuple(sorted(self.model_extra or {}))
 
 
 class DuplexGenerateResult(WireModel):

@@ -7,12 +7,13 @@ triggers) are accepted and echoed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from core.schemas import limits, realtime
-from core.schemas.common import Text, WireModel
+from core.schemas.common import OpenModel, Text, WireModel
 from core.schemas.openai_errors import event_types, parse_client_event
 from core.schemas.realtime_session import AudioFormat, VoiceChoice
 
@@ -29,40 +30,36 @@ Json = dict[str, Any]
 class PcmFormat(AudioFormat):
     """16-bit little-endian samples."""
 
-    type: Literal["audio/pcm"] = Field("audio/pcm", description="Encoding.")
-    rate: Literal[16_000, 24_000] = Field(PCM_RATE_HZ, description="Samples per second.")
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: Literal[16_000, 24_000] = PCM_RATE_HZ
 
 
 class G711Format(AudioFormat):
     """G.711 samples."""
 
-    type: Literal["audio/pcmu", "audio/pcma"] = Field(description="Encoding: μ-law or A-law.")
-    rate: Literal[8_000] = Field(G711_RATE_HZ, description="Samples per second.")
+    type: Literal["audio/pcmu", "audio/pcma"]
+    rate: Literal[8_000] = G711_RATE_HZ
 
 
 class Audio(WireModel):
     """Audio of both directions."""
 
-    format: PcmFormat | G711Format = Field(
-        PcmFormat(), discriminator="type", description="Format of both directions."
-    )
-    output: VoiceChoice = Field(VoiceChoice(), description="Voice of the model.")
+    format: PcmFormat | G711Format = Field(PcmFormat(), discriminator="type")
+    output: VoiceChoice = VoiceChoice()
 
 
 class TextPart(WireModel):
     """A text."""
 
-    type: Literal["input_text", "output_text", "text"] = Field(
-        "input_text", description="Part type."
-    )
-    text: Text = Field(description="The text.")
+    type: Literal["input_text", "output_text", "text"] = "input_text"
+    text: Text
 
 
 class InitialItem(WireModel):
     """An earlier message."""
 
-    role: Literal["developer", "user", "assistant"] = Field(description="Its author.")
-    content: list[TextPart] = Field(min_length=1, max_length=1, description="One text.")
+    role: Literal["developer", "user", "assistant"]
+    content: list[TextPart] = Field(min_length=1, max_length=1)
 
 
 class Delegation(WireModel):
@@ -70,91 +67,80 @@ class Delegation(WireModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["client", "responses", "decisions"] = Field(description="Who carries out tasks.")
+    type: Literal["client", "responses", "decisions"]  # who carries out tasks
 
 
-class SessionSettings(WireModel):
+class SessionSettings(OpenModel):
     """Settings of a session."""
 
-    model_config = ConfigDict(extra="allow")  # kept, to be named in a warning
-
-    model: str = Field(max_length=MODEL_MAX_CHARS, description="Any name.")
-    instructions: Text | None = Field(None, description="System prompt.")
-    input: list[InitialItem] | None = Field(
-        None, max_length=INITIAL_ITEMS_MAX, description="Earlier messages."
-    )
-    audio: Audio = Field(Audio(), description="Audio.")
-    delegation: Delegation | None = Field(None, description="Echoed, without effect.")
-    store: bool | None = Field(None, description="False: the session is not recorded.")
-    triggers: list[Json] | None = Field(None, description="Echoed, without effect.")
-    client: Json | None = Field(None, description="Echoed, without effect.")
-    safety_identifier: str | None = Field(None, description="Echoed, without effect.")
-
-    @property
-    def unknown_keys(self) -> tuple[str, ...]:
-        return tuple(sorted(self.model_extra or {}))
+    model: str = Field(max_length=MODEL_MAX_CHARS)  # any name
+    instructions: Text | None = None
+    input: list[InitialItem] | None = Field(None, max_length=INITIAL_ITEMS_MAX)
+    audio: Audio = Audio()
+    delegation: Delegation | None = None  # echoed, without effect
+    store: bool | None = None  # false: the session is not recorded
+    triggers: list[Json] | None = None  # echoed, without effect
+    client: Json | None = None  # echoed, without effect
+    safety_identifier: str | None = None  # echoed, without effect
 
 
 class SessionStart(realtime.NamedEvent):
     """Start the session; the first event of every socket."""
 
-    type: Literal["session.start"] = Field("session.start", description="Event type.")
-    session: SessionSettings = Field(description="Its settings.")
+    type: Literal["session.start"] = "session.start"
+    session: SessionSettings
 
 
 class SessionChanges(WireModel):
     """Settings that may change during a session."""
 
-    delegation: Delegation | None = Field(None, description="Of unchanged type.")
-    triggers: list[Json] | None = Field(None, description="Replaces the former list.")
+    delegation: Delegation | None = None  # of unchanged type
+    triggers: list[Json] | None = None  # replaces the former list
 
 
 class SessionUpdate(realtime.NamedEvent):
     """Change settings."""
 
-    type: Literal["session.update"] = Field("session.update", description="Event type.")
-    session: SessionChanges = Field(description="Changed settings.")
+    type: Literal["session.update"] = "session.update"
+    session: SessionChanges
 
 
 class InputAudioAppend(realtime.NamedEvent):
     """The next microphone audio."""
 
-    type: Literal["session.input_audio.append"] = Field(description="Event type.")
-    audio: str = Field(description="Base64 of samples in the session's format.")
+    type: Literal["session.input_audio.append"]
+    audio: str  # Base64 of samples in the session's format
 
 
 class InputImageAppend(realtime.ImageAppend):
     """A camera picture; an extension."""
 
-    type: Literal["session.input_image.append"] = Field(description="Event type.")
+    type: Literal["session.input_image.append"]
 
 
 class ContextAppend(realtime.NamedEvent):
     """Append text for the model."""
 
+    # An instruction; silent context; something to speak about now.
     type: Literal[
         "session.instructions.append", "session.thinking.append", "session.commentary.append"
-    ] = Field(description="An instruction; silent context; something to speak about now.")
-    content: Text = Field(description="The text, at most 500 tokens.")
-    delegation_id: str | None = Field(description="Required; null, as nothing is delegated.")
+    ]
+    content: Text  # the text, at most 500 tokens
+    delegation_id: str | None  # required; null, as nothing is delegated
 
 
 class FixturePlay(realtime.NamedEvent):
     """Play a recording instead of the model's audio."""
 
-    type: Literal["session.output_audio.fixture.play"] = Field(description="Event type.")
-    audio: str = Field(
-        max_length=limits.base64_chars(int(FIXTURE_MAX_S * PCM_RATE_HZ) * 2),
-        description="Base64 of 16-bit samples at 24 kHz, at most 30 s, regardless of the format.",
-    )
+    type: Literal["session.output_audio.fixture.play"]
+    # Base64 of 16-bit samples at 24 kHz, at most 30 s, regardless of the format.
+    audio: str = Field(max_length=limits.base64_chars(int(FIXTURE_MAX_S * PCM_RATE_HZ) * 2))
 
 
 class Command(realtime.NamedEvent):
     """Mute the microphone for the model, unmute it, or end the session."""
 
-    type: Literal["session.input_audio.mute", "session.input_audio.unmute", "session.close"] = (
-        Field(description="Event type.")
-    )
+    type: Literal["session.input_audio.mute", "session.input_audio.unmute", "session.close"]
 
 
 class NotOffered(realtime.NamedEvent):
@@ -166,7 +152,7 @@ class NotOffered(realtime.NamedEvent):
         "decision.create",
         "decision.item.create",
         "decision.item.delete",
-    ] = Field(description="Event type.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +165,9 @@ class AudioReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixture:
+class Fixture(AudioReceived):
     """The audio of a recording to be played, in the session's format."""
 
-    samples: bytes = field(repr=False)
-    event_id: str | None = None
     type: str = "fixture"
 
 
@@ -205,7 +189,4 @@ ClientMessage = ClientEvent | AudioReceived | Fixture
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 EVENT_TYPES: Final = event_types(ClientEvent)
-
-
-def parse_event(text: str) -> ClientEvent:
-    return parse_client_event(EVENT, EVENT_TYPES, text)
+parse_event: Final = partial(parse_client_event, EVENT, EVENT_TYPES)

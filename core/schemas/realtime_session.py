@@ -1,6 +1,6 @@
-"""Settings of a Realtime session or response, as sent by clients, all optional.
+"""Items and settings of a Realtime session, as sent by clients: messages, calls and their outputs.
 
-The flat spellings of the protocol's beta are accepted too.
+All settings are optional. The flat spellings of the protocol's beta are accepted too.
 """
 
 from __future__ import annotations
@@ -8,12 +8,129 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from core.schemas import limits
-from core.schemas.common import Id, ReferenceAudio, Text, WireModel
-from core.schemas.realtime_items import InputItem
+from core.schemas.common import AudioBytes, Id, ReferenceAudio, Text, WireModel
 from core.schemas.tools import FUNCTIONS_MAX, Function
+
+ITEM_ID_MAX_CHARS: Final = 64
+CALL_ID_MAX_CHARS: Final = 64
+PARTS_MAX: Final = 64  # ours: content parts of one item
+DATA_URL_HEADS: Final = tuple(
+    f"data:image/{kind};base64," for kind in ("png", "jpeg", "jpg", "webp")
+)
+
+ItemId = Annotated[str, Field(min_length=1, max_length=ITEM_ID_MAX_CHARS)]
+
+
+class TextPart(WireModel):
+    """A text of any role, under any of the protocol's names."""
+
+    type: Literal["input_text", "text", "output_text"]
+    text: Text
+
+
+class AudioPart(WireModel):
+    """Spoken input."""
+
+    type: Literal["input_audio"]
+    audio: AudioBytes | None = None  # Base64 in the session's input format
+    transcript: Text | None = None
+
+
+class SpokenPart(WireModel):
+    """The assistant's speech as a transcript; its audio is not accepted."""
+
+    type: Literal["output_audio", "audio"]
+    transcript: Text | None = None
+
+
+class PicturePart(WireModel):
+    """A picture."""
+
+    type: Literal["input_image"]
+    # Data URL of a PNG, JPEG or WebP; other URLs are not fetched.
+    image_url: str = Field(max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES) + 64)
+    detail: str | None = Field(None, max_length=16)  # accepted, without effect
+
+    @field_validator("image_url")
+    @classmethod
+    def _is_data(cls, value: str) -> str:
+        if not value.startswith(DATA_URL_HEADS):
+            raise ValueError("send the picture as data:image/jpeg;base64,DATA, PNG or WebP")
+        return value
+
+    @property
+    def base64(self) -> str:
+        return self.image_url.partition(",")[2]
+
+
+Part = Annotated[TextPart | AudioPart | SpokenPart | PicturePart, Field(discriminator="type")]
+
+
+class MessageItem(WireModel):
+    """A message: speech, text or pictures."""
+
+    type: Literal["message"] = "message"
+    id: ItemId | None = None  # by default chosen by the server
+    role: Literal["user", "assistant", "system", "developer"]
+    content: tuple[Part, ...] = Field((), max_length=PARTS_MAX)  # in order
+
+    @property
+    def known_role(self) -> Literal["user", "assistant", "system"]:
+        return "system" if self.role == "developer" else self.role
+
+
+class FunctionCallItem(WireModel):
+    """A function call of an earlier conversation."""
+
+    type: Literal["function_call"]
+    id: ItemId | None = None
+    call_id: str | None = Field(None, max_length=CALL_ID_MAX_CHARS)
+    name: str = Field(max_length=64)
+    arguments: Text = "{}"  # JSON
+
+
+class FunctionOutputItem(WireModel):
+    """Result of a function call."""
+
+    type: Literal["function_call_output"]
+    id: ItemId | None = None
+    call_id: str = Field(max_length=CALL_ID_MAX_CHARS)
+    output: Text  # text, usually JSON
+
+
+class ItemReference(WireModel):
+    """Reference to an item of the conversation, as input of a response."""
+
+    type: Literal["item_reference"]
+    id: ItemId
+
+
+def _kind(value: object) -> str:
+    """Return an item's type; beta clients may omit `message`."""
+    kind = value.get("type", "message") if isinstance(value, dict) else ""
+    return kind if isinstance(kind, str) else ""
+
+
+_NewItem = (
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[FunctionCallItem, Tag("function_call")]
+    | Annotated[FunctionOutputItem, Tag("function_call_output")]
+)
+NO_ITEM: Final = "The type should be 'message', 'function_call' or 'function_call_output'"
+ClientItem = Annotated[_NewItem, Discriminator(_kind, "item_type", NO_ITEM)]
+"""Items a client may create."""
+
+InputItem = Annotated[
+    _NewItem | Annotated[ItemReference, Tag("item_reference")],
+    Discriminator(_kind, "item_type", f"{NO_ITEM}, or 'item_reference'"),
+]
+"""Input of a response instead of the conversation."""
+
+
+# --- settings ---
 
 PCM_RATES_HZ: Final = (16_000, 24_000, 48_000)
 TELEPHONE_RATE_HZ: Final = 8_000
@@ -29,10 +146,9 @@ BetaFormat = Literal["pcm16", "g711_ulaw", "g711_alaw"]
 class AudioFormat(WireModel):
     """Format of headerless mono audio."""
 
-    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] = Field(
-        "audio/pcm", description="16-bit little-endian, or G.711 μ-law or A-law."
-    )
-    rate: int | None = Field(None, description="PCM: 16000, 24000 or 48000 Hz; G.711: 8000.")
+    # 16-bit little-endian, or G.711 μ-law or A-law.
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] = "audio/pcm"
+    rate: int | None = None  # PCM: 16000, 24000 or 48000 Hz; G.711: 8000
 
     @model_validator(mode="after")
     def _has_a_known_rate(self) -> AudioFormat:
@@ -70,17 +186,14 @@ class AudioFormat(WireModel):
 class ServerVad(WireModel):
     """Silence ends the user's turn."""
 
-    type: Literal["server_vad"] = Field("server_vad", description="Turn detection type.")
-    threshold: float = Field(0.5, ge=0, le=1, description="Probability at which speech begins.")
-    prefix_padding_ms: int = Field(300, ge=0, le=10_000, description="Padding before speech, ms.")
-    silence_duration_ms: int = Field(
-        500, ge=0, le=60_000, description="Silence that ends a turn, ms."
-    )
-    idle_timeout_ms: int | None = Field(
-        None, ge=1_000, le=600_000, description="Silence after which the model speaks, ms."
-    )
-    create_response: bool = Field(True, description="Respond to each turn.")
-    interrupt_response: bool = Field(True, description="Speech cancels the active response.")
+    type: Literal["server_vad"] = "server_vad"
+    threshold: float = Field(0.5, ge=0, le=1)  # probability at which speech begins
+    prefix_padding_ms: int = Field(300, ge=0, le=10_000)  # padding before speech, ms
+    silence_duration_ms: int = Field(500, ge=0, le=60_000)  # silence that ends a turn, ms
+    # Silence after which the model speaks, ms.
+    idle_timeout_ms: int | None = Field(None, ge=1_000, le=600_000)
+    create_response: bool = True  # respond to each turn
+    interrupt_response: bool = True  # speech cancels the active response
 
     @property
     def silence_ms(self) -> int:
@@ -93,16 +206,14 @@ EAGERNESS_SILENCE_MS: Final = {"low": 1_200, "medium": 700, "auto": 700, "high":
 class SemanticVad(WireModel):
     """Silence ends the user's turn, sooner the more eager the model is."""
 
-    type: Literal["semantic_vad"] = Field(description="Turn detection type.")
-    eagerness: Literal["low", "medium", "high", "auto"] = Field(
-        "auto", description="How soon the model responds."
-    )
-    create_response: bool = Field(True, description="Respond to each turn.")
-    interrupt_response: bool = Field(True, description="Speech cancels the active response.")
+    type: Literal["semantic_vad"]
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"  # how soon the model responds
+    create_response: bool = True  # respond to each turn
+    interrupt_response: bool = True  # speech cancels the active response
 
-    threshold: float = Field(0.5, ge=0, le=1, exclude=True, description="As in server_vad.")
-    prefix_padding_ms: int = Field(300, ge=0, exclude=True, description="As in server_vad.")
-    idle_timeout_ms: None = Field(None, exclude=True, description="Not supported.")
+    threshold: float = Field(0.5, ge=0, le=1, exclude=True)  # as in server_vad
+    prefix_padding_ms: int = Field(300, ge=0, exclude=True)  # as in server_vad
+    idle_timeout_ms: None = Field(None, exclude=True)  # not supported
 
     @property
     def silence_ms(self) -> int:
@@ -115,21 +226,21 @@ TurnDetection = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
 class Transcription(WireModel):
     """Transcription of the user's speech."""
 
-    model: Id | None = Field(None, description="Accepted, without effect.")
-    language: str | None = Field(None, max_length=16, description="Language of the speech.")
-    prompt: Text | None = Field(None, description="Hint for the transcriber.")
+    model: Id | None = None  # accepted, without effect
+    language: str | None = Field(None, max_length=16)
+    prompt: Text | None = None  # hint for the transcriber
 
 
 class NoiseReduction(WireModel):
     """Accepted, without effect."""
 
-    type: Literal["near_field", "far_field"] = Field(description="Where the microphone is.")
+    type: Literal["near_field", "far_field"]  # where the microphone is
 
 
 class Voice(WireModel):
     """A voice, by id."""
 
-    id: Id = Field(description="Its id.")
+    id: Id
 
 
 VoiceName = Id | Voice
@@ -138,50 +249,45 @@ VoiceName = Id | Voice
 class AudioInput(WireModel):
     """Input audio."""
 
-    format: AudioFormat = Field(AudioFormat(), description="Format.")
-    transcription: Transcription | None = Field(None, description="Transcribe the speech.")
-    noise_reduction: NoiseReduction | None = Field(None, description="Accepted, without effect.")
-    turn_detection: TurnDetection | None = Field(
-        None, description="Turn detection; null: the client ends turns."
-    )
+    format: AudioFormat = AudioFormat()
+    transcription: Transcription | None = None
+    noise_reduction: NoiseReduction | None = None  # accepted, without effect
+    turn_detection: TurnDetection | None = None  # null: the client ends turns
 
 
 class VoiceChoice(WireModel):
     """Voice of the model."""
 
-    voice: VoiceName = Field(
-        "default", description="An uploaded voice; any other name selects the server's."
-    )
-    voice_sample: ReferenceAudio | None = Field(
-        None, description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s."
-    )
+    voice: VoiceName = "default"  # an uploaded voice; any other name selects the server's
+    # Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s.
+    voice_sample: ReferenceAudio | None = None
 
 
 class AudioOutput(VoiceChoice):
     """Output audio."""
 
-    format: AudioFormat = Field(AudioFormat(), description="Format.")
-    speed: float = Field(1.0, ge=0.25, le=1.5, description="Accepted; always 1.0.")
+    format: AudioFormat = AudioFormat()
+    speed: float = Field(1.0, ge=0.25, le=1.5)  # accepted; always 1.0
 
 
 class SessionAudio(WireModel):
     """Audio settings."""
 
-    input: AudioInput = Field(AudioInput(), description="Input.")
-    output: AudioOutput = Field(AudioOutput(), description="Output.")
+    input: AudioInput = AudioInput()
+    output: AudioOutput = AudioOutput()
 
 
 class FunctionTool(Function):
     """A function the model may call."""
 
-    type: Literal["function"] = Field("function", description="Tool type; no other is supported.")
+    type: Literal["function"] = "function"  # no other tools are supported
 
 
 class FunctionChoice(WireModel):
     """A function that has to be called."""
 
-    type: Literal["function"] = Field("function", description="Tool type.")
-    name: str = Field(max_length=64, description="Its name.")
+    type: Literal["function"] = "function"
+    name: str = Field(max_length=64)
 
 
 ToolChoice = Literal["auto", "none", "required"] | FunctionChoice
@@ -191,8 +297,8 @@ Tools = Annotated[tuple[FunctionTool, ...], Field(max_length=FUNCTIONS_MAX)]
 class RetentionRatio(WireModel):
     """Share of the conversation kept when the context is full."""
 
-    type: Literal["retention_ratio"] = Field("retention_ratio", description="Truncation type.")
-    retention_ratio: float = Field(ge=0, le=1, description="Share of the tokens kept.")
+    type: Literal["retention_ratio"] = "retention_ratio"
+    retention_ratio: float = Field(ge=0, le=1)  # share of the tokens kept
 
 
 Truncation = Literal["auto", "disabled"] | RetentionRatio
@@ -201,52 +307,45 @@ Truncation = Literal["auto", "disabled"] | RetentionRatio
 class _Shared(WireModel):
     """Settings common to sessions and responses."""
 
-    instructions: Text | None = Field(None, description="The system prompt.")
-    output_modalities: tuple[Modality, ...] | None = Field(
-        None, min_length=1, max_length=2, description='["audio"] or ["text"].'
-    )
-    modalities: tuple[Modality, ...] | None = Field(
-        None, min_length=1, max_length=2, description="Beta spelling of the former."
-    )
-    tools: Tools | None = Field(None, description="Functions the model may call.")
-    tool_choice: ToolChoice | None = Field(None, description="Whether it may or must call one.")
-    max_output_tokens: TokenLimit | None = Field(None, description="Most tokens of a response.")
-    max_response_output_tokens: TokenLimit | None = Field(None, description="Beta spelling.")
-    temperature: float | None = Field(None, ge=0, le=2, description="Of the text; beta only.")
-    voice: VoiceName | None = Field(None, description="Voice; beta spelling.")
-    output_audio_format: BetaFormat | None = Field(None, description="Beta spelling.")
+    instructions: Text | None = None
+    # ["audio"] or ["text"], in either spelling.
+    output_modalities: tuple[Modality, ...] | None = Field(None, min_length=1, max_length=2)
+    modalities: tuple[Modality, ...] | None = Field(None, min_length=1, max_length=2)
+    tools: Tools | None = None  # functions the model may call
+    tool_choice: ToolChoice | None = None  # whether it may or must call one
+    max_output_tokens: TokenLimit | None = None  # most tokens of a response
+    max_response_output_tokens: TokenLimit | None = None  # beta spelling
+    temperature: float | None = Field(None, ge=0, le=2)  # of the text; beta only
+    voice: VoiceName | None = None  # beta spelling
+    output_audio_format: BetaFormat | None = None  # beta spelling
 
 
 class SessionPatch(_Shared):
     """Settings changed by `session.update`."""
 
-    type: Literal["realtime"] | None = Field(None, description="Session type.")
-    audio: SessionAudio | None = Field(None, description="Audio settings.")
-    truncation: Truncation | None = Field(None, description="Handling of a full context.")
+    type: Literal["realtime"] | None = None
+    audio: SessionAudio | None = None
+    truncation: Truncation | None = None  # handling of a full context
     # Any: echoed, without effect.
-    tracing: Any = Field(None, description="Echoed.")
-    input_audio_format: BetaFormat | None = Field(None, description="Beta spelling.")
-    input_audio_transcription: Transcription | None = Field(None, description="Beta spelling.")
-    turn_detection: TurnDetection | None = Field(None, description="Beta spelling.")
+    tracing: Any = None  # echoed
+    input_audio_format: BetaFormat | None = None  # beta spelling
+    input_audio_transcription: Transcription | None = None  # beta spelling
+    turn_detection: TurnDetection | None = None  # beta spelling
 
 
 class ResponseAudio(WireModel):
     """Audio settings of a response."""
 
-    output: AudioOutput = Field(AudioOutput(), description="Output.")
+    output: AudioOutput = AudioOutput()
 
 
 class ResponsePatch(_Shared):
     """Settings of one response."""
 
-    audio: ResponseAudio | None = Field(None, description="Audio settings.")
-    conversation: Literal["auto", "none"] = Field(
-        "auto", description="Whether the response is part of the conversation."
-    )
+    audio: ResponseAudio | None = None
+    # Whether the response is part of the conversation.
+    conversation: Literal["auto", "none"] = "auto"
     # Any: echoed unchanged.
-    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX, description="Echoed.")
-    input: tuple[InputItem, ...] | None = Field(
-        None,
-        max_length=INPUT_ITEMS_MAX,
-        description="Items to respond to instead of the conversation.",
-    )
+    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX)  # echoed
+    # Items to respond to instead of the conversation.
+    input: tuple[InputItem, ...] | None = Field(None, max_length=INPUT_ITEMS_MAX)

@@ -41,7 +41,7 @@ class TurnDetector:
     def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:
         """Return the events in the next audio, [T] float32 at 16 kHz."""
         return tuple(
-            Segment(to_pcm(event.samples), event.start_samples, event.speech_samples)
+            Segment(to_pcm(event.samples), event.start_samples)
             if isinstance(event, SpeechSegment)
             else event
             for event in self._vad.process(samples)

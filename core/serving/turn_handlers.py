@@ -13,7 +13,6 @@ from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
-from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
 from core.serving.runtime import DETECTION, WorkerRuntime
@@ -127,8 +126,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     async def _transcribe_speech(self, message: streaming.WorkerPrefill, emit: Emit) -> None:
         # It was fed, so it is valid Base64.
         pcm = await self._threads.run(lambda: b"".join(map(b64decode, message.speech)))
-        segment = events.Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
-        await self._transcribe(segment, emit, prefill=message)
+        await self._transcribe(events.Segment(pcm), emit, prefill=message)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
         """Return the conversation that these messages continue; None if it was evicted."""

@@ -20,7 +20,7 @@ from core.errors import InvalidSessionIdError, NotFoundError
 from core.protocols.events import MS_PER_S
 from core.schemas import limits
 from core.schemas.common import WireModel
-from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
+from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
 from gateway_modules.presets import Preset, PresetSounds
 from gateway_modules.routes.sessions import RecordingFiles

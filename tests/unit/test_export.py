@@ -16,10 +16,19 @@ from core.protocols.events import ChunkReady, EngineFailed
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import WireModel
 from core.schemas.export.__main__ import PAGES_FOLDER, exported_files
-from core.schemas.export.asyncapi import asyncapi_document
-from core.schemas.export.codes import CLOSE_TEXTS, USES, close_codes_of, text_of, uses_on
-from core.schemas.export.message_schemas import definitions_of, messages_of
-from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
+from core.schemas.export.message_schemas import asyncapi_document, definitions_of, messages_of
+from core.schemas.export.sockets import (
+    CLOSE_TEXTS,
+    SOCKETS,
+    USES,
+    Side,
+    Socket,
+    close_codes_of,
+    message_type,
+    public_names,
+    text_of,
+    uses_on,
+)
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import StreamingChunk
 from tests.fakes.protocols import ENDS, FAILURE, HEARD, OUTSIDE, PROTOCOLS

@@ -21,10 +21,9 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.export.client_types import protocol_d_ts, protocol_js
-from core.schemas.export.codes import uses_on
 from core.schemas.export.message_schemas import definitions_of
 from core.schemas.export.pages import MACHINES, pages, table
-from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
+from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names, uses_on
 from core.schemas.streaming import Generate
 from tests.source_tree import ROOT
 

@@ -62,6 +62,13 @@ def test_unknown_settings_are_named_in_a_warning_after_prepared() -> None:
     assert "magic, top_kk" in stage.only(WarningMessage).message
 
 
+def test_a_warning_of_unknown_settings_is_short_however_long_they_are() -> None:
+    stage = scene(active=False)
+    stage.say("prepare", config={"x" * 1_000_000: 1})
+    stage.tell(PrefillDone())
+    assert len(stage.only(WarningMessage).message) < 400
+
+
 def test_a_missing_prepare_times_out() -> None:
     stage = scene(active=False)
     assert stage.fire("prepare", 60.0) == ["Send(error)", "Release", "Close"]

@@ -41,6 +41,8 @@ def test_typed_text_waits_for_the_end_of_the_models_turn_and_may_forgo_a_reply()
     stage.say("text_input", text="Later.", force_speak=False)
     assert chunk(stage)[-1] == "Step"
     assert step(stage, LAST_WORDS)[-1] == "Prefill"
+    prompt = stage.only(Prefill).message
+    assert prompt.suffix_system_prompt == "\n\nprevious: Assistant: Hello.\nUser: Later."
     stage.tell(PrefillDone())
     chunk(stage)
     assert not stage.only(Step).must_speak
@@ -65,7 +67,7 @@ def test_typed_text_that_does_not_fit_is_refused_with_a_warning(
 
 def test_the_restarted_prompt_contains_both_sides_of_the_conversation() -> None:
     stage = scene(prepare={"transcribe": True})
-    stage.tell(Transcribed(Segment(b"", 0, 16_000), "Hello."))
+    stage.tell(Transcribed(Segment(b""), "Hello."))
     stage.say("text_input", text="Typed.")
     chunk(stage)
     assert "User: Hello. Typed." in stage.only(Prefill).message.suffix_system_prompt

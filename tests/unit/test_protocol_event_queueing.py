@@ -123,6 +123,14 @@ def test_too_many_held_events_end_the_connection() -> None:
     assert stage.machine.is_closed
 
 
+def test_events_that_are_too_long_together_end_the_connection() -> None:
+    stage = Stage(
+        Opened(), said("a" * 60), said("b" * 60, AUDIO), max_audio_chars=50, max_chars=100
+    )
+    assert told_codes(stage.tell(said("c" * 60))) == ["queue_full"]
+    assert stage.machine.is_closed
+
+
 def test_another_worker_is_waited_for_as_long_as_the_first() -> None:
     stage = Stage(Opened(), said("a"), Assigned("w"))
     effects = stage.tell(WorkerUnreachable(WorkerUnreachableError()))

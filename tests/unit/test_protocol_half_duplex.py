@@ -49,7 +49,7 @@ from core.schemas.worker import WorkerStatus
 from tests.fakes.scenes import HALF_DUPLEX, Scene, audio
 
 HALF_SECOND = audio(500)
-SPOKEN = Segment(bytes(4 * 16_000), speech_samples=15_000)
+SPOKEN = Segment(bytes(4 * 16_000))
 STARTED = SpeechStarted(0)
 DISCARDED = SpeechDiscarded(0, 100)
 TURN_START = ["Send(vad_state)", "StopTimer(idle)", "Send(generating)", "Generate"]

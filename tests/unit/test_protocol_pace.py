@@ -64,4 +64,6 @@ def test_twice_as_fast_is_refused_with_the_limits_named(make: Callable[[], Scene
 
 
 def test_a_chunk_shorter_than_its_unit_counts_as_a_unit() -> None:
-    assert sent(duplex_scene(), 500, every_s=0.0, duration_ms=1) == 40
+    stage = duplex_scene()
+    assert sent(stage, 500, every_s=0.0, duration_ms=1) == 40
+    assert "A chunk counts as at least 1000 ms." in stage.only(ErrorMessage).message

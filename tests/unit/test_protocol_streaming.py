@@ -288,7 +288,7 @@ def say_aloud(stage: Scene) -> Transcribed:
     message = stage.only(Prefill).message
     assert isinstance(message, streaming.WorkerPrefill)
     stage.tell(PrefillDone())
-    return Transcribed(Segment(b"", 0, 16_000), "Hello.", prefill=message)
+    return Transcribed(Segment(b""), "Hello.", prefill=message)
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])

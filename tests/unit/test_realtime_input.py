@@ -17,6 +17,7 @@ from core.protocols.realtime_input import (
 from core.schemas.realtime_session import AudioFormat, ServerVad
 from core.serving.detection import WindowDetector
 from core.vad import SileroVad
+from tests.fakes.realtime_scene import RealtimeScene
 
 RATE_HZ = 24_000
 RULES = ServerVad(type="server_vad")
@@ -92,3 +93,14 @@ def test_a_cough_opens_no_segment(length_ms: int) -> None:
     muffled = np.convolve(burst, np.hanning(24), mode="same")
     sound[RATE_HZ // 2 :][:length] += (0.5 * muffled / np.abs(muffled).max()).astype(np.float32)
     assert stream_opened_ms(sound, 20) is None
+
+
+def test_cancelling_a_response_outside_the_conversation_does_not_end_the_playback() -> None:
+    """While the model is audible, speech counts after 128 ms instead of 96."""
+    scene = RealtimeScene(replies=[[("Hello", 2_000)]])
+    scene.say("response.create")
+    scene.make()
+    (created,) = scene.say("response.create", response={"conversation": "none"})
+    scene.say("response.cancel", response_id=created["response"]["id"])
+    assert scene.hear(100, speech=True) == []
+    assert scene.types(scene.hear(100, speech=True)) == ["input_audio_buffer.speech_started"]

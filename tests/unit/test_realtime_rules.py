@@ -332,6 +332,7 @@ def test_the_beta_is_spelled_as_its_clients_expect() -> None:
     (told,) = scene.say("session.update", session=flat)
     assert told["session"]["output_audio_format"] == "g711_ulaw"
     assert told["session"]["turn_detection"] is None and told["session"]["voice"] == "alloy"
+    assert (session["temperature"], told["session"]["temperature"]) == (0.8, 0.6)
     scene.text("Hi")
     scene.say("response.create")
     scene.make()

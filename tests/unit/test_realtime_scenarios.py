@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import GenerationFailedError
+import pytest
+
+from core.errors import ContextFullError, GenerationFailedError
 from core.protocols.effects import StartTimer, StopTimer, Transcribe
 from core.protocols.events import EngineFailed, ItemTranscribed, StopRequested, TimerName
 from core.protocols.realtime_items import RealtimeLimits
@@ -22,7 +24,7 @@ from tests.fakes.realtime_checks import (
     WRITTEN,
     check,
 )
-from tests.fakes.realtime_scene import RealtimeScene
+from tests.fakes.realtime_scene import Raw, RealtimeScene
 from tests.source_tree import ROOT
 
 
@@ -244,6 +246,20 @@ def test_s7_cancelled_before_it_begins() -> None:
     check(scene)
 
 
+@pytest.mark.parametrize("given", [{}, {"input": []}])
+def test_a_response_outside_the_conversation_that_is_too_long_drops_no_items(given: Raw) -> None:
+    scene = RealtimeScene(error=ContextFullError())
+    for number in range(6):
+        scene.text(f"Sentence {number}")
+    scene.say("response.create", response={"conversation": "none", **given})
+    scene.make()
+    error = scene.only("response.done")["response"]["status_details"]["error"]
+    assert error["code"] == "context_length_exceeded"
+    scene.engine.error = None
+    scene.say("response.create")
+    assert len(scene.engine.asked[-1].turns) == 6
+
+
 def test_s8_greeting() -> None:
     scene = RealtimeScene()
     told = [*scene.say("response.create", response={"instructions": "Greet."}), *scene.make()]
@@ -365,6 +381,17 @@ def test_s12_the_engine_fails() -> None:
     assert told[-1]["error"]["code"] == "internal_error"
     assert scene.closed is not None and scene.closed.code == 1011 and scene.releases == 1
     check(scene)
+
+
+def test_no_response_begins_once_the_engine_has_failed() -> None:
+    scene = RealtimeScene()
+    detection = {"type": "server_vad", "interrupt_response": False}
+    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.say("response.create")
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    told = scene.tell(EngineFailed(GenerationFailedError()))
+    assert scene.types(told) == ["response.done", "error"]
 
 
 def test_the_page_names_every_event() -> None:

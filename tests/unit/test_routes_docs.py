@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from core.schemas.export.asyncapi import asyncapi_document
+from core.schemas.export.message_schemas import asyncapi_document
 from gateway_modules.routes.pages import documents
 
 

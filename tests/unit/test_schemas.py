@@ -53,10 +53,16 @@ def refused(model: type[BaseModel], **fields: Any) -> str:
     return str(caught.value)
 
 
+# Models of OpenAI's protocols, which have pages of their own and are in no generated document.
+UNDOCUMENTED = ("core.schemas.realtime", "core.schemas.realtime_session", "core.schemas.gpt_live")
+
+
 @pytest.mark.parametrize("model", list(dict.fromkeys(all_models())))
 def test_every_model_is_frozen_and_every_field_is_described(model: type[WireModel]) -> None:
     assert model.model_config["frozen"] is True
     assert model.__doc__
+    if model.__module__ in UNDOCUMENTED:
+        return
     for name, field in model.model_fields.items():
         assert field.description, f"{model.__name__}.{name} has no description"
     for name, computed in model.model_computed_fields.items():
@@ -191,8 +197,10 @@ def test_duplex_custom_and_unknown_settings() -> None:
     given = {"force_listen_count": 0, "decode_mode": "greedy", "typo": 1, "another": 2}
     config = DuplexConfig.model_validate(given)
     assert (config.force_listen_count, config.decode_mode) == (0, "greedy")
-    assert config.unknown_keys == ("another", "typo")
-    assert DuplexConfig().unknown_keys == ()
+    assert (
+        config.unknown("settings") == "These settings are unknown and were ignored: another, typo."
+    )
+    assert DuplexConfig().unknown("settings") is None
 
 
 def test_values_out_of_range_are_refused() -> None:

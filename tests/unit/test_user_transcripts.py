@@ -30,7 +30,7 @@ from tests.fakes.live_scenes import LiveScene, append, speak
 from tests.unit.test_session_handlers import QUICK
 
 SECOND = np.zeros(16_000, "<f4").tobytes()
-SAID = Segment(SECOND, 8_000, 16_000)
+SAID = Segment(SECOND, 8_000)
 NAMES = SessionIds("s")
 CHUNK = b64encode(SECOND).decode()
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Final
 
-from core.schemas.export.asyncapi import asyncapi_document
 from core.schemas.export.client_types import events_py, protocol_d_ts, protocol_js
+from core.schemas.export.message_schemas import asyncapi_document
 from core.schemas.export.pages import pages
 
 ROOT: Final = Path(__file__).parents[3]

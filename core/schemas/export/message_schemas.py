@@ -1,7 +1,8 @@
-"""JSON schemas of the wire messages, in the dialect of AsyncAPI.
+"""JSON schemas of the wire messages, and the AsyncAPI document made of them.
 
 Schemas of client messages describe accepted input; those of server messages what is sent, with
 every field present.
+Source of the format: AsyncAPI 3.0.0, https://www.asyncapi.com/docs/reference/specification/v3.0.0.
 """
 
 from __future__ import annotations
@@ -16,7 +17,19 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from core.schemas.common import WireModel
-from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
+from core.schemas.export.sockets import (
+    CLOSE_TEXTS,
+    COMMON_RULES,
+    PROTOCOL_VERSION,
+    SOCKETS,
+    Side,
+    Socket,
+    closes_on,
+    message_type,
+    public_names,
+    uses_on,
+)
+from core.schemas.queue import SESSION_ID_PATTERN
 
 Schema = dict[str, Any]  # Any: JSON schema is a tree of anything JSON has
 
@@ -192,3 +205,98 @@ def meaning_of(schema: Schema, definitions: Schema) -> str:
     """Return a field's description, else that of the schema it references."""
     definition = definitions.get(reference_name(schema) or "", {})
     return str(schema.get("description") or definition.get("description", ""))
+
+
+# --- the document ---
+
+ASYNCAPI_VERSION: Final = "3.0.0"
+CONTENT_TYPE: Final = "application/json"
+LOCAL_HOST: Final = "localhost:8006"  # default address of the gateway
+
+# From the gateway's view: it receives what clients send.
+ACTIONS: Final = ((Side.CLIENT, "receive"), (Side.SERVER, "send"))
+
+
+def asyncapi_document() -> dict[str, Any]:
+    return {
+        "asyncapi": ASYNCAPI_VERSION,
+        "info": {
+            "title": "MiniCPM-o live conversations",
+            "version": PROTOCOL_VERSION,
+            "description": _listed(COMMON_RULES),
+            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+        },
+        "defaultContentType": CONTENT_TYPE,
+        "servers": {
+            "gateway": {
+                "host": LOCAL_HOST,
+                "protocol": "wss",
+                "description": "Default address of the gateway; ws without TLS.",
+            }
+        },
+        "channels": {socket.name: _channel(socket) for socket in SOCKETS},
+        "operations": {
+            f"{action}_{socket.name}": _operation(socket, side, action)
+            for socket in SOCKETS
+            for side, action in ACTIONS
+        },
+        "components": {
+            "messages": {
+                message.name: {
+                    "name": message.message_type,
+                    "title": message.message_type,
+                    "summary": message.text,
+                    "contentType": CONTENT_TYPE,
+                    "payload": message.schema,
+                }
+                for message in all_messages()
+            },
+            "schemas": definitions_of(),
+        },
+    }
+
+
+def _channel(socket: Socket) -> Schema:
+    steps = "\n".join(f"{number}. {step}" for number, step in enumerate(socket.course, start=1))
+    channel: Schema = {
+        "address": socket.address,
+        "title": socket.title,
+        "summary": socket.summary,
+        "description": f"{steps}\n\n{_listed(socket.rules)}",
+        "messages": {
+            message.message_type: {"$ref": f"#/components/messages/{message.name}"}
+            for side in Side
+            for message in messages_of(socket, side)
+        },
+        "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
+        "x-limits": {
+            "first_message_bytes": socket.first_bytes,
+            "other_message_bytes": socket.other_bytes,
+        },
+        "x-error-codes": [use.code.value for use in uses_on(socket.name)],
+        "x-close-codes": {
+            str(int(close)): {"text": CLOSE_TEXTS[close], "after": [code.value for code in codes]}
+            for close, codes in closes_on(socket.name).items()
+        },
+    }
+    if "{session_id}" in socket.address:
+        text = f"Chosen by the client; fits `^{SESSION_ID_PATTERN.pattern}$`."
+        channel["parameters"] = {"session_id": {"description": text}}
+    return channel
+
+
+def _operation(socket: Socket, side: Side, action: str) -> Schema:
+    channel = f"#/channels/{socket.name}"
+    return {
+        "action": action,
+        "channel": {"$ref": channel},
+        "summary": f"Messages of the {side.value} on {socket.address}.",
+        "messages": [
+            {"$ref": f"{channel}/messages/{message.message_type}"}
+            for message in messages_of(socket, side)
+        ],
+    }
+
+
+def _listed(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)

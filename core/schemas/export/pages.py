@@ -24,15 +24,6 @@ from core.protocols import (
 )
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
 from core.schemas.export.client_types import templates
-from core.schemas.export.codes import (
-    CLOSE_TEXTS,
-    USES,
-    CodeUse,
-    close_codes_of,
-    closes_on,
-    text_of,
-    uses_on,
-)
 from core.schemas.export.message_schemas import (
     OTHER_SPELLING,
     TYPE,
@@ -45,12 +36,23 @@ from core.schemas.export.message_schemas import (
     required_fields,
     visible_fields,
 )
-from core.schemas.export.sockets import COMMON_RULES, SOCKETS, Side, Socket
+from core.schemas.export.sockets import (
+    CLOSE_TEXTS,
+    COMMON_RULES,
+    SOCKETS,
+    USES,
+    CodeUse,
+    Side,
+    Socket,
+    close_codes_of,
+    closes_on,
+    text_of,
+    uses_on,
+)
 from core.schemas.limits import MIB
 
 SHARED_PAGE: Final = "queue"
 SHORT_ENUM: Final = 8  # values listed one by one
-LINKED_NAME: Final = re.compile(r"\[(\w+)\]")
 ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
 EMPTY_LINES: Final = re.compile(r"\n{3,}")
 UNITS: Final = (
@@ -208,7 +210,7 @@ def _fields(definitions: Schema, schema: Schema, side: Side) -> str:
         if name == TYPE and not is_object:
             continue
         default = "required" if name in required else f"`{_json(field.get('default'))}`"
-        words = _linked(type_words(field, definitions))
+        words = type_words(field, definitions)
         rest = range_words(field), meaning_of(field, definitions)
         row = (_names(name, schema), words, default, *rest)
         rows.append(row if side is Side.CLIENT else (row[0], row[1], *rest))
@@ -222,23 +224,17 @@ def _names(name: str, schema: Schema) -> str:
     return f"`{name}`" + (f" (or {codes(others)})" if others else "")
 
 
-def _linked(text: str) -> str:
-    """Turn each name in square brackets into a link to the heading of that name."""
-    text = text.replace("[ErrorCode]", "[code](#codes)")
-    return LINKED_NAME.sub(
-        lambda match: match[0] if match[1] == "code" else f"[{match[1]}](#{match[1].lower()})", text
-    )
-
-
 def type_words(schema: Schema, definitions: Schema) -> str:
-    """Return a type in words, with names of definitions in square brackets."""
+    """Return a type in words, with links to the headings of definitions."""
     cases = alternatives(schema)
     if len(cases) > 1:
         return " or ".join(type_words(case, definitions) for case in cases)
     name = reference_name(schema)
     if name is not None:
         values = definitions[name].get("enum", [])
-        return _values(values) if 0 < len(values) <= SHORT_ENUM else f"[{name}]"
+        if 0 < len(values) <= SHORT_ENUM:
+            return _values(values)
+        return "[code](#codes)" if name == "ErrorCode" else f"[{name}](#{name.lower()})"
     if "const" in schema or "enum" in schema:
         return _values(schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":

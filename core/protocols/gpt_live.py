@@ -296,12 +296,13 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
 
 
 def _passed_on(row: Row[duplex_rules.DuplexMachine, Effect]) -> Row[GptLiveMachine, Effect]:
-    """Return the row that passes an event on to a row of the duplex machine."""
+    """Return the row that passes events on to a row of the duplex machine."""
     phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
     words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
     continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
     effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
-    return Row(phases, row.event, row.targets, effects, GptLiveMachine.pass_on)
+    passed = " ".join(event for event in row.events.split() if event in PASSED_ON)
+    return Row(phases, passed, row.targets, effects, GptLiveMachine.pass_on)
 
 
 MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
@@ -370,7 +371,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
     Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
-    *(_passed_on(row) for row in duplex_rules.TABLE if row.event in PASSED_ON),
+    *(_passed_on(row) for row in duplex_rules.TABLE if PASSED_ON & {*row.events.split()}),
     Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
     Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),

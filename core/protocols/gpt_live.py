@@ -348,22 +348,21 @@ STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
 CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
     ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
     ("session.input_image.append", UNITS, MACHINE.append_image),
-    ("session.input_audio.mute", MUTED, MACHINE.mute),
-    ("session.input_audio.unmute", MUTED, MACHINE.mute),
+    ("session.input_audio.mute session.input_audio.unmute", MUTED, MACHINE.mute),
     *((f"session.{kind}.append", f"{ERROR} {UNITS} {LAST}", MACHINE.append) for kind in Append),
     ("session.update", f"{ERROR} Send(session.updated)", MACHINE.change),
     ("session.close", LAST, MACHINE.close),
 )
 """Client events after `session.start`, with their effects and actions."""
-TOO_EARLY: Final = (*(kind for kind, _, _ in CLIENT_ROWS), *REFUSED, "fixture")
+TOO_EARLY: Final = " ".join([*(kinds for kinds, _, _ in CLIENT_ROWS), *REFUSED, "fixture"])
 TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
     Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
-    *(Row(WAITING, kind, SAME, ERROR, MACHINE.too_early) for kind in TOO_EARLY),
+    Row(WAITING, TOO_EARLY, SAME, ERROR, MACHINE.too_early),
     Row(PREPARING, "prefill_done", "active", STARTED, MACHINE.started),
-    *(Row(BEGUN, kind, MAY_END, effects, action) for kind, effects, action in CLIENT_ROWS),
-    *(Row(BEGUN, kind, SAME, ERROR, MACHINE.not_offered) for kind in REFUSED),
+    *(Row(BEGUN, kinds, MAY_END, effects, action) for kinds, effects, action in CLIENT_ROWS),
+    Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
     Row(PREPARING, "fixture", SAME, ERROR, MACHINE.too_early),
     Row(ACTIVE, "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),

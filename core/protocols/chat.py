@@ -140,10 +140,7 @@ TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
             Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
         )
     ),
-    *(
-        Row(CANCELLING, end, CLOSED, DONE, MACHINE.cancelled)
-        for end in ("prefill_done", "turn_failed")
-    ),
+    Row(CANCELLING, "prefill_done turn_failed", CLOSED, DONE, MACHINE.cancelled),
     Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
     *common_rows(OPEN, CLOSED),
 )

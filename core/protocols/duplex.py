@@ -315,16 +315,12 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
     Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
     Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    *(
-        Row(RUNNING[:2], message, SAME, "Send(warning)", MACHINE.not_prepared)
-        for message in ("pause", "resume", "interrupt")
-    ),
+    Row(RUNNING[:2], "pause resume interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
     Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(WAITING, "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row(ACTIVE, "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
     Row((*PREPARING, *ACTIVE), "video_frame", SAME, FRAME, MACHINE.frame),
-    Row(PAUSED, "audio_chunk", SAME, "Send(warning)", MACHINE.drop_while_paused),
-    Row(PAUSED, "video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
+    Row(PAUSED, "audio_chunk video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
     Row(RUNNING[:2], "text_input", SAME, "Send(warning)", MACHINE.not_prepared),
     Row(RUNNING[2:], "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
     Row(RUNNING[2:], "prefill_done", SAME, UNIT, MACHINE.rebased),

@@ -125,13 +125,13 @@ MOVED: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
 
 EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.open),
-    *(row for row in TABLE if row.event in AS_BEFORE),
+    *(row for row in TABLE if row.events in AS_BEFORE),
     Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
     Row(WAITING, "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
     Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
     Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
-    *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
+    Row(QUEUED, f"{AUDIO} {EVENT}", f"{SAME} {CLOSED}", FAILED, MACHINE.keep),
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
     Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),

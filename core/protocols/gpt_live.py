@@ -296,12 +296,13 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
 
 
 def _passed_on(row: Row[duplex_rules.DuplexMachine, Effect]) -> Row[GptLiveMachine, Effect]:
-    """Return the row that passes an event on to a row of the duplex machine."""
+    """Return the row that passes events on to a row of the duplex machine."""
     phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
     words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
     continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
     effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
-    return Row(phases, row.event, row.targets, effects, GptLiveMachine.pass_on)
+    passed = " ".join(event for event in row.events.split() if event in PASSED_ON)
+    return Row(phases, passed, row.targets, effects, GptLiveMachine.pass_on)
 
 
 MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
@@ -347,22 +348,21 @@ STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
 CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
     ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
     ("session.input_image.append", UNITS, MACHINE.append_image),
-    ("session.input_audio.mute", MUTED, MACHINE.mute),
-    ("session.input_audio.unmute", MUTED, MACHINE.mute),
+    ("session.input_audio.mute session.input_audio.unmute", MUTED, MACHINE.mute),
     *((f"session.{kind}.append", f"{ERROR} {UNITS} {LAST}", MACHINE.append) for kind in Append),
     ("session.update", f"{ERROR} Send(session.updated)", MACHINE.change),
     ("session.close", LAST, MACHINE.close),
 )
 """Client events after `session.start`, with their effects and actions."""
-TOO_EARLY: Final = (*(kind for kind, _, _ in CLIENT_ROWS), *REFUSED, "fixture")
+TOO_EARLY: Final = " ".join([*(kinds for kinds, _, _ in CLIENT_ROWS), *REFUSED, "fixture"])
 TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
     Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
-    *(Row(WAITING, kind, SAME, ERROR, MACHINE.too_early) for kind in TOO_EARLY),
+    Row(WAITING, TOO_EARLY, SAME, ERROR, MACHINE.too_early),
     Row(PREPARING, "prefill_done", "active", STARTED, MACHINE.started),
-    *(Row(BEGUN, kind, MAY_END, effects, action) for kind, effects, action in CLIENT_ROWS),
-    *(Row(BEGUN, kind, SAME, ERROR, MACHINE.not_offered) for kind in REFUSED),
+    *(Row(BEGUN, kinds, MAY_END, effects, action) for kinds, effects, action in CLIENT_ROWS),
+    Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
     Row(PREPARING, "fixture", SAME, ERROR, MACHINE.too_early),
     Row(ACTIVE, "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
@@ -370,7 +370,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
     Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
-    *(_passed_on(row) for row in duplex_rules.TABLE if row.event in PASSED_ON),
+    *(_passed_on(row) for row in duplex_rules.TABLE if PASSED_ON & {*row.events.split()}),
     Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
     Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),

@@ -358,10 +358,6 @@ def live_rows(
     return (
         Row(running, "stop", targets, f"Cancel StartTimer(stopping) {stopped}", machine.stop),
         Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
-        *(
-            Row((stopping,), event, closed, stopped, machine.finish_stop)
-            for event in (*ends_of_work.split(), "stopping_timer")
-        ),
-        Row((stopping,), "stop", SAME, "", machine.ignore),
-        Row((stopping,), "stop_requested", SAME, "", machine.ignore),
+        Row((stopping,), f"{ends_of_work} stopping_timer", closed, stopped, machine.finish_stop),
+        Row((stopping,), "stop stop_requested", SAME, "", machine.ignore),
     )

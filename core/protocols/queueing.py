@@ -265,10 +265,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
     Row(OPEN, "idle_timer", CLOSED, "Send(error) Close", MACHINE.time_out),
     Row(OPEN, "other", SAME, "Send(warning)", MACHINE.unknown),
-    *(
-        Row(OPEN, kind, SAME, "Send(warning)", MACHINE.out_of_order)
-        for kind in ("stop", "generate")
-    ),
+    Row(OPEN, "stop generate", SAME, "Send(warning)", MACHINE.out_of_order),
     Row(WAITING, "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
     Row(WAITING, "position_changed", SAME, f"Send(queue_update) {AGAIN}", MACHINE.position_changed),
     Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
@@ -276,10 +273,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
     Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
-    *(
-        Row(QUEUED, kind, SAME, "Send(warning)", MACHINE.out_of_order)
-        for kind in ("prefill", "generate")
-    ),
+    Row(QUEUED, "prefill generate", SAME, "Send(warning)", MACHINE.out_of_order),
     Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
     Row(QUEUED, "stop", f"open {CLOSED}", LEFT, MACHINE.stop),
     Row((*OPEN, *QUEUED), "close", CLOSED, f"{RELEASE} Close", MACHINE.close),

@@ -279,6 +279,7 @@ RESPONSE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
 CLEARED: Final = "Send(output_audio_buffer)"
 CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
+OF_UNITS: Final = " ".join([*(event.KIND for event in UNIT_EVENTS), "frame_timer"])
 UPDATED: Final = f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)"
 
 TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
@@ -287,10 +288,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
     Row(RUNNING, "input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
     Row(RUNNING, "speech_scored", EITHER, f"ScoreSpeech {RESPONSE}", MACHINE.score),
     Row(RUNNING, "input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.append_image),
-    *(
-        Row(RUNNING, kind, f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.unit_event)
-        for kind in (*(event.KIND for event in UNIT_EVENTS), "frame_timer")
-    ),
+    Row(RUNNING, OF_UNITS, f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.unit_event),
     Row(RUNNING, "pace_timer", EITHER, RESPONSE, MACHINE.fill),
     Row(RUNNING, "answer_timer", EITHER, RESPONSE, MACHINE.answer_is_due),
     Row(RUNNING, "item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),

@@ -247,6 +247,7 @@ PREFILLED: Final = (
 REPLY: Final = "StopTimer(idle) Generate Send(warning)"
 TRANSCRIBED: Final = f"Send(user_transcript) {DONE}"
 UNDONE: Final = f"Rollback Retain {FAILURE}"
+ENDS: Final = "prefill_done cache_missed turn_failed"
 
 TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
     Row(BETWEEN, "opened", SAME, "StartTimer(idle)", MACHINE.open),
@@ -276,10 +277,7 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
             Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
         )
     ),
-    *(
-        Row(CANCELLING, end, "open", f"Rollback {DONE}", MACHINE.cancel_turn)
-        for end in ("prefill_done", "cache_missed", "turn_failed")
-    ),
+    Row(CANCELLING, ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
     Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, MACHINE.time_out),
     Row(ALL_OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
     Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),

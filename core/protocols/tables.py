@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from core.protocols.events import Event
@@ -25,7 +26,7 @@ class Row(Generic[MachineT, EffectT]):
     """A row of a transition table."""
 
     phases: tuple[StrEnum, ...]  # phases it applies to
-    event: str  # the event's `kind`
+    events: str  # the events' kinds, separated by spaces
     targets: str  # phases it may lead to, separated by spaces; `SAME` stands for staying
     effects: str  # all possible effects, named by `effects.label`, separated by spaces
     # Any: the row's event kind decides the event's class, which the type of a table cannot say.
@@ -81,19 +82,20 @@ def index_rows(table: Sequence[Row[MachineT, EffectT]]) -> Index[MachineT, Effec
     for row in table:
         unknown = {*row.targets.split()} - {SAME, *type(row.phases[0])}
         if unknown:
-            raise ValueError(f"{row.event!r} leads to {unknown}")
-        for phase in row.phases:
-            if (phase, row.event) in rows:
-                raise ValueError(f"two rows for {row.event!r} in {phase!r}")
-            rows[phase, row.event] = row
+            raise ValueError(f"{row.events!r} leads to {unknown}")
+        for phase, event in product(row.phases, row.events.split()):
+            if (phase, event) in rows:
+                raise ValueError(f"two rows for {event!r} in {phase!r}")
+            rows[phase, event] = row
     return rows
 
 
 def transitions(table: Table) -> list[Transition]:
-    """Return the arrows of a table: one for each row, phase and target."""
+    """Return the arrows of a table: one for each row, event, phase and target."""
     return [
-        Transition(phase.value, row.event, phase.value if target == SAME else target)
+        Transition(phase.value, event, phase.value if target == SAME else target)
         for row in table
+        for event in row.events.split()
         for phase in row.phases
         for target in row.targets.split()
     ]

@@ -87,7 +87,9 @@ class Scene:
         return sum(isinstance(effect, Release) for effect in self.history)
 
     def _check_table(self, phase: Any, event: Event, labels: list[str]) -> None:
-        rows = [row for row in self.table if phase in row.phases and row.event == event.kind]
+        rows = [
+            row for row in self.table if phase in row.phases and event.kind in row.events.split()
+        ]
         assert len(rows) <= 1
         after = self.machine.phase
         if self.engine_may_lie and after == phase and not labels:

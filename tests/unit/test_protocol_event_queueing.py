@@ -52,7 +52,9 @@ class Stage:
         """Handle an event; check its effects against the table."""
         phase = self.machine.phase
         effects = self.machine.handle(event)
-        rows = [row for row in EVENT_TABLE if phase in row.phases and row.event == event.kind]
+        rows = [
+            row for row in EVENT_TABLE if phase in row.phases and event.kind in row.events.split()
+        ]
         assert len(rows) <= 1 and bool(rows) >= bool(effects)
         if rows:
             assert {label(effect) for effect in effects} <= set(rows[0].effects.split())

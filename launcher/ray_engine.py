@@ -10,6 +10,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import ray
 from ray.autoscaler.sdk import request_resources
@@ -97,8 +98,10 @@ def connect(address: str) -> None:
     """Connect to a cluster as a driver, or raise a ClusterError."""
     try:
         if address != "auto":  # Ray would retry for minutes
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), ANSWER_LIMIT_S).close()
+            place = urlsplit(f"//{address}")
+            if not (place.hostname and place.port):
+                raise ValueError("write host:port, an IPv6 address in brackets")
+            socket.create_connection((place.hostname, place.port), ANSWER_LIMIT_S).close()
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
     except (OSError, ValueError, RuntimeError, RayError) as error:
         raise ClusterError(f"Cannot connect to a Ray cluster at {address}: {error}") from error

@@ -69,6 +69,7 @@ class ChatEndpoint:
     """
 
     is_small = False  # the operator's choice
+    _is_local = False
 
     def __init__(
         self,
@@ -115,7 +116,10 @@ class ChatEndpoint:
         try:
             async with (
                 httpx.AsyncClient(
-                    verify=self._tls, timeout=limits, transport=self._transport
+                    verify=self._tls,
+                    timeout=limits,
+                    transport=self._transport,
+                    trust_env=not self._is_local,  # the environment's proxies
                 ) as client,
                 client.stream("POST", url, json=body, headers=self._headers) as answer,
             ):
@@ -220,6 +224,7 @@ class LocalLanguageModel(ChatEndpoint):
     """A model file served by llama.cpp."""
 
     is_small = True
+    _is_local = True
 
     def __init__(self, process: LlamaProcess, name: str) -> None:
         super().__init__("", name, process.key, LLAMA_OPTIONS)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,13 @@ import pytest
 from core.cascade import backend
 from core.cascade.backend import CascadeBackend
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.language import ChatEndpoint, Line, LlamaProcess, Sampling
+from core.cascade.language import (
+    ChatEndpoint,
+    Line,
+    LlamaProcess,
+    LocalLanguageModel,
+    Sampling,
+)
 from core.cascade.parts import Parts
 from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind
@@ -94,6 +101,39 @@ def test_an_endpoint_that_is_not_there_says_so() -> None:
 
     with pytest.raises(GenerationFailedError, match="does not answer: refused"):
         asyncio.run(ask())
+
+
+def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(words("Hello.").encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing."""
+
+    class Served(LlamaProcess):
+        def url(self) -> str:
+            return f"http://127.0.0.1:{server.server_port}/v1"
+
+    async def ask() -> list[str]:
+        model = LocalLanguageModel(Served(Path("model")), "small")
+        return [word async for word in model.stream(HELLO, Sampling(5))]
+
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.timeout = 10.0  # nobody asks if the proxy was tried
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        try:
+            assert asyncio.run(ask()) == ["Hello."]
+        finally:
+            thread.join()
 
 
 def test_the_process_starts_once_and_again_after_a_crash() -> None:

@@ -217,9 +217,7 @@ def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Tra
 def _speech_segments(detector: SileroVad, samples: FloatArray) -> list[SpeechSegment]:
     stream = StreamingVAD(FILE_OPTIONS, detector)
     found = [event for event in stream.process(samples) if isinstance(event, SpeechSegment)]
-    while (segment := stream.flush()) is not None:
-        found.append(segment)
-    return found
+    return found + stream.flush()
 
 
 def _question(sound: str, length_s: float, options: TranscriptionOptions) -> ChatRequest:

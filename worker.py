@@ -20,7 +20,6 @@ import typer
 from fastapi import FastAPI, Response
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
-from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.metrics import CONTENT_TYPE, WorkerMetrics, exposition, new_registry
@@ -41,7 +40,14 @@ from recording.bucket import Bucket, open_store
 from recording.recorder import ReplayProcess
 from recording.uploads import Uploader
 from session_recorder import RecorderThreads
-from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
+from settings.embedded import (
+    CASCADE_FOLDER,
+    CONFIG_FILE,
+    LANGUAGE_MODEL_SHA256,
+    WHISPER_FOLDER,
+    default_checkpoint,
+    find_cascade,
+)
 
 UNUSABLE: Final = 2  # exit code
 # Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
@@ -197,7 +203,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
 
     def load_parts(base: RealBackend) -> Parts | None:
         published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256
-        files = find(settings.service.data_dir / CASCADE_FOLDER, published)
+        files = find_cascade(settings.service.data_dir / CASCADE_FOLDER, published)
         if files is None:
             return None
         whisper, slots = settings.transcription.whisper_path, settings.service.worker_slots or 1

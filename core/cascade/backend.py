@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.files import CascadeFiles
 from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguageModel
 from core.cascade.parts import Parts, Synthesizer
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
@@ -30,6 +29,7 @@ from core.serving.transcribers import WhisperTranscriber
 from core.transcription import Transcriber
 from core.vad import SileroVad
 from core.whisper_process import WhisperProcess
+from settings.embedded import CascadeFiles
 from settings.sections import CascadeSettings
 
 if TYPE_CHECKING:  # it imports the tensor library

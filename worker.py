@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.errors import OmniError
 from core.logging_setup import setup_logging
-from core.metrics import CONTENT_TYPE, WorkerMetrics, exposition, new_registry
+from core.metrics import WorkerMetrics, new_registry
 from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving import routes
@@ -117,7 +118,7 @@ def create_app(
 
     @app.get("/metrics")
     async def metrics_page() -> Response:
-        return Response(exposition(registry), media_type=CONTENT_TYPE)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
 

@@ -20,14 +20,11 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
-    generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from core.errors import ErrorCode
 from core.schemas.worker import WorkerStatus
 
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MS_PER_S: Final = 1_000
 
 # Fine around one second, the length of a unit, above which a unit is late.
@@ -49,10 +46,6 @@ def new_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
-
-
-def exposition(registry: CollectorRegistry) -> bytes:
-    return generate_latest(registry)
 
 
 class _Metrics:

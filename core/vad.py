@@ -40,7 +40,6 @@ CONTEXT_SAMPLES: Final = 64  # the end of the window before, put in front of eac
 STATE_SHAPE: Final = (2, 1, 128)
 LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
-MS_PER_S: Final = 1_000
 
 LIVE_OPTIONS: Final = EndpointOptions()
 
@@ -56,10 +55,6 @@ class SpeechSegment:
     samples: FloatArray  # [T], 16 kHz, padding included
     start_samples: int
     speech_samples: int  # without padding
-
-    @property
-    def duration_ms(self) -> int:
-        return len(self.samples) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
 
 VadEvent = SpeechStarted | SpeechSegment | SpeechDiscarded

@@ -60,10 +60,9 @@ class WhisperProcess:
         Raises:
             TranscriptionFailedError: The process cannot be started, refused, crashed or timed out.
         """
-        length_s = duration_s(samples)
+        limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * duration_s(samples)
         with self._turn:
             process = self._running()
-            limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * length_s
             watch = threading.Timer(limit_s, process.kill)
             watch.start()
             try:
@@ -78,7 +77,7 @@ class WhisperProcess:
                 raise TranscriptionFailedError() from error
             finally:
                 watch.cancel()
-        return Transcript(text, language, length_s, passages)
+        return Transcript(text, language, passages)
 
     def close(self) -> None:
         """End the process; a running request fails."""

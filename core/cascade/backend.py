@@ -151,10 +151,6 @@ class CascadeBackend:
             parts.transcriber.close()
         self._base.close()
 
-    def wait(self, limit_s: float) -> None:
-        """Wait until the cascade is loaded or has failed to load."""
-        self._watch.join(limit_s)
-
     def _watch_files(self) -> None:
         """Load the cascade once its files are there; runs on its own thread."""
         while not self._is_closing.is_set():

@@ -178,10 +178,6 @@ class LlamaProcess:
                 self._start()
             return self._url
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def kill(self) -> None:
         """Kill the process; the next request starts it again."""
         process, self._process = self._process, None

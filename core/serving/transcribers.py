@@ -144,7 +144,7 @@ class ModelTranscriber:
             raise errors.TranscriptionFailedError(reply.error or "")
         text = reply.text.strip()
         passages = (Passage(0.0, length_s, text),) if text else ()
-        return Transcript(text, options.language or "", length_s, passages)
+        return Transcript(text, options.language or "", passages)
 
     def close(self) -> None:
         """Do nothing: there is no process."""

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from fastapi import APIRouter, Depends
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import AwareDatetime, ConfigDict, Field
 from starlette.responses import Response
 
 from core.errors import NoWorkerError
-from core.metrics import CONTENT_TYPE, exposition
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
@@ -209,7 +209,7 @@ async def metrics(gateway: GatewayHere) -> Response:
         gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
     if gateway.doors is not None:
         gateway.metrics.doors_are(len(gateway.doors.doors))
-    return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
+    return Response(generate_latest(gateway.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @pool_router.get("/status")

@@ -102,7 +102,8 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
 """Strings; in an environment variable as JSON or comma-separated."""
 
-SecretList = Annotated[tuple[SecretStr, ...], BeforeValidator(_split_list)]
+Secret = Annotated[SecretStr, Field(min_length=1)]
+SecretList = Annotated[tuple[Secret, ...], BeforeValidator(_split_list)]
 """The same, never shown."""
 
 NetworkList = Annotated[

@@ -185,6 +185,19 @@ def test_a_cluster_is_reached_at_an_ipv6_address(monkeypatch: pytest.MonkeyPatch
             connect(wrong)
 
 
+def test_a_post_that_has_ended_meanwhile_does_not_end_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = pytest.importorskip("ray")  # an extra
+    from launcher.ray_engine import end_all
+
+    def look_up(name: str, namespace: str) -> None:
+        raise ValueError(f"there is no actor {name}")
+
+    monkeypatch.setattr(ray, "get_actor", look_up)
+    end_all(["seat_0"], LIMIT_S)
+
+
 def test_a_killed_parent_takes_a_program_along_that_ignores_sigterm() -> None:
     parent = subprocess.Popen(
         (sys.executable, "-c", PARENT, IGNORES_TERM), cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -190,6 +190,11 @@ def test_a_secret_is_never_shown(file: Path) -> None:
     assert security.admin_token.get_secret_value() == "long enough"
 
 
+def test_an_empty_api_key_would_admit_everybody_and_is_refused(file: Path) -> None:
+    write(file, {"security": {"api_keys": ["sk-first", ""]}})
+    assert "security.api_keys in config.json: " in error_of(file)
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

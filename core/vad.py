@@ -125,6 +125,13 @@ class StreamingVAD:
         self._detector = detector or SileroVad()
         self.reset()
 
+    def reset(self) -> None:
+        """Drop the stream; a new one begins."""
+        self._state = self._detector.initial_state()
+        self._endpointer = Endpointer(self._options)
+        self._kept = np.zeros(0, np.float32)  # what a segment may still need, and what is unjudged
+        self._kept_from_samples = 0
+
     @property
     def speech_samples(self) -> int:
         """How long the speech that has started is so far, without silence behind it."""
@@ -164,13 +171,6 @@ class StreamingVAD:
                 found.append(replace(event, samples=sound, speech_samples=speech))
         self.reset()
         return found
-
-    def reset(self) -> None:
-        """Drop the stream; a new one begins."""
-        self._state = self._detector.initial_state()
-        self._endpointer = Endpointer(self._options)
-        self._kept = np.zeros(0, np.float32)  # what a segment may still need, and what is unjudged
-        self._kept_from_samples = 0
 
     def _with_sound(
         self, events: Sequence[SpeechStarted | SpeechEnded | SpeechDiscarded]

@@ -35,7 +35,7 @@ from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
 from benchmarks.embedded_system import measure_memory, measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
-from core.cascade.language import LlamaProcess, LocalLanguageModel
+from core.cascade.language import LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.synthesis import HibariSynthesizer
 from core.cascade.turn_based import CascadeChatView
@@ -150,9 +150,8 @@ START: Final = "start"  # only where it is named: it downloads everything once m
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
-    process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
-    language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")
+    language = LocalLanguageModel(files.language_model, "Qwen2.5-Coder 0.5B")
     parts = Parts(transcriber, language, HibariSynthesizer(files.voice), SileroVad())
     try:
         for name in stages:

@@ -22,7 +22,6 @@ from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import (
     ChatEndpoint,
     Line,
-    LlamaProcess,
     LocalLanguageModel,
     Sampling,
 )
@@ -122,12 +121,13 @@ def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.Monkey
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing."""
 
-    class Served(LlamaProcess):
-        def url(self) -> str:
-            return f"http://127.0.0.1:{server.server_port}/v1"
+    class Served(LocalLanguageModel):
+        def start(self) -> str:
+            self._url = f"http://127.0.0.1:{server.server_port}/v1"
+            return self._url
 
     async def ask() -> list[str]:
-        model = LocalLanguageModel(Served(Path("model")), "small")
+        model = Served(Path("model"), "small")
         return [word async for word in model.stream(HELLO, Sampling(5))]
 
     for name in ("NO_PROXY", "no_proxy"):
@@ -144,33 +144,38 @@ def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.Monkey
             thread.join()
 
 
+def served_by(script: str) -> LocalLanguageModel:
+    program = (sys.executable, "-c", script)
+    return LocalLanguageModel(Path("model.gguf"), "small", program, conversations=3)
+
+
 def test_the_process_starts_once_and_again_after_a_crash() -> None:
-    process = LlamaProcess(Path("model"), (sys.executable, "-c", SCRIPT))
+    model = served_by(SCRIPT)
     try:
-        first = process.url()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", first) and process.url() == first
-        process.kill()
-        assert process.url() != first
+        first = model.start()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", first) and model.start() == first
+        model.kill()
+        assert model.start() != first
     finally:
-        process.close()
+        model.close()
     with pytest.raises(ModelError, match="shutting down"):
-        process.url()
+        model.start()
 
 
 def test_a_process_that_cannot_serve_names_its_file() -> None:
-    process = LlamaProcess(Path("broken.gguf"), (sys.executable, "-c", "raise SystemExit(1)"))
-    with pytest.raises(ModelError, match=r"cannot serve broken\.gguf"):
-        process.url()
-    process.close()
+    model = served_by("raise SystemExit(1)")
+    with pytest.raises(ModelError, match=r"cannot serve model\.gguf"):
+        model.start()
+    model.close()
 
 
 def test_the_process_is_told_how_many_conversations_it_serves() -> None:
     script = "import sys; sys.stdin.readline(); print(*sys.argv[1:], flush=True); sys.stdin.read()"
-    process = LlamaProcess(Path("model"), (sys.executable, "-c", script), conversations=3)
+    model = served_by(script)
     try:
-        assert process.url() == "model 3/v1"
+        assert model.start() == "model.gguf 3/v1"
     finally:
-        process.close()
+        model.close()
 
 
 class Small(FakeBackend):

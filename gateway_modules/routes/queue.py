@@ -205,10 +205,10 @@ async def health(gateway: GatewayHere) -> HealthAnswer:
 async def metrics(gateway: GatewayHere) -> Response:
     """Return the metrics for Prometheus."""
     if gateway.role is not Role.DOOR:
-        gateway.metrics.queue_is(gateway.pool.queue_length)
+        gateway.metrics.queue.set(gateway.pool.queue_length)
         gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
     if gateway.doors is not None:
-        gateway.metrics.doors_are(len(gateway.doors.doors))
+        gateway.metrics.doors.set(len(gateway.doors.doors))
     return Response(generate_latest(gateway.registry), media_type=CONTENT_TYPE_LATEST)
 
 

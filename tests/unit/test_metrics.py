@@ -98,7 +98,7 @@ def test_the_listed_names_are_those_registered(
 def test_two_programs_in_one_process_count_apart() -> None:
     first, second = CollectorRegistry(), CollectorRegistry()
     one, _ = GatewayMetrics(first), GatewayMetrics(second)
-    one.queue_is(3)
+    one.queue.set(3)
     assert value(first, "omni_gateway_queue_length") == 3
     assert value(second, "omni_gateway_queue_length") == 0
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
-from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
-from core.metrics import CONTENT_TYPE, WorkerMetrics, exposition, new_registry
+from core.metrics import WorkerMetrics, new_registry
 from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving import routes
@@ -41,7 +41,14 @@ from recording.bucket import Bucket, open_store
 from recording.recorder import ReplayProcess
 from recording.uploads import Uploader
 from session_recorder import RecorderThreads
-from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
+from settings.embedded import (
+    CASCADE_FOLDER,
+    CONFIG_FILE,
+    LANGUAGE_MODEL_SHA256,
+    WHISPER_FOLDER,
+    default_checkpoint,
+    find_cascade,
+)
 
 UNUSABLE: Final = 2  # exit code
 # Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
@@ -111,7 +118,7 @@ def create_app(
 
     @app.get("/metrics")
     async def metrics_page() -> Response:
-        return Response(exposition(registry), media_type=CONTENT_TYPE)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
@@ -197,7 +204,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
 
     def load_parts(base: RealBackend) -> Parts | None:
         published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256
-        files = find(settings.service.data_dir / CASCADE_FOLDER, published)
+        files = find_cascade(settings.service.data_dir / CASCADE_FOLDER, published)
         if files is None:
             return None
         whisper, slots = settings.transcription.whisper_path, settings.service.worker_slots or 1

@@ -35,8 +35,7 @@ from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
 from benchmarks.embedded_system import measure_memory, measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
-from core.cascade.files import CascadeFiles, find
-from core.cascade.language import LlamaProcess, LocalLanguageModel
+from core.cascade.language import LocalLanguageModel
 from core.cascade.parts import Parts
 from core.cascade.synthesis import HibariSynthesizer
 from core.cascade.turn_based import CascadeChatView
@@ -46,6 +45,7 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.serving.transcribers import LoopThreads, WhisperTranscriber
 from core.vad import SileroVad
 from core.whisper_process import WhisperProcess
+from settings.embedded import CascadeFiles, find_cascade
 
 VOICES: Final = Path("data/nano_gates")  # shared with `benchmarks.nano`
 DOWNLOADS: Final = "downloads"  # of that folder
@@ -150,9 +150,8 @@ START: Final = "start"  # only where it is named: it downloads everything once m
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
-    process = LlamaProcess(files.language_model)
     transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
-    language = LocalLanguageModel(process, "Qwen2.5-Coder 0.5B")
+    language = LocalLanguageModel(files.language_model, "Qwen2.5-Coder 0.5B")
     parts = Parts(transcriber, language, HibariSynthesizer(files.voice), SileroVad())
     try:
         for name in stages:
@@ -173,7 +172,7 @@ def main(
     voices: Annotated[Path, typer.Option(help="Folder of the natural voices.")] = VOICES,
 ) -> None:
     """Measure the cascade and print its gates."""
-    files = find(folder)
+    files = find_cascade(folder)
     if files is None:
         typer.echo(f"{folder} is not complete: python -m core.cascade.assets {folder}", err=True)
         raise typer.Exit(1)

@@ -24,7 +24,7 @@ from benchmarks.paced_client import prepared
 from benchmarks.relay import Ports, gateway_command, running
 from benchmarks.stand_in_worker import HEALTH
 from benchmarks.summary import EXIT_FAILED
-from core.data_folder import TOKEN_FILE
+from core.files import TOKEN_FILE
 from gateway_modules.web.security import ADMIN_HEADER
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError

@@ -63,16 +63,14 @@ AUDIO_MAGICS: Final = (
 )
 
 
-def decode_wire_audio(
-    text: str, *, max_duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ
-) -> FloatArray:
-    """Decode Base64 of little-endian float32 samples to [T] in -1..1, writable.
+def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
+    """Decode Base64 of little-endian float32 samples at 16 kHz to [T] in -1..1, writable.
 
     Raises:
         AudioTooLongError: It is longer than the limit; checked before decoding.
         AudioCorruptError: It is not Base64; and what `check_pcm` raises.
     """
-    if len(text) > audio_chars(max_duration_s, sample_rate_hz):
+    if len(text) > audio_chars(max_duration_s):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
     try:
         raw = b64decode(text, validate=True)

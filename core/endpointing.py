@@ -131,12 +131,6 @@ class Endpointer:
         """End the stream here: speech that is going on ends, however short the silence after it."""
         return [self._end_speech()] if self.is_speaking else []
 
-    def reset(self) -> None:
-        self._clock_samples = 0
-        self._speech_start_samples = None
-        self._silence_start_samples = None
-        self._free_from_samples = 0
-
     def _judge(self, probability: float) -> list[SpeechEvent]:
         options, window_start = self._options, self._clock_samples
         self._clock_samples += options.window_samples

@@ -15,6 +15,10 @@ FILE_MODE: Final = 0o600  # as of `tempfile`
 UNFINISHED_SUFFIX: Final = ".tmp"  # of a hidden file that is being written
 # Follow no links, and leave no descriptor open in child processes.
 SAFE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+# In the data folder.
+TOKEN_FILE: Final = "admin_token"
+TOKEN_BYTES: Final = 16
+LOGS_FOLDER: Final = "logs"  # written by the launcher
 
 
 def atomic_write(
@@ -125,3 +129,7 @@ def ensure_token(path: Path, size_bytes: int) -> str:
     if not token:
         raise OSError(f"{path} is empty: delete it, and the next start makes a new token.")
     return token
+
+
+def ensure_admin_token(data_dir: Path) -> str:
+    return ensure_token(data_dir / TOKEN_FILE, TOKEN_BYTES)

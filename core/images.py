@@ -66,9 +66,7 @@ def decode_wire_picture(text: str, *, allowed: PictureLimits = PICTURE_LIMITS) -
     return _decode(_from_base64(text, allowed), allowed)
 
 
-def decode_wire_pictures(
-    texts: Sequence[str], *, allowed: PictureLimits = PICTURE_LIMITS
-) -> list[Image.Image]:
+def decode_wire_pictures(texts: Sequence[str]) -> list[Image.Image]:
     """Decode all pictures of one request to RGB, upright, of at most `KEPT_PIXELS` each.
 
     The sizes of all are read from their headers and added up before the first is decoded, and each
@@ -82,17 +80,17 @@ def decode_wire_pictures(
         raise PictureTooLargeError(
             f"The request has {len(texts)} pictures; {limits.PICTURES_MAX} are allowed."
         )
-    contents = [_from_base64(text, allowed) for text in texts]
+    contents = [_from_base64(text, PICTURE_LIMITS) for text in texts]
     pixels = 0
     for content in contents:
-        with _opened(content, allowed) as picture:
+        with _opened(content, PICTURE_LIMITS) as picture:
             pixels += picture.width * picture.height
     if pixels > limits.PICTURES_MAX_PIXELS:
         raise PictureTooLargeError(
             f"The pictures of the request have {pixels // MILLION} million pixels in all; "
             f"{limits.PICTURES_MAX_PIXELS // MILLION} million are allowed."
         )
-    return [_shrunk(_decode(content, allowed)) for content in contents]
+    return [_shrunk(_decode(content, PICTURE_LIMITS)) for content in contents]
 
 
 def read_picture(source: MediaSource, *, allowed: PictureLimits = PICTURE_LIMITS) -> Image.Image:

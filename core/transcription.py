@@ -41,7 +41,6 @@ class Transcript:
 
     text: str
     language: str
-    duration_s: float
     passages: tuple[Passage, ...]
 
 

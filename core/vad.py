@@ -6,7 +6,6 @@ Nothing here may run on the event loop.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -41,7 +40,6 @@ CONTEXT_SAMPLES: Final = 64  # the end of the window before, put in front of eac
 STATE_SHAPE: Final = (2, 1, 128)
 LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
-MS_PER_S: Final = 1_000
 
 LIVE_OPTIONS: Final = EndpointOptions()
 
@@ -57,10 +55,6 @@ class SpeechSegment:
     samples: FloatArray  # [T], 16 kHz, padding included
     start_samples: int
     speech_samples: int  # without padding
-
-    @property
-    def duration_ms(self) -> int:
-        return len(self.samples) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
 
 VadEvent = SpeechStarted | SpeechSegment | SpeechDiscarded
@@ -115,10 +109,7 @@ class SileroVad:
 
 
 class StreamingVAD:
-    """Finds the speech in one live stream.
-
-    `process` returns every event; `feed` only complete segments.
-    """
+    """Finds the speech in one live stream."""
 
     def __init__(
         self, options: EndpointOptions = LIVE_OPTIONS, detector: SileroVad | None = None
@@ -132,24 +123,19 @@ class StreamingVAD:
             raise ValueError(f"window_samples must be a multiple of {MODEL_WINDOW_SAMPLES}")
         self._options = options
         self._detector = detector or SileroVad()
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop the stream; a new one begins."""
         self._state = self._detector.initial_state()
-        self._endpointer = Endpointer(options)
+        self._endpointer = Endpointer(self._options)
         self._kept = np.zeros(0, np.float32)  # what a segment may still need, and what is unjudged
         self._kept_from_samples = 0
-        self._waiting: deque[SpeechSegment] = deque()
-
-    @property
-    def is_speaking(self) -> bool:
-        return self._endpointer.is_speaking
 
     @property
     def speech_samples(self) -> int:
         """How long the speech that has started is so far, without silence behind it."""
         return self._endpointer.speech_samples
-
-    @property
-    def nbytes(self) -> int:
-        return self._kept.nbytes + sum(segment.samples.nbytes for segment in self._waiting)
 
     def process(self, chunk: FloatArray) -> list[VadEvent]:
         """Return what happened in [T], 16 kHz mono, of any length, oldest first.
@@ -171,45 +157,20 @@ class StreamingVAD:
             self._kept_from_samples += unneeded
         return events
 
-    def feed(self, chunk: FloatArray) -> SpeechSegment | None:
-        """Append [T], 16 kHz mono; return the oldest complete segment not yet returned."""
-        events = self.process(chunk)
-        self._waiting.extend(event for event in events if isinstance(event, SpeechSegment))
-        return self._waiting.popleft() if self._waiting else None
-
-    def flush(self) -> SpeechSegment | None:
-        """End the stream: unfinished speech becomes a segment, and a new stream begins.
-
-        Returns:
-            The oldest segment not yet returned; call again until there is none.
-        """
+    def flush(self) -> list[SpeechSegment]:
+        """End the stream: return what unfinished speech becomes; a new stream begins."""
         end = self._kept_from_samples + len(self._kept)
         missing = -(end - self._endpointer.clock_samples) % self._options.window_samples
         events = self.process(np.zeros(missing, np.float32))
         events += self._with_sound(self._endpointer.flush())
+        found = []
         for event in events:
             if isinstance(event, SpeechSegment):
-                real_samples = end - event.start_samples  # without the zeros behind the stream
-                self._waiting.append(
-                    replace(
-                        event,
-                        samples=event.samples[:real_samples],
-                        speech_samples=min(event.speech_samples, real_samples),
-                    )
-                )
-        self._start_over()
-        return self._waiting.popleft() if self._waiting else None
-
-    def reset(self) -> None:
-        """Drop the stream and everything not yet returned."""
-        self._waiting.clear()
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._state = self._detector.initial_state()
-        self._endpointer.reset()
-        self._kept = np.zeros(0, np.float32)
-        self._kept_from_samples = 0
+                real = end - event.start_samples  # without the zeros behind the stream
+                sound, speech = event.samples[:real], min(event.speech_samples, real)
+                found.append(replace(event, samples=sound, speech_samples=speech))
+        self.reset()
+        return found
 
     def _with_sound(
         self, events: Sequence[SpeechStarted | SpeechEnded | SpeechDiscarded]

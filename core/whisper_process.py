@@ -34,7 +34,7 @@ LIMIT_PER_AUDIO_S: Final = 10.0
 
 
 class WhisperProcess:
-    """One process with one model, one request at a time; methods block.
+    """One process with one model; methods block, and only one thread transcribes.
 
     `niceness` should be 0 if a conversation waits for the transcript.
     """
@@ -47,7 +47,6 @@ class WhisperProcess:
         niceness: int = LOWEST_PRIORITY,
     ) -> None:
         self._command = [*program, str(folder), str(niceness)]
-        self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -60,25 +59,23 @@ class WhisperProcess:
         Raises:
             TranscriptionFailedError: The process cannot be started, refused, crashed or timed out.
         """
-        length_s = duration_s(samples)
-        with self._turn:
-            process = self._running()
-            limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * length_s
-            watch = threading.Timer(limit_s, process.kill)
-            watch.start()
-            try:
-                assert process.stdin is not None and process.stdout is not None
-                sound = to_pcm(samples)
-                pack(process.stdin, asdict(options), [sound])
-                answer, _ = unpack(process.stdout)
-                passages = tuple(Passage(**passage) for passage in answer["passages"])
-                text, language = answer["text"], answer["language"]
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                self._end(process)
-                raise TranscriptionFailedError() from error
-            finally:
-                watch.cancel()
-        return Transcript(text, language, length_s, passages)
+        limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * duration_s(samples)
+        process = self._running()
+        watch = threading.Timer(limit_s, process.kill)
+        watch.start()
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            sound = to_pcm(samples)
+            pack(process.stdin, asdict(options), [sound])
+            answer, _ = unpack(process.stdout)
+            passages = tuple(Passage(**passage) for passage in answer["passages"])
+            text, language = answer["text"], answer["language"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            self._end(process)
+            raise TranscriptionFailedError() from error
+        finally:
+            watch.cancel()
+        return Transcript(text, language, passages)
 
     def close(self) -> None:
         """End the process; a running request fails."""

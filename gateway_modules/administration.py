@@ -21,8 +21,8 @@ import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
 from core.addresses import address_of
-from core.data_folder import LOGS_FOLDER
 from core.errors import AppDisabledError, BadRequestError, NotFoundError
+from core.files import LOGS_FOLDER
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.store import Store

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, Settings
-from core.data_folder import ensure_admin_token
+from core.files import ensure_admin_token
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
 from core.protocols.queueing import QueueingLimits

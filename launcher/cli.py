@@ -107,10 +107,13 @@ def start_command(setup: Setup) -> Callable[..., None]:
         options = Options(config.resolve() if config else None, workers, backend)
         action: Action = "status" if status else "stop" if stop else "detach" if detach else "run"
         limit_s = settings.service.drain_timeout_s + setup.pace.end_margin_s
+        if now and not (ray and stop):
+            typer.echo("--now needs --ray ADDRESS and --stop", err=True)
+            raise typer.Exit(EXIT_USAGE)
         if ray is not None:
             raise typer.Exit(_on_cluster(ray, settings, options, action, limit_s, now=now))
-        if now or (workers and workers.least < workers.most):
-            typer.echo("--now and --workers MIN:MAX need --ray ADDRESS", err=True)
+        if workers and workers.least < workers.most:
+            typer.echo("--workers MIN:MAX needs --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
         planner = Planner(settings, options, setup.programs, os.environ, cpu_count())
         try:

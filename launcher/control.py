@@ -23,7 +23,7 @@ COLUMNS = ("program", "state", "process", "address", "restarts", "on", "doing", 
 def show_status(folder: RunFolder, display: Display) -> int:
     """Print what runs; return 0 if a launcher runs and 3 if none does."""
     launcher, record = folder.launcher(), folder.read()
-    show = display.console.print
+    show = display.print
     if launcher is None:
         show("Not running.")
         for name, process in folder.leftovers().items():

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 from config import HOME, PROJECT_ROOT
-from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.sums import SUMS_FILE
 from launcher.display import Display
 from launcher.pace import Pace
@@ -18,9 +17,11 @@ from settings.embedded import (
     CASCADE_FOLDER,
     CONFIG_FILE,
     EMBEDDED_FOLDER,
+    LANGUAGE_MODEL_SHA256,
     PROGRESS_FILE,
     TOY_FOLDER,
     WHISPER_FOLDER,
+    find_cascade,
     read_progress,
 )
 
@@ -63,7 +64,8 @@ class DefaultModels:
         """Download the cascade unless its files are there and intact; raises OSError."""
         folder = self._data_dir / CASCADE_FOLDER
         is_local = self._planner.settings.cascade.llm_url is None  # the language model
-        if await asyncio.to_thread(find, folder, LANGUAGE_MODEL_SHA256 if is_local else None):
+        published = LANGUAGE_MODEL_SHA256 if is_local else None
+        if await asyncio.to_thread(find_cascade, folder, published):
             self._display.say("The cascade's files are complete; it answers once it is loaded.")
             return
         self._display.say(

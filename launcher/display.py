@@ -72,13 +72,13 @@ class Display:
     def say(self, text: str, style: str = "") -> None:
         """Print an event; `style` is a rich style for the terminal."""
         stamped = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {text}"
-        self._print(text if self.console.is_terminal else stamped, style)
+        self.print(text if self.console.is_terminal else stamped, style)
         self._copy(stamped)
 
     def show(self, text: str) -> None:
         """Print text that must not be logged: only to a terminal."""
         if self.console.is_terminal:
-            self._print(text, "bold")
+            self.print(text, "bold")
 
     def error(self, text: str) -> None:
         self.say(text, "bold red")
@@ -86,7 +86,7 @@ class Display:
     def quote(self, title: str, lines: Sequence[str]) -> None:
         self.say(title)
         for line in lines:
-            self._print(f"  | {line}", "dim")
+            self.print(f"  | {line}", "dim")
             self._copy(f"  | {line}")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -109,8 +109,9 @@ class Display:
             with suppress(OSError):
                 self._file.close()
 
-    def _print(self, text: str, style: str) -> None:
-        # Verbatim: rich would parse `[…]` as markup and `:CD:` in a fingerprint as an emoji.
+    def print(self, text: str, style: str = "") -> None:
+        """Print text on the console only, verbatim."""
+        # rich would parse `[fd00::1]` as markup and `:CD:` in a fingerprint as an emoji.
         self.console.print(text, style=style or None, markup=False, emoji=False)
 
     def _copy(self, text: str) -> None:

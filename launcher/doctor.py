@@ -126,6 +126,9 @@ def _models(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
     settings = planner.settings
     for gpu in gpus:
         name, usual = f"GPU {gpu.index} ({gpu.name})", settings.duplex.usual_tokens
+        if not gpu.memory_gib:
+            yield Finding(name, Verdict.FINE, "of unknown memory")
+            continue
         fits = [kind for kind, saved in SAVED_GIB.items() if gpu.memory_gib >= MODEL_GIB - saved]
         cache = settings.model.cache
         counts = (f"{slots_of(gpu, usual, 1, kind, cache)} ({kind})" for kind in fits)

@@ -49,13 +49,13 @@ async def check_health(plan: ProgramPlan, tls: ssl.SSLContext | None, limit_s: f
             answer = await client.get(plan.health_url, extensions=extensions)
     except httpx.HTTPError:
         return Health()
+    if answer.status_code != httpx.codes.OK:
+        return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     return read_worker(answer) if plan.kind is Kind.WORKER else read_gateway(answer)
 
 
 def read_worker(answer: httpx.Response) -> Health:
     """Interpret a worker's response; an unexpected one counts as starting."""
-    if answer.status_code != httpx.codes.OK:
-        return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     try:
         health = WorkerHealth.model_validate_json(answer.content)
     except ValidationError:
@@ -69,8 +69,6 @@ def read_worker(answer: httpx.Response) -> Health:
 
 
 def read_gateway(answer: httpx.Response) -> Health:
-    if answer.status_code != httpx.codes.OK:
-        return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     try:
         is_ready = GatewayAnswer.model_validate_json(answer.content).ready
     except ValidationError:

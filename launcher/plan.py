@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from config import IS_INSTALLED, PROJECT_ROOT, Settings
-from core.data_folder import LOGS_FOLDER
+from core.files import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.names import worker_name

@@ -217,5 +217,6 @@ class Post:
 
 
 def free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as probe:
         return int(probe.getsockname()[1])

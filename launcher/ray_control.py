@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 from config import CONFIG_FILE, HOME, Settings
-from core.data_folder import ensure_admin_token
+from core.files import ensure_admin_token
 from core.worker_tls import worker_ca
 from launcher.conductor import ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING
@@ -122,7 +122,7 @@ def show_status(address: str, display: Display) -> int:
         return EXIT_NOT_RUNNING
     status: ClusterStatus = ask(conductor.status)
     seats = f"{status.want} wanted, of {status.bounds}"
-    display.console.print(f"Seats: {seats}; clients waiting: {status.waiting}")
+    display.print(f"Seats: {seats}; clients waiting: {status.waiting}")
     rows = []
     for post in status.posts:
         sessions = "-" if post.slots is None else f"{post.sessions} of {post.slots}"

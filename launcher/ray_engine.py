@@ -10,6 +10,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import ray
 from ray.autoscaler.sdk import request_resources
@@ -97,8 +98,10 @@ def connect(address: str) -> None:
     """Connect to a cluster as a driver, or raise a ClusterError."""
     try:
         if address != "auto":  # Ray would retry for minutes
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), ANSWER_LIMIT_S).close()
+            place = urlsplit(f"//{address}")
+            if not (place.hostname and place.port):
+                raise ValueError("write host:port, an IPv6 address in brackets")
+            socket.create_connection((place.hostname, place.port), ANSWER_LIMIT_S).close()
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
     except (OSError, ValueError, RuntimeError, RayError) as error:
         raise ClusterError(f"Cannot connect to a Ray cluster at {address}: {error}") from error
@@ -147,11 +150,18 @@ def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
 
 def end_all(names: Sequence[str], limit_s: float) -> None:
     """Stop posts concurrently after their sessions; skip those not yet placed."""
-    asked = {_actor(name).status.remote(): name for name in names}
-    answers, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_LIMIT_S)
-    ending = [_actor(asked[answer]).stop.remote() for answer in answers]
-    if ending:
-        ray.wait(ending, num_returns=len(ending), timeout=limit_s)
+    asked = {}
+    for name in names:
+        with suppress(ValueError):  # it does not exist any more
+            post = _actor(name)
+            asked[post.status.remote()] = post
+    ending = [asked[answer].stop.remote() for answer in _answered(list(asked), ANSWER_LIMIT_S)]
+    _answered(ending, limit_s)
+
+
+def _answered(calls: list[Any], limit_s: float) -> list[Any]:
+    """Wait for calls of posts, or for the limit; return those that have ended."""
+    return ray.wait(calls, num_returns=len(calls), timeout=limit_s)[0] if calls else []
 
 
 def _actor(name: str) -> Any:

@@ -7,7 +7,7 @@ import os
 import signal
 
 from config import Settings, SettingsError
-from core.data_folder import TOKEN_FILE, ensure_admin_token
+from core.files import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display

@@ -1,13 +1,15 @@
-"""The default model when no checkpoint is configured, and the state of its download."""
+"""The default models when no checkpoint is configured: their files, and the download's state."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
 from core.schemas.common import WireModel
+from core.sums import file_sha256, first_damaged
 
 Embedded = Literal["auto", "cascade", "nano", "toy"]
 EMBEDDED_FOLDER = "nano"
@@ -16,6 +18,8 @@ PROGRESS_FILE = "progress.json"  # in the cascade's folder
 TOY_FOLDER = "tiny"
 CONFIG_FILE = "config.json"
 WHISPER_FOLDER = "whisper"  # in a checkpoint
+# Qwen2.5-Coder-0.5B-Instruct, Q4_K_M, as published; Apache-2.0.
+LANGUAGE_MODEL_SHA256: Final = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
 
 
 def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
@@ -23,6 +27,42 @@ def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
     folder = data_dir / EMBEDDED_FOLDER
     is_there = embedded != "toy" and (folder / CONFIG_FILE).is_file()
     return folder if is_there else data_dir / TOY_FOLDER
+
+
+@dataclass(frozen=True)
+class CascadeFiles:
+    """The cascade's files.
+
+    Attributes:
+        language_model: a GGUF file.
+        whisper: folder of the transcriber, in CTranslate2's format.
+        voice: folder of the unzipped package `hibari`.
+    """
+
+    language_model: Path
+    whisper: Path
+    voice: Path
+
+
+def cascade_files(folder: Path) -> CascadeFiles:
+    return CascadeFiles(folder / "language.gguf", folder / "whisper", folder / "voice")
+
+
+def find_cascade(
+    folder: Path, language_model_sha256: str | None = LANGUAGE_MODEL_SHA256
+) -> CascadeFiles | None:
+    """Return the files, or None if one is missing or damaged.
+
+    If none is missing, all are read, 0.5 GB in half a second. Without `language_model_sha256` the
+    language model is not needed.
+    """
+    files = cascade_files(folder)
+    needs_model, model = language_model_sha256 is not None, files.language_model
+    if needs_model and not model.is_file():
+        return None
+    if first_damaged(files.whisper) or first_damaged(files.voice):
+        return None
+    return None if needs_model and file_sha256(model) != language_model_sha256 else files
 
 
 class FetchProgress(WireModel):

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from settings.workers import WorkerAddress
 
@@ -101,6 +101,10 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 TextList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
 """Strings; in an environment variable as JSON or comma-separated."""
+
+Secret = Annotated[SecretStr, Field(min_length=1)]
+SecretList = Annotated[tuple[Secret, ...], BeforeValidator(_split_list)]
+"""The same, never shown."""
 
 NetworkList = Annotated[
     tuple[Annotated[str, AfterValidator(_is_network)], ...], BeforeValidator(_split_list)

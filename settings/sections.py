@@ -19,6 +19,7 @@ from settings.fields import (
     OriginList,
     Port,
     ProjectPath,
+    SecretList,
     Section,
     TextList,
     UpperCase,
@@ -261,7 +262,7 @@ class SecuritySettings(Section):
     """Certificate chain for worker.minicpmo-live.internal, PEM; null: generated."""
     worker_keyfile: ProjectPath | None = None
     """Private key of worker_certfile, PEM."""
-    api_keys: tuple[SecretStr, ...] = ()
+    api_keys: SecretList = ()
     """API keys for /v1; empty: /v1 is as open as the pages."""
     trusted_proxies: NetworkList = ()
     """Proxies whose X-Forwarded-For header is trusted."""

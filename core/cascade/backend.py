@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.files import CascadeFiles
-from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguageModel
+from core.cascade.language import ChatEndpoint, LocalLanguageModel
 from core.cascade.parts import Parts, Synthesizer
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.synthesis import HibariSynthesizer, SpeechEndpoint
@@ -30,6 +29,7 @@ from core.serving.transcribers import WhisperTranscriber
 from core.transcription import Transcriber
 from core.vad import SileroVad
 from core.whisper_process import WhisperProcess
+from settings.embedded import CascadeFiles
 from settings.sections import CascadeSettings
 
 if TYPE_CHECKING:  # it imports the tensor library
@@ -151,10 +151,6 @@ class CascadeBackend:
             parts.transcriber.close()
         self._base.close()
 
-    def wait(self, limit_s: float) -> None:
-        """Wait until the cascade is loaded or has failed to load."""
-        self._watch.join(limit_s)
-
     def _watch_files(self) -> None:
         """Load the cascade once its files are there; runs on its own thread."""
         while not self._is_closing.is_set():
@@ -201,9 +197,9 @@ def parts_of(
         key = settings.llm_key.get_secret_value() if settings.llm_key else None
         language_model = ChatEndpoint(settings.llm_url, settings.llm_model, key)
     else:
-        process = LlamaProcess(files.language_model, conversations=conversations)
-        process.url()
-        language_model = LocalLanguageModel(process, LANGUAGE_NAME)
+        local = LocalLanguageModel(files.language_model, LANGUAGE_NAME, conversations=conversations)
+        local.start()
+        language_model = local
     sees = partial(describe, base.open_chat) if base.facts().kind is ModelKind.NANO else None
     return Parts(
         transcriber, language_model, synthesizer, SileroVad(), sees, base.context.default_voice

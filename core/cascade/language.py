@@ -69,6 +69,7 @@ class ChatEndpoint:
     """
 
     is_small = False  # the operator's choice
+    _is_local = False
 
     def __init__(
         self,
@@ -115,7 +116,10 @@ class ChatEndpoint:
         try:
             async with (
                 httpx.AsyncClient(
-                    verify=self._tls, timeout=limits, transport=self._transport
+                    verify=self._tls,
+                    timeout=limits,
+                    transport=self._transport,
+                    trust_env=not self._is_local,  # the environment's proxies
                 ) as client,
                 client.stream("POST", url, json=body, headers=self._headers) as answer,
             ):
@@ -145,89 +149,35 @@ class ChatEndpoint:
         """Do nothing: there is no process."""
 
 
-class LlamaProcess:
-    """A llama.cpp server for one model file, in its own process; methods block."""
+class LocalLanguageModel(ChatEndpoint):
+    """A model file served by llama.cpp's server in its own process.
+
+    `start`, `kill` and `close` block.
+    """
+
+    is_small = True
+    _is_local = True
 
     def __init__(
         self,
         model: Path,
+        name: str,
         program: Sequence[str] = (sys.executable, "-m", PROGRAM),
         *,
         conversations: int = 1,
     ) -> None:
         """Start nothing yet; `conversations` can be answered at the same time."""
+        self._key = secrets.token_urlsafe()  # keeps other local programs out
+        super().__init__("", name, self._key, LLAMA_OPTIONS)
         self._model = model
         self._command = [*program, str(model), str(conversations)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._url = ""
         self._is_closed = False
-        self.key = secrets.token_urlsafe()  # keeps other local programs out
-
-    def url(self) -> str:
-        """Return the API's URL, or raise `ModelError`; starts the server if it does not run."""
-        with self._lock:
-            if self._is_closed:
-                raise ModelError("The server is shutting down.")
-            if self._process is None or self._process.poll() is not None:
-                self.kill()
-                self._start()
-            return self._url
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    def kill(self) -> None:
-        """Kill the process; the next request starts it again."""
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(OSError), process:  # closes its pipes
-                process.kill()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.kill()
-
-    def _start(self) -> None:
-        self._process = process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=PROJECT_FOLDER,
-            env=os.environ | {"GOMP_SPINCOUNT": str(SPIN_COUNT)},
-            text=True,
-        )
-        assert process.stdin is not None and process.stdout is not None
-        watch = threading.Timer(START_LIMIT_S, process.kill)
-        watch.start()
-        try:
-            process.stdin.write(f"{self.key}\n")
-            process.stdin.flush()
-            address = process.stdout.readline().strip()
-        except OSError:
-            address = ""
-        finally:
-            watch.cancel()
-        if not address:
-            self.kill()
-            raise ModelError(f"llama.cpp cannot serve {self._model}.")
-        self._url = f"{address.rstrip('/')}/v1"
-
-
-class LocalLanguageModel(ChatEndpoint):
-    """A model file served by llama.cpp."""
-
-    is_small = True
-
-    def __init__(self, process: LlamaProcess, name: str) -> None:
-        super().__init__("", name, process.key, LLAMA_OPTIONS)
-        self._process = process
         self._ended_s = 0.0  # end of the latest stream, on `time.monotonic`
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
-        self._url = await asyncio.to_thread(self._process.url)
+        await asyncio.to_thread(self.start)
         await asyncio.sleep(max(0.0, self._ended_s + SLOT_RELEASE_S - time.monotonic()))
         try:
             async with contextlib.aclosing(super().stream(lines, sampling)) as deltas:
@@ -241,8 +191,53 @@ class LocalLanguageModel(ChatEndpoint):
             async for _ in self.stream(lines, Sampling(max_tokens=1)):
                 pass
 
+    def start(self) -> str:
+        """Start the server unless it runs; return the API's URL, or raise `ModelError`."""
+        with self._lock:
+            if self._is_closed:
+                raise ModelError("The server is shutting down.")
+            if self._process is None or self._process.poll() is not None:
+                self.kill()
+                self._url = f"{self._started().rstrip('/')}/v1"
+            return self._url
+
+    def kill(self) -> None:
+        """Kill the process; the next request starts it again."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(OSError), process:  # closes its pipes
+                process.kill()
+
     def close(self) -> None:
-        self._process.close()
+        self._is_closed = True
+        self.kill()
+
+    def _started(self) -> str:
+        """Start the process; return the server's address."""
+        self._process = process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=PROJECT_FOLDER,
+            env=os.environ | {"GOMP_SPINCOUNT": str(SPIN_COUNT)},
+            text=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        watch = threading.Timer(START_LIMIT_S, process.kill)
+        watch.start()
+        try:
+            process.stdin.write(f"{self._key}\n")
+            process.stdin.flush()
+            address = process.stdout.readline().strip()
+        except OSError:
+            address = ""
+        finally:
+            watch.cancel()
+        if not address:
+            self.kill()
+            raise ModelError(f"llama.cpp cannot serve {self._model}.")
+        return address
 
 
 def _delta(line: str) -> str | None:

@@ -52,7 +52,7 @@ class FakeTranscriber:
         length_s = duration_s(samples)
         text = f"I speak for {length_s:.1f} s."
         passage = Passage(0.0, length_s, text)
-        return Transcript(text, options.language or "en", length_s, (passage,))
+        return Transcript(text, options.language or "en", (passage,))
 
     def close(self) -> None:
         """No process runs."""

@@ -144,7 +144,7 @@ class ModelTranscriber:
             raise errors.TranscriptionFailedError(reply.error or "")
         text = reply.text.strip()
         passages = (Passage(0.0, length_s, text),) if text else ()
-        return Transcript(text, options.language or "", length_s, passages)
+        return Transcript(text, options.language or "", passages)
 
     def close(self) -> None:
         """Do nothing: there is no process."""
@@ -217,9 +217,7 @@ def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Tra
 def _speech_segments(detector: SileroVad, samples: FloatArray) -> list[SpeechSegment]:
     stream = StreamingVAD(FILE_OPTIONS, detector)
     found = [event for event in stream.process(samples) if isinstance(event, SpeechSegment)]
-    while (segment := stream.flush()) is not None:
-        found.append(segment)
-    return found
+    return found + stream.flush()
 
 
 def _question(sound: str, length_s: float, options: TranscriptionOptions) -> ChatRequest:

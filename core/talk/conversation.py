@@ -25,7 +25,7 @@ from core.schemas.common import TTSMode
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.vad import StreamingVAD
+from core.vad import SpeechSegment, StreamingVAD
 from core.video import read_video
 from MiniCPMO45.processing.prompts import system_prompt
 
@@ -370,8 +370,9 @@ class Conversation:
         tail = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)  # ends the last segment
         padded = np.concatenate((sound, tail))
         for start in range(0, len(padded), VAD_CHUNK_SAMPLES):
-            segment = detector.feed(padded[start : start + VAD_CHUNK_SAMPLES])
-            if segment is not None:
-                ended_at_s = (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
-                shown = min(int(ended_at_s), len(self.given.frames))
-                yield segment.samples, self.given.frames[max(shown - 1, 0) : shown], ended_at_s
+            ended_at_s = (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
+            shown = min(int(ended_at_s), len(self.given.frames))
+            frames = self.given.frames[max(shown - 1, 0) : shown]
+            for event in detector.process(padded[start : start + VAD_CHUNK_SAMPLES]):
+                if isinstance(event, SpeechSegment):
+                    yield event.samples, frames, ended_at_s

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from fastapi import APIRouter, Depends
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import AwareDatetime, ConfigDict, Field
 from starlette.responses import Response
 
 from core.errors import NoWorkerError
-from core.metrics import CONTENT_TYPE, exposition
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
@@ -205,11 +205,11 @@ async def health(gateway: GatewayHere) -> HealthAnswer:
 async def metrics(gateway: GatewayHere) -> Response:
     """Return the metrics for Prometheus."""
     if gateway.role is not Role.DOOR:
-        gateway.metrics.queue_is(gateway.pool.queue_length)
+        gateway.metrics.queue.set(gateway.pool.queue_length)
         gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
     if gateway.doors is not None:
-        gateway.metrics.doors_are(len(gateway.doors.doors))
-    return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
+        gateway.metrics.doors.set(len(gateway.doors.doors))
+    return Response(generate_latest(gateway.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @pool_router.get("/status")

@@ -14,8 +14,8 @@ from playwright.sync_api import Page, expect
 
 from benchmarks.embedded_speech import by_cascade
 from benchmarks.launched import Plan
-from core.cascade.files import CascadeFiles, find
 from core.cascade.synthesis import HibariSynthesizer
+from settings.embedded import CascadeFiles, find_cascade
 from tests.browser import calls
 from tests.browser.devices import Devices, keep_voice, say, wait_until_quiet
 from tests.browser.media_files import INPUT_RATE_HZ, silence_16k
@@ -38,7 +38,7 @@ ANSWERED_QUIET_MS: Final = 2_500
 
 @pytest.fixture
 def files() -> CascadeFiles:
-    found = find(FOLDER)
+    found = find_cascade(FOLDER)
     if found is None:
         pytest.skip(f"python -m core.cascade.assets {FOLDER.relative_to(ROOT)}")
     return found

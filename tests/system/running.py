@@ -12,7 +12,7 @@ import httpx
 
 from benchmarks import processes
 from benchmarks.launched import LaunchedSystem, Plan, wait_until
-from core.data_folder import TOKEN_FILE
+from core.files import TOKEN_FILE
 from gateway_modules.web.security import ADMIN_HEADER
 from launcher.plan import SECRET_VARIABLE
 from tests.source_tree import ROOT

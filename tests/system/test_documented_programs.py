@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from core.data_folder import TOKEN_FILE
+from core.files import TOKEN_FILE
 from tests.documents import blocks
 from tests.source_tree import ROOT
 from tests.system.running import LIMIT_S, RunningSystem

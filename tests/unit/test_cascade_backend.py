@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +19,12 @@ import pytest
 from core.cascade import backend
 from core.cascade.backend import CascadeBackend
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.language import ChatEndpoint, Line, LlamaProcess, Sampling
+from core.cascade.language import (
+    ChatEndpoint,
+    Line,
+    LocalLanguageModel,
+    Sampling,
+)
 from core.cascade.parts import Parts
 from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind
@@ -26,7 +34,13 @@ from tests.fakes.cascade_parts import ScriptedLanguageModel, ScriptedTranscriber
 
 LIMIT_S = 120.0
 HELLO = [Line("user", "Hello.")]
-SCRIPT = "import sys; key = sys.stdin.readline(); print('http://127.0.0.1:1/', flush=True); "
+# Its process id stands for a port.
+SCRIPT = """
+import os, sys
+sys.stdin.readline()
+print(f"http://127.0.0.1:{os.getpid()}/", flush=True)
+sys.stdin.read()
+"""
 
 
 def words(*deltas: str) -> str:
@@ -96,33 +110,72 @@ def test_an_endpoint_that_is_not_there_says_so() -> None:
         asyncio.run(ask())
 
 
+def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(words("Hello.").encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing."""
+
+    class Served(LocalLanguageModel):
+        def start(self) -> str:
+            self._url = f"http://127.0.0.1:{server.server_port}/v1"
+            return self._url
+
+    async def ask() -> list[str]:
+        model = Served(Path("model"), "small")
+        return [word async for word in model.stream(HELLO, Sampling(5))]
+
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.timeout = 10.0  # nobody asks if the proxy was tried
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        try:
+            assert asyncio.run(ask()) == ["Hello."]
+        finally:
+            thread.join()
+
+
+def served_by(script: str) -> LocalLanguageModel:
+    program = (sys.executable, "-c", script)
+    return LocalLanguageModel(Path("model.gguf"), "small", program, conversations=3)
+
+
 def test_the_process_starts_once_and_again_after_a_crash() -> None:
-    process = LlamaProcess(Path("model"), (sys.executable, "-c", f"{SCRIPT}sys.stdin.read()"))
+    model = served_by(SCRIPT)
     try:
-        assert process.url() == process.url() == "http://127.0.0.1:1/v1"
-        first = process.pid
-        process.kill()
-        assert process.url() and process.pid != first
+        first = model.start()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", first) and model.start() == first
+        model.kill()
+        assert model.start() != first
     finally:
-        process.close()
+        model.close()
     with pytest.raises(ModelError, match="shutting down"):
-        process.url()
+        model.start()
 
 
 def test_a_process_that_cannot_serve_names_its_file() -> None:
-    process = LlamaProcess(Path("broken.gguf"), (sys.executable, "-c", "raise SystemExit(1)"))
-    with pytest.raises(ModelError, match=r"cannot serve broken\.gguf"):
-        process.url()
-    process.close()
+    model = served_by("raise SystemExit(1)")
+    with pytest.raises(ModelError, match=r"cannot serve model\.gguf"):
+        model.start()
+    model.close()
 
 
 def test_the_process_is_told_how_many_conversations_it_serves() -> None:
     script = "import sys; sys.stdin.readline(); print(*sys.argv[1:], flush=True); sys.stdin.read()"
-    process = LlamaProcess(Path("model"), (sys.executable, "-c", script), conversations=3)
+    model = served_by(script)
     try:
-        assert process.url() == "model 3/v1"
+        assert model.start() == "model.gguf 3/v1"
     finally:
-        process.close()
+        model.close()
 
 
 class Small(FakeBackend):
@@ -135,6 +188,11 @@ class Small(FakeBackend):
 def cascade(load_parts: Any, *, waits: bool) -> CascadeBackend:
     base: Any = Small()
     return CascadeBackend(base, load_parts, waits=waits, shares_transcriber=True)
+
+
+def wait_for_cascade(made: CascadeBackend) -> None:
+    while made.facts().kind is ModelKind.NANO:
+        time.sleep(0.001)
 
 
 ENGINE: Any = SimpleNamespace(watch=lambda share: None)
@@ -163,7 +221,8 @@ def test_new_conversations_get_the_cascade_when_it_has_come(
         assert not isinstance(before, CascadeDuplexView)
         assert made.facts().kind is ModelKind.NANO and made.own_transcriber is None
         may_come.set()
-        await asyncio.to_thread(made.wait, LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.to_thread(wait_for_cascade, made)
         assert isinstance(made.open_duplex(threads), CascadeDuplexView)
         told = made.facts()
         assert told.kind is ModelKind.CASCADE and told.is_demonstration

@@ -21,6 +21,8 @@ from tests.source_tree import ROOT
         (["bench", "nothing"], 2, "benchmarks: "),
         (["download", "no/such/thing"], 1, "no/such/thing"),
         (["serve", "--port", "0"], 2, "--port"),
+        (["serve", "--ray", "auto", "--now"], 2, "--now needs --ray ADDRESS and --stop"),
+        (["serve", "--workers", "1:2"], 2, "--workers MIN:MAX needs --ray ADDRESS"),
         (["doctor", "--config", "/no/such.json"], 2, "/no/such.json"),
     ],
 )

@@ -128,6 +128,8 @@ def test_lists_null_and_json_in_variables(file: Path, monkeypatch: pytest.Monkey
     write(file, {"audio": {"ref_audio_path": "voice.wav"}})
     monkeypatch.setenv("OMNI_SECURITY_ALLOWED_ORIGINS", "https://a.example, https://b.example")
     monkeypatch.setenv("OMNI_SECURITY_TRUSTED_PROXIES", '["10.0.0.0/8", "::1"]')
+    monkeypatch.setenv("OMNI_SECURITY_API_KEYS", "sk-first, sk-second")
+    monkeypatch.setenv("omni_audio_playback_delay_ms", "300")
     monkeypatch.setenv("OMNI_AUDIO_REF_AUDIO_PATH", "null")
     monkeypatch.setenv("OMNI_LOGGING_JSON", "true")
     monkeypatch.setenv("OMNI_LOGGING_LEVEL", "debug")
@@ -135,6 +137,9 @@ def test_lists_null_and_json_in_variables(file: Path, monkeypatch: pytest.Monkey
     settings = load_settings(file)
     assert settings.security.allowed_origins == ("https://a.example", "https://b.example")
     assert settings.security.trusted_proxies == ("10.0.0.0/8", "::1")
+    keys = [key.get_secret_value() for key in settings.security.api_keys]
+    assert keys == ["sk-first", "sk-second"]
+    assert settings.audio.playback_delay_ms == 300
     assert settings.audio.ref_audio_path is None
     assert settings.logging.json_lines
     assert settings.logging.level == "DEBUG"
@@ -183,6 +188,11 @@ def test_a_secret_is_never_shown(file: Path) -> None:
     assert "long" not in f"{security} {security!r} {security.model_dump_json()}"
     assert security.admin_token is not None
     assert security.admin_token.get_secret_value() == "long enough"
+
+
+def test_an_empty_api_key_would_admit_everybody_and_is_refused(file: Path) -> None:
+    write(file, {"security": {"api_keys": ["sk-first", ""]}})
+    assert "security.api_keys in config.json: " in error_of(file)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO, cast
 
 from rich.console import Console
 
+from launcher import control
 from launcher.display import Display, ForgivingStream
-from launcher.run_folder import Phase
+from launcher.processes import write_pid_file
+from launcher.run_folder import LAUNCHER_PID_FILE, Phase, RunFolder, SystemRecord
 
 
 def on_terminal() -> tuple[Display, io.StringIO]:
@@ -93,3 +97,14 @@ def test_a_long_row_of_a_table_in_a_pipe_stays_on_one_line() -> None:
     piped = io.StringIO()
     Display(Console(file=piped)).table(["program", "log"], [["worker_0", "x" * 120]])
     assert "x" * 120 in piped.getvalue()
+
+
+def test_the_status_shows_an_ipv6_address(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    display = Display(Console(file=screen, highlight=False))
+    folder, url = RunFolder(tmp_path), "https://[fd00::1]:8006"
+    write_pid_file(tmp_path / LAUNCHER_PID_FILE, os.getpid())
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    folder.write(SystemRecord(phase=Phase.READY, started=started, urls=[url], programs=[]))
+    assert control.show_status(folder, display) == 0
+    assert url in screen.getvalue()

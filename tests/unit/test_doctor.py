@@ -95,6 +95,12 @@ def test_capacity_of_a_gpu_equals_the_launchers_slots() -> None:
     )
 
 
+def test_a_gpu_of_unknown_memory_is_not_said_to_be_too_small() -> None:
+    found = {each.subject: each for each in found_on([Gpu(0, "MIG-1", "MIG slice", 0.0)])}
+    slice_of_a_gpu = found["GPU 0 (MIG slice)"]
+    assert (slice_of_a_gpu.verdict, slice_of_a_gpu.state) == (Verdict.FINE, "of unknown memory")
+
+
 MODEL = {"model": {"model_path": "openbmb/MiniCPM-o-4_5"}}
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from prometheus_client import generate_latest
 
 from core.audio import to_pcm
-from core.metrics import WorkerMetrics, exposition, new_registry
+from core.metrics import WorkerMetrics, new_registry
 from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
 from core.protocols.events import AudioReady, Event, Received, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
@@ -133,6 +134,6 @@ def test_early_audio_is_timed_but_not_counted_as_a_unit() -> None:
         WorkerMetrics(registry), Capacity(lambda: 0.0), "audio_duplex", "id_1"
     )
     observer.observe(Received(Prepare()), [Send(ResultPart(audio_data=b"", elapsed_ms=40.0))])
-    lines = exposition(registry).decode().splitlines()
+    lines = generate_latest(registry).decode().splitlines()
     assert 'omni_worker_first_chunk_seconds_count{mode="audio_duplex"} 1.0' in lines
     assert not any(line.startswith("omni_worker_unit_stage_seconds_count{") for line in lines)

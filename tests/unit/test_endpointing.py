@@ -178,11 +178,3 @@ def test_segments_never_overlap_and_starts_match_ends(
             if isinstance(event, SpeechEnded):
                 free_from = event.stop_samples
         assert endpointer.is_speaking == (started is not None)
-
-
-@given(probability_lists, option_sets)
-def test_reset_is_a_new_stream(probabilities: list[float], options: EndpointOptions) -> None:
-    endpointer = Endpointer(options)
-    first = endpointer.feed(probabilities)
-    endpointer.reset()
-    assert endpointer.feed(probabilities) == first

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.data_folder import LOGS_FOLDER
 from core.errors import BadRequestError, NotFoundError
+from core.files import LOGS_FOLDER
 from gateway_modules import administration as logs
 from gateway_modules.administration import LogPart, LogTail, parse_line
 from launcher.processes import LogFile

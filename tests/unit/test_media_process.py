@@ -98,6 +98,21 @@ def test_a_refusal_is_the_same_error_as_here(
     assert type(caught.value) is error
 
 
+def test_a_spare_that_cannot_be_started_takes_no_answer_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = [subprocess.Popen]
+
+    def start_once(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        if not left:
+            raise OSError("Too many open files")
+        return left.pop()(*args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", start_once)
+    made = decode_media(MediaProcesses(keeps_spare=True), [PICTURE], lambda: False)
+    assert [type(each) for each in made] == [Image.Image]
+
+
 def test_sound_comes_back_at_16_khz(processes: MediaProcesses) -> None:
     file = encode_sound(tone(48_000, 1.0), 48_000, container="wav", codec="pcm_s16le")
     head = {"max_duration_s": 2, "as_wav": False}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from core.errors import AudioError, ErrorCode
 from core.metrics import (
-    CONTENT_TYPE,
     GatewayMetrics,
     WorkerMetrics,
-    exposition,
     new_registry,
 )
 from core.protocols.effects import Generate, Prefill, Send
@@ -100,7 +98,7 @@ def test_the_listed_names_are_those_registered(
 def test_two_programs_in_one_process_count_apart() -> None:
     first, second = CollectorRegistry(), CollectorRegistry()
     one, _ = GatewayMetrics(first), GatewayMetrics(second)
-    one.queue_is(3)
+    one.queue.set(3)
     assert value(first, "omni_gateway_queue_length") == 3
     assert value(second, "omni_gateway_queue_length") == 0
 
@@ -193,7 +191,6 @@ def test_a_chat_s_turn_lasts_from_its_request_to_its_reply(registry: CollectorRe
 def test_the_page_holds_the_process_as_well() -> None:
     registry = new_registry()
     WorkerMetrics(registry)
-    text = exposition(registry).decode("utf8")
+    text = generate_latest(registry).decode("utf8")
     assert "process_resident_memory_bytes" in text
     assert "# TYPE omni_worker_model_loaded gauge" in text
-    assert CONTENT_TYPE.startswith("text/plain")

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from core.addresses import is_loopback
-from core.data_folder import TOKEN_FILE, ensure_admin_token
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
+from core.files import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.security import (
     ADMIN_COOKIE,
     HOST_PREFIX,

@@ -69,7 +69,7 @@ def test_one_process_answers_every_request_and_is_replaced_when_it_fails(tmp_pat
     whisper = process(tmp_path)
     first, second = whisper.transcribe(SECOND), whisper.transcribe(SECOND)
     assert first.text == second.text and first.text.startswith("64000 bytes")
-    assert (first.language, first.duration_s) == ("en", 1.0)
+    assert first.language == "en"
     assert first.passages == (Passage(0.0, 1.0, first.text),)
     for prompt in ("crash", "nonsense"):
         with pytest.raises(TranscriptionFailedError):

@@ -11,12 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from settings import sections
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.recording import RecordingSettings
 from settings.sources import (
     COMMAND_LINE,
+    ENVIRONMENT_PREFIX,
     SettingsError,
     Source,
     explain,
@@ -64,8 +70,22 @@ class FrontendDefaults(Section):
     limits: sections.LimitSettings
 
 
-class Settings(Section):
-    """All settings. The constructor reads no file and no environment; `load_settings` does."""
+class Settings(BaseSettings):
+    """All settings.
+
+    The constructor does not read the environment; `load_settings` does.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,  # keys contain the delimiter
+        env_ignore_empty=True,
+        env_parse_none_str="null",
+        enable_decoding=False,  # list fields parse their own values
+    )
 
     model: sections.ModelSettings = Field(default_factory=sections.ModelSettings)
     audio: sections.AudioSettings = Field(default_factory=sections.AudioSettings)
@@ -83,6 +103,18 @@ class Settings(Section):
     webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
     logging: sections.LoggingSettings = Field(default_factory=sections.LoggingSettings)
     telemetry: sections.TelemetrySettings = Field(default_factory=sections.TelemetrySettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the constructor's arguments only."""
+        return (init_settings,)
 
     def worker_port(self, index: int) -> int:
         """Return the port of worker `index`, from 0; a SettingsError if it is out of range."""
@@ -134,7 +166,7 @@ def load_settings(
         raise KeyError(f"no such settings: {sorted(given.keys() - keys.keys())}")
     sources = [
         read_file(path or HOME / CONFIG_FILE, is_required=path is not None),
-        read_environment(keys),
+        read_environment(Settings),
         Source(COMMAND_LINE, given),
     ]
     values: dict[str, object] = {}

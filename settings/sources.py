@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 ENVIRONMENT_PREFIX = "OMNI_"
 ENVIRONMENT = "in the environment"
@@ -56,15 +57,14 @@ def read_file(path: Path, *, is_required: bool) -> Source:
     return Source(f"in {path.name}", flat(sections, path.name))
 
 
-def read_environment(known: Collection[str]) -> Source:
-    """Read the variables `OMNI_<SECTION>_<KEY>`, in upper or lower case; "null" is None."""
-    keys = {environment_name(key): key for key in known}
-    values: dict[str, object] = {}
-    for variable, text in sorted(os.environ.items()):
-        name = variable.upper()
-        if name.startswith(ENVIRONMENT_PREFIX) and text:  # empty: not set
-            unknown = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".", 1)
-            values[keys.get(name, unknown)] = None if text == "null" else text
+def read_environment(model: type[BaseSettings]) -> Source:
+    """Read the variables `OMNI_<SECTION>_<KEY>`."""
+    values = flat(EnvSettingsSource(model)(), "the environment")
+    known = {environment_name(key).upper() for key in values}
+    for name in os.environ:
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
+            if os.environ[name]:  # empty: not set
+                values[name] = os.environ[name]  # reported as unknown
     return Source(ENVIRONMENT, values)
 
 
@@ -115,7 +115,7 @@ def unknown_keys(source: Source, known: Collection[str]) -> Iterator[str]:
 
 
 def environment_name(key: str) -> str:
-    return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
+    return key if "." not in key else ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
 def explain(

@@ -40,8 +40,11 @@ class PicturePrefetch:
         self._encoded: dict[int, asyncio.Future[Encoded | None]] = {}
 
     def add(self, effect: effects.Prefetch) -> None:
-        """Add pictures to encode; drop those that no unit will need."""
-        for frame in effect.dropped:
+        """Add pictures to encode; drop those that no unit will need.
+
+        A machine that replaces another one numbers its pictures from 1 again.
+        """
+        for frame in (*effect.dropped, *effect.frames):
             self._waiting.pop(frame.number, None)
             self._encoded.pop(frame.number, None)
         self._waiting |= {frame.number: frame.data for frame in effect.frames}
@@ -207,8 +210,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
-        assert view is not None, "the session is prepared"
-        if not self._is_cancelled:
+        if view is not None and not self._is_cancelled:  # None: another engine took over meanwhile
             limit = self._slice_limit(view, self._unit_slices)
 
             async def encode(data: str) -> EncodedPicture:

@@ -55,6 +55,8 @@ LETTERS: Final = ((string.ascii_letters + string.digits) * 5).encode()[:256]
 class RealtimeHandler(SessionHandler[StreamingMode]):
     """Carries out the effects of a worker's `/ws/realtime`."""
 
+    turn_effects = (effects.Prefill, effects.Generate)
+
     def __init__(
         self,
         runtime: WorkerRuntime,
@@ -116,36 +118,25 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         finally:
             await super().release()
 
-    async def _unit(self, effect: effects.WorkEffect, emit: Emit) -> None:
-        if self._view is not None:
-            await self._drop_cache()
-        try:
-            await self._units.perform(effect, emit)
-        except OmniError as error:
-            if not isinstance(effect, effects.Prefill):
-                raise
-            await emit(events.TurnFailed(error))
-
     # --- the turn engine ---
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
             case effects.Prefill() | effects.Step() | effects.Finalize():
-                await self._unit(effect, emit)
+                if self._view is not None:
+                    await self._drop_cache()
+                await self._units.perform(effect, emit)
             case effects.Generate(TurnRequest() as request):
-                await emit(await self._answer(request, emit))
+                is_apart = request.has_own_view
+                answer = self._answer_outside if is_apart else self._answer_in_conversation
+                await emit(await answer(request, emit))
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
-    async def _answer(self, request: TurnRequest, emit: Emit) -> events.Event:
-        """Answer a request and return the event that ends it; a failure ends only the response."""
-        answer = self._answer_outside if request.has_own_view else self._answer_in_conversation
-        try:
-            return await answer(request, emit)
-        except WorkCancelledError:
-            return events.GenerateDone(stopped=True)
-        except OmniError as error:
-            return events.TurnFailed(error, can_rollback=True)
+    def _cancelled(self, effect: effects.WorkEffect) -> events.Event | None:
+        if isinstance(effect, effects.Generate):
+            return events.GenerateDone(stopped=True)  # whose cache, if any, was dropped
+        return super()._cancelled(effect)
 
     async def _answer_in_conversation(self, request: TurnRequest, emit: Emit) -> events.Event:
         await self._units.free_view()
@@ -245,7 +236,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _drop_cache(self) -> None:
         """Free the conversation; its turns will be fed again."""
         self._fed, self._marked = [], 0
-        self._threads.cancelled.clear()
         await self.free_view()
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
+from core.errors import InternalError, OmniError, PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
@@ -106,18 +106,11 @@ class SessionThreads:
         done = asyncio.wrap_future(job)
         was_cancelled = await self._wait(pool, job, done)
         try:
-            result = done.result()
-        except (OmniError, WorkCancelledError):
-            if not was_cancelled:
-                raise
-        except Exception as error:
-            self._pools.failed()
-            if not was_cancelled:
-                raise GenerationFailedError() from error
-        else:
-            if not was_cancelled:
-                return result
-        raise asyncio.CancelledError
+            with self._pools.counting_failures():
+                return done.result()
+        finally:
+            if was_cancelled:
+                raise asyncio.CancelledError
 
     def abandon(self) -> None:
         """Stop waiting for the call under way, which hangs."""
@@ -167,9 +160,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
         self._is_cancelled = False
-        self._feeding: asyncio.Task[Any] | None = None  # a prefill that an interruption cancels
+        # The call that an interruption cancels: a prefill, or the wait for a slot.
+        self._feeding: asyncio.Task[Any] | None = None
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
-        self._slot_wait: asyncio.Timeout | None = None  # while waiting for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
         self._transcripts: set[asyncio.Task[None]] = set()  # bounded by the transcriber's queue
 
@@ -188,6 +181,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         try:
             if self._is_cancelled:
                 raise WorkCancelledError
+            self._threads.cancelled.clear()  # of interrupted work before it
             await self._perform(effect, emit)
         except WorkCancelledError:
             if (event := self._cancelled(effect)) is not None:
@@ -221,7 +215,6 @@ class SessionHandler(ABC, Generic[ViewT]):
         if self._work.requested == self._work.ended:
             return
         self._work.interrupted = self._work.requested
-        self._stop_waiting()
         if self._view is not None:
             self._view.stop()
         if self._feeding is not None:
@@ -231,7 +224,6 @@ class SessionHandler(ABC, Generic[ViewT]):
     def cancel(self) -> None:
         """Cancel running work without waiting; a call that hangs is abandoned later."""
         self._is_cancelled = True
-        self._stop_waiting()
         if self._view is not None:
             self._view.stop()
         self._cancel_calls()
@@ -278,7 +270,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return self._is_cancelled or self._work.interrupted == self._work.ended + 1
 
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
-        """Await a call of the view; `cancel` cancels it, and so does `interrupt` if it `feeds`.
+        """Await a call; `cancel` cancels it, and so does `interrupt` if it `feeds`.
 
         Raises:
             OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
@@ -291,17 +283,13 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running.add(task)
         self._feeding = task if feeds else self._feeding
         try:
-            return await task
+            with self._runtime.threads.counting_failures():
+                return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
                 raise
             raise WorkCancelledError from None
-        except (OmniError, WorkCancelledError):
-            raise
-        except Exception as error:
-            self._runtime.threads.failed()
-            raise GenerationFailedError() from error
         finally:
             self._running.discard(task)
             self._feeding = None if feeds else self._feeding
@@ -364,17 +352,12 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     async def _take_slot(self) -> None:
         """Take a slot unless one is held; raises `WorkerBusyError` after a while."""
-        if self._lease is not None:
-            return
-        if self._is_interrupted:
-            raise WorkCancelledError
-        try:
-            async with asyncio.timeout(None) as self._slot_wait:
-                self._lease = await self._runtime.slots.take(self._owner)
-        except TimeoutError as error:
-            raise WorkCancelledError from error
-        finally:
-            self._slot_wait = None
+
+        async def take() -> None:
+            self._lease = await self._runtime.slots.take(self._owner)
+
+        if self._lease is None:
+            await self._call(take(), feeds=True)
 
     def _cancel_calls(self) -> None:
         self._threads.cancelled.set()
@@ -384,10 +367,6 @@ class SessionHandler(ABC, Generic[ViewT]):
     def _abandon(self) -> None:
         self._threads.abandon()
         self._cancel_calls()
-
-    def _stop_waiting(self) -> None:
-        if self._slot_wait is not None:
-            self._slot_wait.reschedule(asyncio.get_running_loop().time())
 
 
 def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> events.GenerateDone:

@@ -136,8 +136,8 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         if is_first and runtime.is_draining:
             raise ShuttingDownError()
         await self._take_slot()
-        if message.clear_kv_cache and self._conversation is not None:
-            await self._drop()
+        if message.clear_kv_cache:
+            await self.free_view()
         if self._conversation is None:
             self._use(self._recall(message))
             await runtime.evict_surplus()
@@ -181,7 +181,6 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         conversation = self._conversation
         if conversation is None or self._is_cancelled:
             return
-        self._threads.cancelled.clear()
         conversation.roll_back()
         await self._call(conversation.view.roll_back())
 
@@ -199,16 +198,14 @@ class StreamingHandler(SessionHandler[StreamingMode]):
                 await runtime.free_all(runtime.store.keep(conversation, others))
             else:
                 self._latest = None
-                await self._drop()
+                await self.free_view()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.give_back()
 
-    async def _drop(self) -> None:
-        conversation = self._conversation
-        self._use(None)
-        if conversation is not None:
-            await self._runtime.free(conversation.view)
+    async def free_view(self) -> None:
+        self._conversation = None
+        await super().free_view()
 
 
 def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:

@@ -114,6 +114,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     def interrupt(self) -> None:
         """Make the next unit listen, whether one is under way or not."""
+        super().interrupt()
         if self._view is not None:
             with suppress(NotPreparedError):
                 self._view.set_break()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -217,14 +217,14 @@ class WorkerRuntime:
         """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
-    async def end(self, view: Mode | None, lease: Lease | None) -> None:
-        """Free a session's conversation, then its slot, whatever happens."""
+    async def end(self, views: Sequence[Mode], lease: Lease | None) -> None:
+        """Free a session's conversations, then its slot, whatever happens."""
         try:
-            if view is not None:
+            for view in views:
                 await self.free(view)
             with suppress(ShuttingDownError):  # without an engine there is nothing to release
                 await self._check()  # first, as the other fails on a broken device
-                if view is not None:
+                if views:
                     await self._tidy_up()
         finally:
             if lease is not None:

@@ -162,13 +162,14 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._is_cancelled = False
         # The call that an interruption cancels: a prefill, or the wait for a slot.
         self._feeding: asyncio.Task[Any] | None = None
+        self._replying: TurnMode | None = None
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
         self._hang_watch: asyncio.TimerHandle | None = None
         self._transcripts: set[asyncio.Task[None]] = set()  # bounded by the transcriber's queue
 
     @property
     def kv_tokens(self) -> int:
-        return 0 if self._view is None else self._view.kv_cache_length
+        return sum(view.kv_cache_length for view in self._views())
 
     # --- what the serve loop calls ---
 
@@ -215,8 +216,8 @@ class SessionHandler(ABC, Generic[ViewT]):
         if self._work.requested == self._work.ended:
             return
         self._work.interrupted = self._work.requested
-        if self._view is not None:
-            self._view.stop()
+        if self._replying is not None:
+            self._replying.stop()
         if self._feeding is not None:
             self._threads.cancelled.set()
             self._feeding.cancel()
@@ -224,21 +225,21 @@ class SessionHandler(ABC, Generic[ViewT]):
     def cancel(self) -> None:
         """Cancel running work without waiting; a call that hangs is abandoned later."""
         self._is_cancelled = True
-        if self._view is not None:
-            self._view.stop()
+        for view in self._views():
+            view.stop()
         self._cancel_calls()
         if self._hang_watch is None:
             self._hang_watch = asyncio.get_running_loop().call_later(HANG_LIMIT_S, self._abandon)
 
     async def release(self) -> None:
-        """Free the conversation, then the slot; the last call, when no work runs."""
+        """Free the conversations, then the slot; the last call, when no work runs."""
         for task in self._transcripts:
             task.cancel()
         await asyncio.gather(*self._transcripts, return_exceptions=True)
         if self._hang_watch is not None:
             self._hang_watch.cancel()
         lease, self._lease = self._lease, None
-        await self._runtime.end(self._view, lease)
+        await self._runtime.end(self._views(), lease)
 
     async def free_view(self) -> None:
         """Free the conversation, but keep the slot."""
@@ -247,6 +248,10 @@ class SessionHandler(ABC, Generic[ViewT]):
             await self._runtime.free(view)
 
     # --- for subclasses ---
+
+    def _views(self) -> list[Mode]:
+        """Return the conversations that the session holds."""
+        return [] if self._view is None else [self._view]
 
     @abstractmethod
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
@@ -338,15 +343,19 @@ class SessionHandler(ABC, Generic[ViewT]):
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
     ) -> ReplyEnd:
         """Emit a reply's chunks and return its outcome; raises as `_call`."""
+        self._replying = view
         if self._is_interrupted:
-            view.stop()  # feeding has cleared an earlier stop
+            view.stop()
 
         async def emit_chunks() -> None:
             async with aclosing(reply):
                 async for chunk in reply:
                     await emit(events.ChunkReady(chunk))
 
-        await self._call(emit_chunks())
+        try:
+            await self._call(emit_chunks())
+        finally:
+            self._replying = None
         assert view.reply_end is not None, "the reply has ended"
         return view.reply_end
 

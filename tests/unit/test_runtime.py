@@ -19,7 +19,7 @@ def test_a_session_ends_in_order_without_an_engine() -> None:
         view = runtime.backend.open_duplex(SessionThreads(runtime.threads, None))
         runtime.threads.failures = 1  # the device has to be checked
         runtime.engine.close()
-        await runtime.end(view, lease)
+        await runtime.end([view], lease)
         assert runtime.slots.is_free
         assert runtime.progress.error is None, "the device is not what has failed"
         runtime.close()

@@ -12,7 +12,6 @@ import contextvars
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +90,8 @@ class SessionThreads:
         self.cancelled = threading.Event()
         self._pools = pools
         self._media = media
-        self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_abandoned = False
+        self._calls: dict[asyncio.Future[Any], Callable[[], bool]] = {}  # how to abandon each
 
     async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
         """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
@@ -100,12 +100,20 @@ class SessionThreads:
             OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
             WorkCancelledError: it was abandoned.
         """
-        if self._abandoning.done():
+        if self._is_abandoned:
             raise WorkCancelledError
         job = self._pools.pools[pool].submit(contextvars.copy_context().run, work)
-        done = asyncio.wrap_future(job)
-        was_cancelled = await self._wait(pool, job, done)
+        done, was_cancelled = asyncio.wrap_future(job), False
+        self._calls[done] = partial(self._pools.abandon, pool, job)
+        while not done.done():
+            try:
+                await asyncio.wait([done])
+            except asyncio.CancelledError:
+                was_cancelled = True
+        del self._calls[done]
         try:
+            if done.cancelled():
+                raise WorkCancelledError
             with self._pools.counting_failures():
                 return done.result()
         finally:
@@ -113,31 +121,17 @@ class SessionThreads:
                 raise asyncio.CancelledError
 
     def abandon(self) -> None:
-        """Stop waiting for the call under way, which hangs."""
-        if not self._abandoning.done():
-            self._abandoning.set_result(None)
+        """Stop waiting for the calls under way, which hang, unless too many were abandoned."""
+        self._is_abandoned = True
+        for done, abandon in self._calls.items():
+            if abandon():
+                done.cancel()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
         """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
         if self._media is None:
             return read_media(items)
         return decode_media(self._media, items, self.cancelled.is_set)
-
-    async def _wait(self, pool: str, job: Future[T], done: asyncio.Future[T]) -> bool:
-        """Wait until a job is done or abandoned; return whether the caller was cancelled."""
-        was_cancelled = False
-        waiting: set[asyncio.Future[Any]] = {done, self._abandoning}
-        while not done.done():
-            if self._abandoning.done() and self._abandoning in waiting:
-                if self._pools.abandon(pool, job):
-                    done.cancel()
-                    raise asyncio.CancelledError if was_cancelled else WorkCancelledError
-                waiting = {done}  # too many calls were abandoned
-            try:
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                was_cancelled = True
-        return was_cancelled
 
 
 class SessionHandler(ABC, Generic[ViewT]):

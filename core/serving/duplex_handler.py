@@ -130,7 +130,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     # --- units ---
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
-        view = self._view
+        view, self._writer = self._view, None
         if view is None:  # else the conversation restarts in the same view
             await self._runtime.evict_surplus()
             self._view = view = self._runtime.backend.open_duplex(self._threads)

@@ -12,6 +12,7 @@ import string
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from core.audio import encode_wire_audio, from_pcm, to_pcm
@@ -87,10 +88,8 @@ class RealtimeHandler(DuplexHandler):
         samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), DETECTION)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, options)
-        if isinstance(found, OmniError):
-            await emit(events.ItemTranscribed(effect.item_id, problem=found))
-        else:
-            await emit(events.ItemTranscribed(effect.item_id, found.text))
+        of = partial(events.ItemTranscribed, effect.item_id)
+        await emit(of(problem=found) if isinstance(found, OmniError) else of(found.text))
 
     # --- the turn engine ---
 
@@ -128,7 +127,7 @@ class RealtimeHandler(DuplexHandler):
             raise
         if end.is_begun:
             self._fed.append(request.reply_key)
-        return turn_done(view, fed, end)
+        return turn_done(view, end, fed)
 
     async def _answer_outside(self, request: TurnRequest, emit: Emit) -> events.Event:
         """Answer in a separate conversation, which ends with the reply."""
@@ -140,7 +139,7 @@ class RealtimeHandler(DuplexHandler):
             self._talk = view = self._runtime.backend.open_streaming(self._threads)
             fed = await self._feed_turns(view, request, _all_turns(request), emit)
             end = await self._say(view, request, emit)
-            return replace(turn_done(view, fed, end), kv_tokens=0)
+            return replace(turn_done(view, end, fed), kv_tokens=0)
         finally:
             outside, self._talk = self._talk, conversation
             if outside is not None and outside is not conversation:

@@ -372,7 +372,8 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._cancel_calls()
 
 
-def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> events.GenerateDone:
+def turn_done(view: TurnMode, end: ReplyEnd, fed: TokenStats | None = None) -> events.GenerateDone:
     total = view.kv_cache_length
     counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}
-    return events.GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)
+    stats = (fed or TokenStats()).model_copy(update=counts)
+    return events.GenerateDone(end.text, end.stopped, stats, total)

@@ -70,8 +70,7 @@ class ChatHandler(SessionHandler[ChatMode]):
         view = self._view
         assert view is not None, "the request was fed"
         end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
-        stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(turn_done(view, end))
 
 
 def without_paths(request: ChatRequest) -> ChatRequest:
@@ -151,7 +150,10 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         store = self._runtime.store
         if not message.clear_kv_cache:
             if message.expect_hash:
-                return store.take(message.expect_hash)
+                found = store.take(message.expect_hash)
+                if found is not None and found is not self._latest:
+                    found.view.use_threads(self._threads)
+                return found
             if self._latest is not None:
                 return self._latest if store.take_back(self._latest) else None
         return Conversation(self._runtime.backend.open_streaming(self._threads))
@@ -159,8 +161,6 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     def _use(self, conversation: Conversation | None) -> None:
         self._conversation = conversation
         self._view = None if conversation is None else conversation.view
-        if self._view is not None:
-            self._view.use_threads(self._threads)
 
     async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
         conversation = self._conversation
@@ -174,8 +174,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             conversation.add_reply(end.text)
         else:
             await self._roll_back()  # without a reply the turn is not part of the history
-        stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(turn_done(view, end))
 
     async def _roll_back(self) -> None:
         conversation = self._conversation
@@ -294,7 +293,7 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
         fed = TokenStats(cached_tokens=before, input_tokens=added)
         end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
         view.clear_rollback_point()
-        await emit(turn_done(view, fed, end))
+        await emit(turn_done(view, end, fed))
 
     async def _roll_back(self) -> None:
         if self._view is not None:

@@ -177,41 +177,6 @@ def test_a_cancelled_session_frees_everything() -> None:
     asyncio.run(scenario())
 
 
-def test_another_socket_that_continues_a_conversation_takes_it_over() -> None:
-    """Its threads and its voice count from then on; on the same socket nothing changes."""
-
-    class Moving(FakeStreamingView):
-        moves = 0
-
-        def use_threads(self, threads: Threads) -> None:
-            super().use_threads(threads)
-            self.moves += 1
-
-    class Backend(FakeBackend):
-        def open_streaming(self, threads: Threads) -> FakeStreamingView:
-            return Moving(QUICK, threads)
-
-    async def scenario() -> None:
-        async with bench(Backend(QUICK)) as made:
-            other = Bench(made.runtime)
-            view, moves = None, list[int]()
-            await made.do(FEED, ANSWER, Retain())
-            for socket in (made, other):
-                kept = made.runtime.store.newest
-                assert kept is not None and view in (None, kept.view)
-                view = kept.view
-                more = streaming.WorkerPrefill(
-                    messages=MESSAGE.messages, expect_hash=kept.history_hash
-                )
-                await socket.do(Prefill(more), ANSWER, Retain())
-                assert isinstance(view, Moving)
-                moves.append(view.moves)
-            assert moves == [0, 1]
-            await other.handler.release()
-
-    asyncio.run(scenario())
-
-
 class Broken(FakeStreamingView):
     """Fails while it is fed, or while it answers."""
 

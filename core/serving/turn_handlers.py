@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
-from core.errors import NoWorkerError, ShuttingDownError
+from core.errors import ShuttingDownError
 from core.modes import SESSION, ChatMode, StreamingMode
 from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
@@ -37,7 +37,7 @@ class ChatHandler(SessionHandler[ChatMode]):
             view = await self._open()
             return await self._call(view.respond(without_paths(request)))
         except WorkCancelledError as error:
-            raise NoWorkerError("The request was cancelled.") from error
+            raise ShuttingDownError() from error  # or the client has left, and reads nothing
         finally:
             self._work.ended += 1
 

@@ -124,7 +124,7 @@ class SessionThreads:
         """Stop waiting for the calls under way, which hang, unless too many were abandoned."""
         self._is_abandoned = True
         for done, abandon in self._calls.items():
-            if abandon():
+            if not done.done() and abandon():
                 done.cancel()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:

@@ -156,7 +156,7 @@ class StreamingMode(TurnMode, Protocol):
         """Drop the rollback point."""
 
     def use_threads(self, threads: Threads) -> None:
-        """Use these threads from now on: another socket continues the conversation."""
+        """Use these threads from now on: another socket, with its own voice, continues."""
 
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages after those in the cache, and return their text."""

@@ -18,6 +18,7 @@ from core.errors import BadConfigError
 from core.images import FRAME_LIMITS, decode_wire_picture
 from core.media import Media, MediaReader, read_media
 from core.schemas.common import (
+    MS_PER_S,
     AudioContent,
     ContentItem,
     ImageContent,
@@ -33,8 +34,6 @@ from MiniCPMO45.processing.pictures import video_parts
 from MiniCPMO45.processing.processor import Message, Part
 from MiniCPMO45.processing.prompts import Language, system_prompt
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampling
-
-MS_PER_S = 1_000
 
 Item = Part | list[Part]
 """One content item; a video clip is the list of its parts."""

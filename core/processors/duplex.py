@@ -21,8 +21,9 @@ from core.audio import FloatArray, read_audio, to_pcm
 from core.engine.engine import run_inline
 from core.errors import OmniError
 from core.modes import OnSound
-from core.processors.content import MS_PER_S, decode_frames, override, read_voice
+from core.processors.content import decode_frames, override, read_voice
 from core.processors.view import View, ViewContext, model_errors
+from core.schemas.common import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import UNIT_MS
 from MiniCPMO45.engine.session import Session

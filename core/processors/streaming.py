@@ -21,6 +21,7 @@ from PIL import Image
 
 from core.audio import FloatArray, decode_voice
 from core.engine.engine import run_inline
+from core.modes import Threads
 from core.processors.content import Item, model_items, model_messages, override, read_voice
 from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
@@ -75,6 +76,12 @@ class StreamingView(TurnView):
     def reply(self, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
         settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
         return self.stream_reply(None, settings)
+
+    def use_threads(self, threads: Threads) -> None:
+        """Use these threads, and the default voice: one that was sent was another client's."""
+        super().use_threads(threads)
+        if self._voice is not None:
+            run_inline(self.choose_voice(None))
 
     async def mark(self) -> None:
         """Set the rollback point here, replacing an earlier one."""

@@ -18,7 +18,6 @@ from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
 from core.modes import SESSION
 from core.processors.content import (
-    MS_PER_S,
     model_messages,
     override,
     read_voice,
@@ -27,7 +26,7 @@ from core.processors.content import (
 )
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import TokenStats
+from core.schemas.common import MS_PER_S, TokenStats
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session

@@ -19,6 +19,7 @@ from core.errors import CloseCode, GenerationFailedError, InternalError, OmniErr
 from core.protocols import effects, events
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.machine import SessionMachine
+from core.schemas.chat import ChatSocketRequest
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
@@ -28,6 +29,8 @@ from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_tas
 QUEUED_MAX: Final = 16
 INBOX_EVENTS: Final = 64  # ours
 STALL_LIMIT_S: Final = 60.0  # ours: longest time without an event of the engine during work
+# Ours: the same for a reply that is generated as a whole; `service.request_timeout` by default.
+WHOLE_REPLY_LIMIT_S: Final = 300.0
 CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
@@ -258,18 +261,19 @@ class Connection:
     ) -> None:
         """Carry out effects one at a time, in order, until a None.
 
-        An exception becomes an event, and so does a time of `STALL_LIMIT_S` without an event.
+        An exception becomes an event, and so does too long a time without an event.
         """
         watch: asyncio.TimerHandle | None = None
+        limit_s = STALL_LIMIT_S
 
         def rewind() -> None:
             nonlocal watch
             if watch is not None:
                 watch.cancel()
-            watch = asyncio.get_running_loop().call_later(STALL_LIMIT_S, stalled)
+            watch = asyncio.get_running_loop().call_later(limit_s, stalled)
 
         def stalled() -> None:
-            self.log.error("engine_stalled", limit_s=STALL_LIMIT_S)
+            self.log.error("engine_stalled", limit_s=limit_s)
             self._inbox.post(
                 events.EngineFailed(GenerationFailedError("The engine does not answer."))
             )
@@ -280,6 +284,11 @@ class Connection:
             await self._emit(event)
 
         while (effect := await queue.get()) is not None:
+            match effect:
+                case effects.Generate(ChatSocketRequest(streaming=False)):
+                    limit_s = WHOLE_REPLY_LIMIT_S
+                case _:
+                    limit_s = STALL_LIMIT_S
             rewind()
             try:
                 await perform(effect, emit)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from core.audio import FloatArray, StreamResampler, to_pcm
+from core.audio import FloatArray, to_pcm
 from core.endpointing import (
     EndpointOptions,
     SpeechDiscarded,
@@ -24,7 +24,7 @@ from core.protocols.realtime_input import LEVEL_MS
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
-from core.serving.openai_clients import decoded
+from core.serving.openai_clients import ClientSound
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, SpeechSegment, StreamingVAD
 
 LEVEL_SAMPLES: Final = LEVEL_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
@@ -95,19 +95,14 @@ class WindowDetector:
     def __init__(self, detector: SileroVad) -> None:
         self._detector = detector  # shared by all sessions
         self._state = detector.initial_state()
-        self._format = AudioFormat()
-        self._resampler = StreamResampler(self._format.rate_hz, INPUT_SAMPLE_RATE_HZ)
+        self._sound = ClientSound(AudioFormat())
         self._rest = np.zeros(0, np.float32)  # of an incomplete window
 
     def detect(self, effect: ScoreSpeech) -> SpeechScored:
         """Return the speech probability of each window that is complete now."""
-        if effect.format is not self._format:
-            if effect.format != self._format:
-                self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
-            self._format = effect.format
-        resampled = self._resampler.feed(
-            decoded(effect.pcm, effect.format.type, effect.format.rate_hz)
-        )
+        if effect.format != self._sound.format:
+            self._sound = ClientSound(effect.format)
+        resampled = self._sound.feed(effect.pcm)
         self._rest = np.concatenate([self._rest, resampled])
         parts = self._rest[: len(self._rest) // LEVEL_SAMPLES * LEVEL_SAMPLES]
         parts = parts.reshape(-1, LEVEL_SAMPLES)

@@ -40,8 +40,11 @@ class PicturePrefetch:
         self._encoded: dict[int, asyncio.Future[Encoded | None]] = {}
 
     def add(self, effect: effects.Prefetch) -> None:
-        """Add pictures to encode; drop those that no unit will need."""
-        for frame in effect.dropped:
+        """Add pictures to encode; drop those that no unit will need.
+
+        A machine that replaces another one numbers its pictures from 1 again.
+        """
+        for frame in (*effect.dropped, *effect.frames):
             self._waiting.pop(frame.number, None)
             self._encoded.pop(frame.number, None)
         self._waiting |= {frame.number: frame.data for frame in effect.frames}
@@ -111,6 +114,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     def interrupt(self) -> None:
         """Make the next unit listen, whether one is under way or not."""
+        super().interrupt()
         if self._view is not None:
             with suppress(NotPreparedError):
                 self._view.set_break()
@@ -126,7 +130,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     # --- units ---
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
-        view = self._view
+        view, self._writer = self._view, None
         if view is None:  # else the conversation restarts in the same view
             await self._runtime.evict_surplus()
             self._view = view = self._runtime.backend.open_duplex(self._threads)
@@ -207,8 +211,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
-        assert view is not None, "the session is prepared"
-        if not self._is_cancelled:
+        if view is not None and not self._is_cancelled:  # None: another engine took over meanwhile
             limit = self._slice_limit(view, self._unit_slices)
 
             async def encode(data: str) -> EncodedPicture:

@@ -43,10 +43,10 @@ GROUP_CHARS: Final = 4  # Base64 characters for three bytes
 
 
 class ClientSound:
-    """Decodes one client's audio stream."""
+    """Decodes one client's audio stream, of one format."""
 
     def __init__(self, written: AudioFormat) -> None:
-        self._format = written
+        self.format = written
         self._half = b""  # an incomplete sample
         self._resampler = StreamResampler(written.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
@@ -58,9 +58,12 @@ class ClientSound:
         Raises:
             AudioCorruptError: it is not Base64; the stream continues without it.
         """
-        written = self._format
-        most_bytes = int(longest_s * written.rate_hz) * written.sample_bytes
-        raw = self._half + _from_base64(text[: most_bytes // 3 * GROUP_CHARS])
+        most_bytes = int(longest_s * self.format.rate_hz) * self.format.sample_bytes
+        return self.feed(_from_base64(text[: most_bytes // 3 * GROUP_CHARS]))
+
+    def feed(self, raw: bytes) -> FloatArray:
+        """Decode the next bytes to [T] float32 at 16 kHz, possibly no samples yet."""
+        written, raw = self.format, self._half + raw
         whole = len(raw) - len(raw) % written.sample_bytes
         self._half = raw[whole:]
         return self._resampler.feed(decoded(raw[:whole], written.type, written.rate_hz))

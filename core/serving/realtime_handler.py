@@ -1,4 +1,4 @@
-"""OpenAI's Realtime protocol: maps the machine's effects to a `StreamingMode` or a `DuplexMode`.
+"""OpenAI's Realtime protocol: the units of a `DuplexMode`, or the turns of a `StreamingMode`.
 
 A session has one of the two at a time; a reply outside the conversation has its own. The streaming
 cache is reused as far as its turns, compared by key, are a prefix of the request. A rollback point
@@ -12,13 +12,14 @@ import string
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
-from core.modes import SESSION, StreamingMode
+from core.modes import SESSION, Mode, StreamingMode
 from core.protocols import effects, events
 from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_items import AudioClip, Content
@@ -39,7 +40,7 @@ from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
 from core.serving.runtime import DETECTION, WorkerRuntime
-from core.serving.session_handler import Emit, SessionHandler, turn_done
+from core.serving.session_handler import Emit, turn_done
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
@@ -52,8 +53,10 @@ ID_CHARS: Final = 21  # random characters of an id
 LETTERS: Final = ((string.ascii_letters + string.digits) * 5).encode()[:256]
 
 
-class RealtimeHandler(SessionHandler[StreamingMode]):
+class RealtimeHandler(DuplexHandler):
     """Carries out the effects of a worker's `/ws/realtime`."""
+
+    turn_effects = (effects.Prefill, effects.Generate)
 
     def __init__(
         self,
@@ -62,9 +65,9 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         lease: Lease | None,
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
-        super().__init__(runtime, owner, lease)
-        self._units = DuplexHandler(runtime, owner, None, frames)
-        self._detector: WindowDetector | None = None
+        super().__init__(runtime, owner, lease, frames)
+        self._talk: StreamingMode | None = None  # the conversation by turns
+        self._windows: WindowDetector | None = None
         self._fed: list[Key] = []  # keys of the turns in the cache
         self._marked = 0  # number of those before the rollback point
 
@@ -75,9 +78,9 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         assert isinstance(effect, effects.ScoreSpeech), (
             "no other detection belongs to this protocol"
         )
-        if self._detector is None:
-            self._detector = WindowDetector(self._runtime.detector)
-        detector = self._detector
+        if self._windows is None:
+            self._windows = WindowDetector(self._runtime.detector)
+        detector = self._windows
         await emit(await self._threads.run(lambda: detector.detect(effect), DETECTION))
 
     async def _transcribe_item(self, effect: effects.Transcribe, emit: Emit) -> None:
@@ -85,70 +88,31 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), DETECTION)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, options)
-        if isinstance(found, OmniError):
-            await emit(events.ItemTranscribed(effect.item_id, problem=found))
-        else:
-            await emit(events.ItemTranscribed(effect.item_id, found.text))
-
-    # --- the duplex engine ---
-
-    @property
-    def kv_tokens(self) -> int:
-        return super().kv_tokens + self._units.kv_tokens
-
-    def expect_prefetch(self, effect: effects.Prefetch) -> None:
-        self._units.expect_prefetch(effect)
-
-    async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
-        await self._units.prefetch(effect, emit)
-
-    def interrupt(self) -> None:
-        super().interrupt()
-        self._units.interrupt()
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._units.cancel()
-
-    async def release(self) -> None:
-        try:
-            await self._units.release()
-        finally:
-            await super().release()
-
-    async def _unit(self, effect: effects.WorkEffect, emit: Emit) -> None:
-        if self._view is not None:
-            await self._drop_cache()
-        try:
-            await self._units.perform(effect, emit)
-        except OmniError as error:
-            if not isinstance(effect, effects.Prefill):
-                raise
-            await emit(events.TurnFailed(error))
+        of = partial(events.ItemTranscribed, effect.item_id)
+        await emit(of(problem=found) if isinstance(found, OmniError) else of(found.text))
 
     # --- the turn engine ---
 
+    def _views(self) -> list[Mode]:
+        return [*super()._views(), *([] if self._talk is None else [self._talk])]
+
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
-            case effects.Prefill() | effects.Step() | effects.Finalize():
-                await self._unit(effect, emit)
             case effects.Generate(TurnRequest() as request):
-                await emit(await self._answer(request, emit))
+                is_apart = request.has_own_view
+                answer = self._answer_outside if is_apart else self._answer_in_conversation
+                await emit(await answer(request, emit))
             case _:
-                raise AssertionError(f"{effect} does not belong to this protocol")
+                await self._drop_cache()
+                await super()._perform(effect, emit)
 
-    async def _answer(self, request: TurnRequest, emit: Emit) -> events.Event:
-        """Answer a request and return the event that ends it; a failure ends only the response."""
-        answer = self._answer_outside if request.has_own_view else self._answer_in_conversation
-        try:
-            return await answer(request, emit)
-        except WorkCancelledError:
-            return events.GenerateDone(stopped=True)
-        except OmniError as error:
-            return events.TurnFailed(error, can_rollback=True)
+    def _cancelled(self, effect: effects.WorkEffect) -> events.Event | None:
+        if isinstance(effect, effects.Generate):
+            return events.GenerateDone(stopped=True)  # whose cache, if any, was dropped
+        return super()._cancelled(effect)
 
     async def _answer_in_conversation(self, request: TurnRequest, emit: Emit) -> events.Event:
-        await self._units.free_view()
+        await self.free_view()
         try:
             if self._is_interrupted:
                 raise WorkCancelledError
@@ -163,21 +127,21 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             raise
         if end.is_begun:
             self._fed.append(request.reply_key)
-        return turn_done(view, fed, end)
+        return turn_done(view, end, fed)
 
     async def _answer_outside(self, request: TurnRequest, emit: Emit) -> events.Event:
         """Answer in a separate conversation, which ends with the reply."""
-        conversation = self._view
+        conversation = self._talk
         try:
             if self._is_interrupted:
                 raise WorkCancelledError
             await self._runtime.evict_surplus()
-            self._view = view = self._runtime.backend.open_streaming(self._threads)
+            self._talk = view = self._runtime.backend.open_streaming(self._threads)
             fed = await self._feed_turns(view, request, _all_turns(request), emit)
             end = await self._say(view, request, emit)
-            return replace(turn_done(view, fed, end), kv_tokens=0)
+            return replace(turn_done(view, end, fed), kv_tokens=0)
         finally:
-            outside, self._view = self._view, conversation
+            outside, self._talk = self._talk, conversation
             if outside is not None and outside is not conversation:
                 await self._runtime.free(outside)
 
@@ -206,7 +170,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         """Return the conversation, and the turns that its cache lacks."""
         turns = _all_turns(request)
         keys = [turn.key for turn in turns]
-        view = self._view
+        view = self._talk
         if view is not None and self._fed and keys[: len(self._fed)] == self._fed:
             return view, turns[len(self._fed) :]
         marked = self._marked
@@ -217,7 +181,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
                 return view, turns[marked:]
         await self._drop_cache()
         await self._runtime.evict_surplus()
-        self._view = view = self._runtime.backend.open_streaming(self._threads)
+        self._talk = view = self._runtime.backend.open_streaming(self._threads)
         return view, turns
 
     async def _feed_turns(
@@ -245,8 +209,9 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _drop_cache(self) -> None:
         """Free the conversation; its turns will be fed again."""
         self._fed, self._marked = [], 0
-        self._threads.cancelled.clear()
-        await self.free_view()
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            await self._runtime.free(talk)
 
 
 def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> RealtimeStart:

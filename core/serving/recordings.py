@@ -138,15 +138,16 @@ class Recordings:
             self._end(next(iter(self._open)))
 
     def recover(self) -> list[str]:
-        """Recover the recordings of killed processes, and start uploading; blocks.
+        """Recover the recordings of killed processes, then start uploading in any case; blocks.
 
         Returns:
             The ids of recovered recordings.
         """
-        recovered = recover_all(self.data_dir)
-        if self._uploader is not None:
-            self._uploader.start()
-        return recovered
+        try:
+            return recover_all(self.data_dir)
+        finally:
+            if self._uploader is not None:
+                self._uploader.start()
 
     def unsealed(self) -> list[ListedRecording]:
         """Return the recordings that no object store has; blocks."""

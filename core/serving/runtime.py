@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
+from core.engine import WorkCancelledError
 from core.engine.engine import Engine
-from core.errors import ModelError, OmniError, ShuttingDownError
+from core.errors import GenerationFailedError, ModelError, OmniError, ShuttingDownError
 from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
@@ -81,9 +82,17 @@ class ThreadPools:
         self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=keeps_slot)
         return not keeps_slot
 
-    def failed(self) -> None:
-        self.failures += 1
-        self._log.exception("model_call_failed")
+    @contextmanager
+    def counting_failures(self) -> Iterator[None]:
+        """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
+        try:
+            yield
+        except (OmniError, WorkCancelledError):
+            raise
+        except Exception as error:
+            self.failures += 1
+            self._log.exception("model_call_failed")
+            raise GenerationFailedError() from error
 
     def close(self) -> None:
         """End the threads after their current calls, without waiting for them."""
@@ -208,14 +217,14 @@ class WorkerRuntime:
         """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
-    async def end(self, view: Mode | None, lease: Lease | None) -> None:
-        """Free a session's conversation, then its slot, whatever happens."""
+    async def end(self, views: Sequence[Mode], lease: Lease | None) -> None:
+        """Free a session's conversations, then its slot, whatever happens."""
         try:
-            if view is not None:
+            for view in views:
                 await self.free(view)
             with suppress(ShuttingDownError):  # without an engine there is nothing to release
                 await self._check()  # first, as the other fails on a broken device
-                if view is not None:
+                if views:
                     await self._tidy_up()
         finally:
             if lease is not None:

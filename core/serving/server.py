@@ -5,7 +5,6 @@ Before it closes their sockets, the server lets running sessions end.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import socket
 import time
@@ -104,8 +103,6 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._drain_limit_s = drain_limit_s
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._draining: asyncio.Task[None] | None = None
         self._signals = StopSignals()
         self.exit_code = 0
 
@@ -115,32 +112,24 @@ class DrainingServer(uvicorn.Server):
         return sessions
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        if self.started:
-            self.sessions.begin_restart = self.begin_restart
+        self.sessions.begin_restart = self.begin_restart
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._draining is not None:
-            await self._draining
+        await self.sessions.drain(self._drain_limit_s)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; end the sessions at a later one."""
         is_hurry = self._signals.is_hurry(time.monotonic())
-        if self._loop is None:
-            self.should_exit = True
-        elif is_hurry or self._draining is None:
-            self._loop.call_soon_threadsafe(self.begin_drain)
+        if is_hurry or not self.should_exit:
+            self.begin_drain()
 
     def begin_drain(self) -> None:
         """Begin to shut down; a second call ends the sessions that are waited for."""
-        if not self.started:
-            self.should_exit = True
-        elif self._draining is None:
-            self._draining = asyncio.get_running_loop().create_task(self._drain())
-        else:
+        if self.should_exit and self.started:
             self.sessions.stop_waiting()
+        self.should_exit = True
 
     def begin_restart(self) -> None:
         """Begin to shut down as after a signal; the launcher restarts the program.
@@ -148,16 +137,10 @@ class DrainingServer(uvicorn.Server):
         Raises:
             ShuttingDownError: It is already shutting down.
         """
-        if self._draining is not None or self.should_exit:
+        if self.should_exit:
             raise ShuttingDownError()
         self.exit_code = RESTART_EXIT_CODE
         self.begin_drain()
-
-    async def _drain(self) -> None:
-        try:
-            await self.sessions.drain(self._drain_limit_s)
-        finally:
-            self.should_exit = True
 
 
 def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:

@@ -12,14 +12,13 @@ import contextvars
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
+from core.errors import InternalError, OmniError, PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
@@ -91,7 +90,8 @@ class SessionThreads:
         self.cancelled = threading.Event()
         self._pools = pools
         self._media = media
-        self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_abandoned = False
+        self._calls: dict[asyncio.Future[Any], Callable[[], bool]] = {}  # how to abandon each
 
     async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
         """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
@@ -100,51 +100,38 @@ class SessionThreads:
             OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
             WorkCancelledError: it was abandoned.
         """
-        if self._abandoning.done():
+        if self._is_abandoned:
             raise WorkCancelledError
         job = self._pools.pools[pool].submit(contextvars.copy_context().run, work)
-        done = asyncio.wrap_future(job)
-        was_cancelled = await self._wait(pool, job, done)
+        done, was_cancelled = asyncio.wrap_future(job), False
+        self._calls[done] = partial(self._pools.abandon, pool, job)
+        while not done.done():
+            try:
+                await asyncio.wait([done])
+            except asyncio.CancelledError:
+                was_cancelled = True
+        del self._calls[done]
         try:
-            result = done.result()
-        except (OmniError, WorkCancelledError):
-            if not was_cancelled:
-                raise
-        except Exception as error:
-            self._pools.failed()
-            if not was_cancelled:
-                raise GenerationFailedError() from error
-        else:
-            if not was_cancelled:
-                return result
-        raise asyncio.CancelledError
+            if done.cancelled():
+                raise WorkCancelledError
+            with self._pools.counting_failures():
+                return done.result()
+        finally:
+            if was_cancelled:
+                raise asyncio.CancelledError
 
     def abandon(self) -> None:
-        """Stop waiting for the call under way, which hangs."""
-        if not self._abandoning.done():
-            self._abandoning.set_result(None)
+        """Stop waiting for the calls under way, which hang, unless too many were abandoned."""
+        self._is_abandoned = True
+        for done, abandon in self._calls.items():
+            if not done.done() and abandon():
+                done.cancel()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
         """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
         if self._media is None:
             return read_media(items)
         return decode_media(self._media, items, self.cancelled.is_set)
-
-    async def _wait(self, pool: str, job: Future[T], done: asyncio.Future[T]) -> bool:
-        """Wait until a job is done or abandoned; return whether the caller was cancelled."""
-        was_cancelled = False
-        waiting: set[asyncio.Future[Any]] = {done, self._abandoning}
-        while not done.done():
-            if self._abandoning.done() and self._abandoning in waiting:
-                if self._pools.abandon(pool, job):
-                    done.cancel()
-                    raise asyncio.CancelledError if was_cancelled else WorkCancelledError
-                waiting = {done}  # too many calls were abandoned
-            try:
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                was_cancelled = True
-        return was_cancelled
 
 
 class SessionHandler(ABC, Generic[ViewT]):
@@ -167,15 +154,16 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
         self._is_cancelled = False
-        self._feeding: asyncio.Task[Any] | None = None  # a prefill that an interruption cancels
+        # The call that an interruption cancels: a prefill, or the wait for a slot.
+        self._feeding: asyncio.Task[Any] | None = None
+        self._replying: TurnMode | None = None
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
-        self._slot_wait: asyncio.Timeout | None = None  # while waiting for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
         self._transcripts: set[asyncio.Task[None]] = set()  # bounded by the transcriber's queue
 
     @property
     def kv_tokens(self) -> int:
-        return 0 if self._view is None else self._view.kv_cache_length
+        return sum(view.kv_cache_length for view in self._views())
 
     # --- what the serve loop calls ---
 
@@ -188,6 +176,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         try:
             if self._is_cancelled:
                 raise WorkCancelledError
+            self._threads.cancelled.clear()  # of interrupted work before it
             await self._perform(effect, emit)
         except WorkCancelledError:
             if (event := self._cancelled(effect)) is not None:
@@ -221,9 +210,8 @@ class SessionHandler(ABC, Generic[ViewT]):
         if self._work.requested == self._work.ended:
             return
         self._work.interrupted = self._work.requested
-        self._stop_waiting()
-        if self._view is not None:
-            self._view.stop()
+        if self._replying is not None:
+            self._replying.stop()
         if self._feeding is not None:
             self._threads.cancelled.set()
             self._feeding.cancel()
@@ -231,22 +219,21 @@ class SessionHandler(ABC, Generic[ViewT]):
     def cancel(self) -> None:
         """Cancel running work without waiting; a call that hangs is abandoned later."""
         self._is_cancelled = True
-        self._stop_waiting()
-        if self._view is not None:
-            self._view.stop()
+        for view in self._views():
+            view.stop()
         self._cancel_calls()
         if self._hang_watch is None:
             self._hang_watch = asyncio.get_running_loop().call_later(HANG_LIMIT_S, self._abandon)
 
     async def release(self) -> None:
-        """Free the conversation, then the slot; the last call, when no work runs."""
+        """Free the conversations, then the slot; the last call, when no work runs."""
         for task in self._transcripts:
             task.cancel()
         await asyncio.gather(*self._transcripts, return_exceptions=True)
         if self._hang_watch is not None:
             self._hang_watch.cancel()
         lease, self._lease = self._lease, None
-        await self._runtime.end(self._view, lease)
+        await self._runtime.end(self._views(), lease)
 
     async def free_view(self) -> None:
         """Free the conversation, but keep the slot."""
@@ -255,6 +242,10 @@ class SessionHandler(ABC, Generic[ViewT]):
             await self._runtime.free(view)
 
     # --- for subclasses ---
+
+    def _views(self) -> list[Mode]:
+        """Return the conversations that the session holds."""
+        return [] if self._view is None else [self._view]
 
     @abstractmethod
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
@@ -278,7 +269,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return self._is_cancelled or self._work.interrupted == self._work.ended + 1
 
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
-        """Await a call of the view; `cancel` cancels it, and so does `interrupt` if it `feeds`.
+        """Await a call; `cancel` cancels it, and so does `interrupt` if it `feeds`.
 
         Raises:
             OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
@@ -291,17 +282,13 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running.add(task)
         self._feeding = task if feeds else self._feeding
         try:
-            return await task
+            with self._runtime.threads.counting_failures():
+                return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
                 raise
             raise WorkCancelledError from None
-        except (OmniError, WorkCancelledError):
-            raise
-        except Exception as error:
-            self._runtime.threads.failed()
-            raise GenerationFailedError() from error
         finally:
             self._running.discard(task)
             self._feeding = None if feeds else self._feeding
@@ -350,31 +337,30 @@ class SessionHandler(ABC, Generic[ViewT]):
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
     ) -> ReplyEnd:
         """Emit a reply's chunks and return its outcome; raises as `_call`."""
+        self._replying = view
         if self._is_interrupted:
-            view.stop()  # feeding has cleared an earlier stop
+            view.stop()
 
         async def emit_chunks() -> None:
             async with aclosing(reply):
                 async for chunk in reply:
                     await emit(events.ChunkReady(chunk))
 
-        await self._call(emit_chunks())
+        try:
+            await self._call(emit_chunks())
+        finally:
+            self._replying = None
         assert view.reply_end is not None, "the reply has ended"
         return view.reply_end
 
     async def _take_slot(self) -> None:
         """Take a slot unless one is held; raises `WorkerBusyError` after a while."""
-        if self._lease is not None:
-            return
-        if self._is_interrupted:
-            raise WorkCancelledError
-        try:
-            async with asyncio.timeout(None) as self._slot_wait:
-                self._lease = await self._runtime.slots.take(self._owner)
-        except TimeoutError as error:
-            raise WorkCancelledError from error
-        finally:
-            self._slot_wait = None
+
+        async def take() -> None:
+            self._lease = await self._runtime.slots.take(self._owner)
+
+        if self._lease is None:
+            await self._call(take(), feeds=True)
 
     def _cancel_calls(self) -> None:
         self._threads.cancelled.set()
@@ -385,12 +371,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._threads.abandon()
         self._cancel_calls()
 
-    def _stop_waiting(self) -> None:
-        if self._slot_wait is not None:
-            self._slot_wait.reschedule(asyncio.get_running_loop().time())
 
-
-def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> events.GenerateDone:
+def turn_done(view: TurnMode, end: ReplyEnd, fed: TokenStats | None = None) -> events.GenerateDone:
     total = view.kv_cache_length
     counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}
-    return events.GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)
+    stats = (fed or TokenStats()).model_copy(update=counts)
+    return events.GenerateDone(end.text, end.stopped, stats, total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ from core.serving.wire import (
     await_end,
     check_audio,
     end_task,
+    loop_time_s,
 )
 from recording.names import generate_session_id
 
@@ -102,7 +103,7 @@ class SessionServer:
         self._builder = builder
         self._settings = builder.settings
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
-        self._waiting: asyncio.Timeout | None = None  # for sessions to end, while draining
+        self._is_hurried = False  # sessions are not waited for any longer
         self._log = structlog.stdlib.get_logger("sessions")
 
     # --- start and shutdown ---
@@ -113,8 +114,8 @@ class SessionServer:
             return
         try:
             recovered = await asyncio.to_thread(self.recordings.recover)
-        except OSError as error:
-            self._log.warning("recordings_not_recovered", reason=str(error))
+        except Exception:
+            self._log.exception("recordings_not_recovered")
         else:
             self._log.info("recordings_recovered", count=len(recovered))
 
@@ -134,9 +135,8 @@ class SessionServer:
         await self._wait_until_empty(END_LIMIT_S)
 
     def stop_waiting(self) -> None:
-        """End the wait of `drain` that is under way."""
-        if self._waiting is not None and not self._waiting.expired():
-            self._waiting.reschedule(asyncio.get_running_loop().time())
+        """End the wait of `drain` that is under way; may be called by a signal handler."""
+        self._is_hurried = True
 
     async def close(self) -> None:
         """Finish the recordings and end the runtime."""
@@ -256,15 +256,14 @@ class SessionServer:
         A session without a socket is ended too: a worker that shuts down accepts no other one.
         """
         notified: set[_Live] = set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s) as self._waiting:
-                while self._live:
-                    idle = {live for live in self._live.values() if live.is_idle} - notified
-                    for live in idle:
-                        live.shut_down()
-                    notified |= idle
-                    await asyncio.sleep(DRAIN_POLL_S)
-        self._waiting = None
+        self._is_hurried = False
+        until_s = loop_time_s() + limit_s
+        while self._live and not self._is_hurried and loop_time_s() < until_s:
+            idle = {live for live in self._live.values() if live.is_idle} - notified
+            for live in idle:
+                live.shut_down()
+            notified |= idle
+            await asyncio.sleep(DRAIN_POLL_S)
 
     def _check_open(self) -> None:
         if self.runtime.is_draining:
@@ -275,8 +274,7 @@ class SessionServer:
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
         """Claim the session's id; raises `SessionInUseError` if another socket keeps it."""
-        key, loop = (kind, owner.session_id), asyncio.get_running_loop()
-        deadline_s = loop.time() + CLAIM_WAIT_S
+        key, deadline_s = (kind, owner.session_id), loop_time_s() + CLAIM_WAIT_S
         while (other := self._live.get(key)) is not None:
             try:
                 async with asyncio.timeout_at(deadline_s):

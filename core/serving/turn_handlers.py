@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
-from core.errors import NoWorkerError, ShuttingDownError
+from core.errors import ShuttingDownError
 from core.modes import SESSION, ChatMode, StreamingMode
 from core.protocols import effects, events
 from core.schemas import half_duplex, streaming
@@ -36,7 +36,7 @@ class ChatHandler(SessionHandler[ChatMode]):
             view = await self._open()
             return await self._call(view.respond(without_paths(request)))
         except WorkCancelledError as error:
-            raise NoWorkerError("The request was cancelled.") from error
+            raise ShuttingDownError() from error  # or the client has left, and reads nothing
         finally:
             self._work.ended += 1
 
@@ -69,8 +69,7 @@ class ChatHandler(SessionHandler[ChatMode]):
         view = self._view
         assert view is not None, "the request was fed"
         end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
-        stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(turn_done(view, end))
 
 
 def without_paths(request: ChatRequest) -> ChatRequest:
@@ -134,8 +133,8 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         if is_first and runtime.is_draining:
             raise ShuttingDownError()
         await self._take_slot()
-        if message.clear_kv_cache and self._conversation is not None:
-            await self._drop()
+        if message.clear_kv_cache:
+            await self.free_view()
         if self._conversation is None:
             self._use(self._recall(message))
             await runtime.evict_surplus()
@@ -149,7 +148,10 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         store = self._runtime.store
         if not message.clear_kv_cache:
             if message.expect_hash:
-                return store.take(message.expect_hash)
+                found = store.take(message.expect_hash)
+                if found is not None and found is not self._latest:
+                    found.view.use_threads(self._threads)
+                return found
             if self._latest is not None:
                 return self._latest if store.take_back(self._latest) else None
         return Conversation(self._runtime.backend.open_streaming(self._threads))
@@ -157,8 +159,6 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     def _use(self, conversation: Conversation | None) -> None:
         self._conversation = conversation
         self._view = None if conversation is None else conversation.view
-        if self._view is not None:
-            self._view.use_threads(self._threads)
 
     async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
         conversation = self._conversation
@@ -172,14 +172,12 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             conversation.add_reply(end.text)
         else:
             await self._roll_back()  # without a reply the turn is not part of the history
-        stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(events.GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+        await emit(turn_done(view, end))
 
     async def _roll_back(self) -> None:
         conversation = self._conversation
         if conversation is None or self._is_cancelled:
             return
-        self._threads.cancelled.clear()
         conversation.roll_back()
         await self._call(conversation.view.roll_back())
 
@@ -197,16 +195,14 @@ class StreamingHandler(SessionHandler[StreamingMode]):
                 await runtime.free_all(runtime.store.keep(conversation, others))
             else:
                 self._latest = None
-                await self._drop()
+                await self.free_view()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.give_back()
 
-    async def _drop(self) -> None:
-        conversation = self._conversation
-        self._use(None)
-        if conversation is not None:
-            await self._runtime.free(conversation.view)
+    async def free_view(self) -> None:
+        self._conversation = None
+        await super().free_view()
 
 
 def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
@@ -295,7 +291,7 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
         fed = TokenStats(cached_tokens=before, input_tokens=added)
         end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
         view.clear_rollback_point()
-        await emit(turn_done(view, fed, end))
+        await emit(turn_done(view, end, fed))
 
     async def _roll_back(self) -> None:
         if self._view is not None:

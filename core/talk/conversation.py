@@ -17,11 +17,10 @@ from core.audio import FloatArray, check_audible, from_pcm, read_audio, resample
 from core.engine.engine import run_inline
 from core.errors import PictureMissingError
 from core.images import read_picture
-from core.processors.content import MS_PER_S
 from core.processors.streaming import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import iterate_inline
-from core.schemas.common import TTSMode
+from core.schemas.common import MS_PER_S, TTSMode
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
@@ -117,7 +116,7 @@ def make_table(rows: Sequence[Row], *, noun: str, width: int) -> Table:
 def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
     spoken = [row for row in rows if row.action == "speak"]
     silent = [row for row in rows if row.action != "speak"]
-    total_s = sum(row.total_ms for row in rows) / 1000
+    total_s = sum(row.total_ms for row in rows) / MS_PER_S
     return {
         "rows": len(rows),
         "spoken": len(spoken),

@@ -144,6 +144,21 @@ def test_voice_affects_audio_and_not_text(processor: UnifiedProcessor) -> None:
     assert found[0][1] != found[1][1] != found[2][1]
 
 
+def test_the_voice_that_one_client_sent_does_not_speak_to_another(
+    processor: UnifiedProcessor,
+) -> None:
+    """Both have the same history, so the second continues over the first one's cache."""
+    view, found = processor.streaming, []
+    for voice in (None, speech(1.0, 1)):
+        view.reset_session("a")
+        run_inline(view.choose_voice(voice))
+        prefill(view, "a", "hello")
+        view.use_threads(view.context.threads)
+        chunks, _ = finish(view, view.generate("a", max_new_tokens=6))
+        found.append([chunk.audio_data for chunk in chunks])
+    assert any(found[0]) and found[0] == found[1]
+
+
 # Half duplex
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from core.errors import GenerationFailedError
+from core.protocols.chat import ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Step, WorkEffect
+from core.protocols.effects import Generate, Step, WorkEffect
 from core.protocols.events import (
     EngineWarning,
     Event,
@@ -278,5 +279,30 @@ def test_an_engine_that_emits_events_is_not_stalled(
         await asyncio.sleep(210.0)
         await stage.say("stop")
         await stage.end()
+
+    run(test)
+
+
+@pytest.mark.parametrize(("is_streamed", "last"), [(False, "done"), (True, "error")])
+def test_a_reply_that_is_generated_as_a_whole_may_take_minutes(
+    monkeypatch: pytest.MonkeyPatch, is_streamed: bool, last: str
+) -> None:
+    """Nothing is emitted before its end."""
+
+    async def test() -> None:
+        stage = Stage(ChatMachine(NAMES), SocketKind.CHAT)
+
+        async def perform(effect: WorkEffect, emit: Any) -> None:
+            if isinstance(effect, Generate):
+                await asyncio.sleep(200.0)
+            for event in usual_answers(effect):
+                await emit(event)
+
+        monkeypatch.setattr(stage.handler, "perform", perform)
+        stage.start()
+        hello = [{"role": "user", "content": "Hello"}]
+        await stage.say("chat", messages=hello, streaming=is_streamed)
+        await stage.end()
+        assert stage.socket.types[-1] == last
 
     run(test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from core.metrics import WorkerMetrics, new_registry
 from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
 from core.protocols.events import AudioReady, Event, Received, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
+from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
+from core.schemas.realtime_session import AudioFormat
 from core.serving.capacity import Capacity, MetricsObserver
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone
@@ -27,6 +30,7 @@ from tests.fakes.duplex_scenes import CHUNK, SPEAK, scene
 
 QUICK = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
 UNIT = Step(AudioChunk(audio=CHUNK), (), 0, due_s=1.0)
+UNITS = [UNIT] * (LISTEN_UNITS + 2)  # the last of them is spoken
 
 
 def sound(*samples: float) -> bytes:
@@ -53,8 +57,8 @@ def test_early_audio_of_an_ending_session_is_dropped() -> None:
     assert stage.tell(AudioReady(sound(0.5))) == []
 
 
-async def speak(message: Prepare) -> list[Event]:
-    """Return the events of a spoken unit of the fake model."""
+async def speak(*effects: WorkEffect) -> list[Event]:
+    """Return the events of these effects, carried out with the fake model."""
     runtime = WorkerRuntime(lambda: FakeBackend(QUICK), 1)
     await runtime.load()
     owner = Owner("s", RequestType.AUDIO_DUPLEX)
@@ -65,7 +69,6 @@ async def speak(message: Prepare) -> list[Event]:
         emitted.append(event)
 
     try:
-        effects: list[WorkEffect] = [Prefill(message), *[UNIT] * (LISTEN_UNITS + 2)]
         for effect in effects:
             handler.expect()
             await handler.perform(effect, emit)
@@ -76,7 +79,7 @@ async def speak(message: Prepare) -> list[Event]:
 
 
 def test_early_audio_comes_first_and_nothing_twice() -> None:
-    events = asyncio.run(speak(Prepare(early_audio=True)))
+    events = asyncio.run(speak(Prefill(Prepare(early_audio=True)), *UNITS))
     first = next(i for i, event in enumerate(events) if isinstance(event, AudioReady))
     part, done = events[first : first + 2]
     assert isinstance(part, AudioReady) and isinstance(done, StepDone)
@@ -87,10 +90,21 @@ def test_early_audio_comes_first_and_nothing_twice() -> None:
 
 
 def test_without_early_audio_units_come_whole() -> None:
-    events = asyncio.run(speak(Prepare()))
+    events = asyncio.run(speak(Prefill(Prepare()), *UNITS))
     assert not any(isinstance(event, AudioReady) for event in events)
     spoken = [e.result.audio_data for e in events if isinstance(e, StepDone)]
     assert to_pcm(tone()) in spoken
+
+
+def test_a_conversation_that_begins_anew_has_its_own_format() -> None:
+    """Also if the one before ended in the middle of a turn."""
+    begin = Prefill(Prepare(config=DuplexConfig(force_listen_count=0)))
+    pcm, telephone = (
+        replace(UNIT, client_format=AudioFormat(type=kind)) for kind in ("audio/pcm", "audio/pcmu")
+    )
+    events = asyncio.run(speak(begin, pcm, begin, telephone))
+    written = [len(event.client_audio) for event in events if isinstance(event, StepDone)]
+    assert written[0] > 2 * 20_000 and 7_000 < written[1] <= 8_000
 
 
 def test_a_unit_has_a_deadline() -> None:

@@ -71,7 +71,6 @@ LAYERS = (
             "core.errors",
             "core.capabilities",
             "core.sums",
-            "core.cascade.files",
             "gateway_modules.queue.scheduling",
             "config",
             "settings",
@@ -129,7 +128,6 @@ LAYERS = (
         (
             "core.cascade",
             "core.serving",
-            "core.data_folder",
             "core.files",
             "core.store",
             "core.logging_setup",

@@ -10,10 +10,16 @@ from typing import Any, cast
 
 import pytest
 
+from config import Settings
 from core.errors import RecordingStoppedError
+from core.metrics import WorkerMetrics, new_registry
 from core.schemas.queue import RequestType
+from core.serving.fake_backend import FakeBackend
 from core.serving.recording_observer import StreamingRecording
 from core.serving.recordings import OPEN_LIMIT_S, OpenRecording, Recordings
+from core.serving.runtime import WorkerRuntime
+from core.serving.session_kinds import SessionBuilder
+from core.serving.session_server import SessionServer
 from core.serving.slots import Owner
 from recording.folder import read_meta
 from recording.records import EndReason, TextInput
@@ -112,3 +118,32 @@ async def test_a_worker_killed_between_turns_loses_no_recording(
     assert read_meta(folder) == meta
     expected = EndReason.ERROR if goes_on else EndReason.DISCONNECT
     assert (meta.end_reason, meta.problem is not None) == (expected, goes_on)
+
+
+def test_a_folder_that_cannot_be_recovered_does_not_prevent_uploads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong with it: the worker starts, and other recordings reach the store."""
+
+    def fail(data_dir: Path) -> list[str]:
+        raise ValueError("the timeline has impossible times")
+
+    class Uploads:
+        is_started = False
+
+        def start(self) -> None:
+            self.is_started = True
+
+    async def scenario() -> None:
+        uploads: Any = Uploads()
+        recordings = Recordings(bench.data_dir, "0", bench.threads, uploader=uploads)
+        runtime = WorkerRuntime(FakeBackend, 1)
+        metrics = WorkerMetrics(new_registry(), "worker_0")
+        await SessionServer(
+            SessionBuilder(runtime, Settings(), metrics, recordings, None)
+        ).recover()
+        assert uploads.is_started
+        runtime.close()
+
+    monkeypatch.setattr("core.serving.recordings.recover_all", fail)
+    asyncio.run(scenario())

@@ -328,6 +328,34 @@ def test_dropped_pictures_are_freed_encoded_or_not() -> None:
     asyncio.run(scenario())
 
 
+def test_a_picture_replaces_an_earlier_one_of_the_same_number() -> None:
+    """A Realtime session that returns to units has a new machine, which counts from 1 again."""
+
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.encode_ahead(A)
+            effect = made.ask(Frame(A.number, B.data))
+            [got] = await made.step(Frame(A.number, B.data))
+            assert isinstance(got, Image.Image) and got.width == 30
+            await made.handler.prefetch(effect, made.emit)
+
+    asyncio.run(scenario())
+
+
+def test_a_prefetch_after_the_conversation_was_freed_ends_without_a_result() -> None:
+    """A Realtime session frees it when the other engine answers."""
+
+    async def scenario() -> None:
+        async with bench() as made:
+            effect = made.ask(A)
+            await made.handler.free_view()
+            await made.handler.prefetch(effect, made.emit)
+            assert made.kinds == ["Prefetched"]
+            made.ask(dropped=[A])
+
+    asyncio.run(scenario())
+
+
 def test_equal_pictures_are_encoded_separately() -> None:
     async def scenario() -> None:
         async with bench() as made:

@@ -1,14 +1,20 @@
-"""The end of a session on a worker whose engine has ended."""
+"""The end of sessions on a worker that ends, or whose engine has ended."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from core.errors import ShuttingDownError
+from core.schemas.chat import ChatRequest
+from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
-from core.serving.fake_backend import FakeBackend
+from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionThreads
 from core.serving.slots import Owner
+from core.serving.turn_handlers import ChatHandler
 
 
 def test_a_session_ends_in_order_without_an_engine() -> None:
@@ -19,9 +25,27 @@ def test_a_session_ends_in_order_without_an_engine() -> None:
         view = runtime.backend.open_duplex(SessionThreads(runtime.threads, None))
         runtime.threads.failures = 1  # the device has to be checked
         runtime.engine.close()
-        await runtime.end(view, lease)
+        await runtime.end([view], lease)
         assert runtime.slots.is_free
         assert runtime.progress.error is None, "the device is not what has failed"
+        runtime.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_chat_that_a_shutdown_cuts_off_says_so() -> None:
+    async def scenario() -> None:
+        runtime = WorkerRuntime(lambda: FakeBackend(FakeTimes(prefill_ms=60_000)), 1)
+        await runtime.load()
+        handler = ChatHandler(runtime, Owner("s", RequestType.CHAT))
+        request = ChatRequest(messages=[Message(role=Role.USER, content="Hi")])
+        answer = asyncio.create_task(handler.respond(request))
+        await asyncio.sleep(0.01)
+        handler.cancel()
+        with pytest.raises(ShuttingDownError):
+            await answer
+        await handler.release()
+        assert runtime.slots.is_free
         runtime.close()
 
     asyncio.run(scenario())

@@ -121,6 +121,11 @@ class Gateway:
         return self.relay_pool
 
     @property
+    def sessions(self) -> LiveSessions | Doors:
+        """The sessions of this process, or of a desk's doors."""
+        return self.live if self.doors is None else self.doors
+
+    @property
     def is_open(self) -> bool:
         return self.relay_pool.is_open
 
@@ -158,11 +163,11 @@ class Gateway:
             self.pool.tickets.has_outstanding |= self.pool.queue_length > 0
             return
         self.relay_pool.close_intake()
-        for relay in self.live.relays():
+        for relay in self.live.all():
             if relay.is_away:  # no new socket is accepted; the next gateway may resume it
                 relay.post(ShuttingDown())
         await self.relay_pool.wait_until_idle(limit_s)
-        for relay in self.live.relays():
+        for relay in self.live.all():
             relay.post(ShuttingDown())
         await self.live.wait_until_empty(CLOSE_LIMIT_S)
 
@@ -280,9 +285,7 @@ async def view_of(connection: HTTPConnection) -> View:
     if gateway.access.is_admin(connection):
         return View(None)
     secret = connection.headers.get(SESSION_SECRET_HEADER, "")
-    doors = gateway.doors
-    own = gateway.live.ids_of(secret) if doors is None else doors.ids_of(security.hash_of(secret))
-    return View(gateway.masks, own)
+    return View(gateway.masks, gateway.sessions.ids_of(secret))
 
 
 ViewHere = Annotated[View, Depends(view_of)]

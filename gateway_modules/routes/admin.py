@@ -9,8 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, SecretStr
 
-from core.errors import BadPayloadError, EndedByAdminError, NotFoundError, WorkerBusyError
-from core.protocols.events import Rejected
+from core.errors import BadPayloadError, NotFoundError, WorkerBusyError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
@@ -256,11 +255,11 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
     """End a session in any state."""
-    relay = gateway.live.get(session_id)
-    if relay is not None:
-        relay.post(Rejected(EndedByAdminError()))
-    elif gateway.doors is None or not gateway.doors.end_session(session_id):
+    found = [one for one in gateway.sessions.all() if one.session_id == session_id]
+    if not found:
         raise NotFoundError("There is no such session.")
+    for session in found:
+        session.end()
     return ActionResult(success=True)
 
 

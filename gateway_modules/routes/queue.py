@@ -256,25 +256,15 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
     ]
     connected = [
         SessionInfo(
-            session_id=relay.session_id,
-            request_type=relay.request.request_type,
-            worker_id=relay.worker_id,
-            phase=relay.phase,
-            last_active=since,
+            session_id=one.session_id,
+            request_type=one.request_type,
+            worker_id=one.worker_id,
+            phase=one.phase,
+            last_active=one.began_at,
         )
-        for relay, since in gateway.live.entries()
+        for one in gateway.sessions.all()
     ]
-    at_doors = [
-        SessionInfo(
-            session_id=ticket.session_id or "",
-            request_type=ticket.request_type,
-            worker_id=ticket.assigned.worker_id if ticket.assigned else None,
-            phase=QueueingPhase.RELAYING if ticket.assigned else QueueingPhase.WAITING,
-            last_active=ticket.enqueued_at,
-        )
-        for _, ticket in (gateway.doors.held() if gateway.doors else ())
-    ]
-    everything = [*connected, *at_doors, *cached]
+    everything = [*connected, *cached]
     return view.of(SessionList(total=len(everything), sessions=everything))
 
 

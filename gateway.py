@@ -45,8 +45,8 @@ from gateway_modules.web.responses import (
     OPENAI_PREFIX,
     StaticFolder,
     on_client_gone,
+    on_error,
     on_invalid_request,
-    on_omni_error,
 )
 from gateway_modules.web.server import GatewayServer, server_config
 from recording.bucket import BucketError
@@ -140,7 +140,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         app.router.routes.extend(router.routes)
     if not is_desk:
         app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
-    app.add_exception_handler(OmniError, on_omni_error)
+    app.add_exception_handler(OmniError, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(BucketError, sessions.on_store_away)
     app.add_exception_handler(HTTPException, pages.on_http_problem)

@@ -19,7 +19,7 @@ from core.errors import BadRequestError, ErrorCode
 from core.schemas import limits
 from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
 from core.schemas.common import WireModel
-from core.schemas.openai_errors import OpenAIError
+from core.schemas.openai_errors import FieldError, OpenAIError
 from core.schemas.tools import FUNCTIONS_MAX, Function
 from core.tools import Offer
 
@@ -31,6 +31,11 @@ REFUSED: Final = frozenset({"pattern", "patternProperties"})
 REFERENCES: Final = ("$ref", "$dynamicRef")
 REFERENCES_MAX: Final = 10_000  # ours: followed for one response; a schema can nest them endlessly
 PROMPT: Final = "Answer with one JSON object and nothing else, not even Markdown around it."
+
+
+def missing(param: str, message: str) -> FieldError:
+    """Return the error for a field that is required only with others, or only in a form."""
+    return FieldError("missing_required_parameter", f"{param}: {message}", param)
 
 
 class InvalidAnswerError(OpenAIError):
@@ -60,7 +65,7 @@ class ResponseFormat(WireModel):
         if self.type != "json_schema":
             return
         if self.json_schema is None:
-            raise BadRequestError("response_format.json_schema: a schema is required.")
+            raise missing("response_format.json_schema", "a schema is required.")
         refused = REFUSED & set(_keywords(self.json_schema.schema_))
         if refused:
             raise BadRequestError(f"{SCHEMA}: '{min(refused)}' is not supported.")
@@ -267,7 +272,7 @@ class CompletionRequest(WireModel):
             if self.speaks:
                 raise BadRequestError("response_format: a spoken response is text.")
         if self.speaks and self.audio is None:
-            raise BadRequestError("audio: required when modalities contain audio.")
+            raise missing("audio", "required when modalities contain audio.")
         if self.speaks and self.stream and self.answer_audio.format != "pcm16":
             raise BadRequestError("audio.format: a stream supports pcm16 only.")
         if len(set(names)) < len(names):

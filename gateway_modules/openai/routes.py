@@ -7,7 +7,6 @@ queue, and the transcriber's own queue is bounded. If the model itself transcrib
 from __future__ import annotations
 
 import asyncio
-import base64
 import hmac
 import json
 from collections.abc import AsyncGenerator
@@ -34,10 +33,10 @@ from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.worker import ModelKind, TranscriptPassage
 from gateway_modules.openai.answer import Answer, Json
-from gateway_modules.openai.chat_request import CompletionRequest
+from gateway_modules.openai.chat_request import CompletionRequest, missing
 from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed, server_event
 from gateway_modules.openai.speech import worker_request as speech_request
-from gateway_modules.openai.worker_request import Transcripts, worker_request
+from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
@@ -178,9 +177,10 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
             raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is required.")
         if not isinstance(sample, UploadFile):
-            raise BadRequestError("audio_sample: an audio file is required.")
-        audio_base64 = base64.b64encode(await sample.read()).decode("ascii")
-    voice = await gateway.voices.run(gateway.voices.upload, name, audio_base64)
+            raise missing("audio_sample", "an audio file is required.")
+        content = await sample.read()
+    with audio_in("audio_sample"):
+        voice = await gateway.voices.run(gateway.voices.upload, name, content)
     return JSONResponse(voice_object(voice))
 
 
@@ -259,7 +259,8 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     if not able:
         raise NotAvailableError("No transcriber is available (transcription.by).")
     longest_s = gateway.settings.limits.chat_audio_max_s
-    audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
+    with audio_in("file"):
+        audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
     passages = _written(gateway, able, params, audio, client)
     if params.stream:
@@ -277,7 +278,7 @@ async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
-            raise BadRequestError("file: send the recording as multipart/form-data.")
+            raise missing("file", "send the recording as multipart/form-data.")
         fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
         return parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
 
@@ -287,31 +288,25 @@ def _kind(worker: WorkerConnection) -> str | None:
     return latest.transcribes_by if latest is not None else None
 
 
-async def _written(
+def _written(
     gateway: Gateway,
     able: list[WorkerConnection],
     params: TranscriptionForm,
     audio: Audio,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
-    """Transcribe by Whisper on the worker with the fewest sessions, else by the model."""
+    """Transcribe by Whisper on the worker with the most free slots, else by the model."""
     query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
-        worker = max(by_whisper, key=lambda each: each.available_slots)
-        async with aclosing(call(worker, audio.samples, query)) as passages:
-            async for passage in passages:
-                yield passage
-        return
+        return call(max(by_whisper, key=lambda each: each.available_slots), audio.samples, query)
 
     def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
         assignment.ticket.has_started = True
         return call(assignment.ticket.worker, audio.samples, query)
 
-    async with aclosing(replies(gateway, client, work)) as passages:
-        async for passage in passages:
-            yield passage
+    return replies(gateway, client, work)
 
 
 def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Response:

@@ -31,7 +31,7 @@ from gateway_modules.web.responses import (
     IMMUTABLE,
     NO_CACHE,
     is_immutable,
-    on_http_exception,
+    on_error,
     problems,
 )
 
@@ -63,7 +63,7 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
         return _missing(request, Missing.PAGE)
-    return await on_http_exception(request, error)
+    return await on_error(request, error)
 
 
 async def page(request: Request, name: str) -> Response:

@@ -20,8 +20,11 @@ from openai.types.chat import ChatCompletionChunk
 from starlette.types import Message
 from websockets.exceptions import InvalidStatus
 
+from core.errors import ContextFullError
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.queue import ErrorMessage
 from gateway_modules.openai import routes as openai_routes
+from gateway_modules.voices import AudioDecoder
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import busy_count, idle_count
 
@@ -215,6 +218,74 @@ async def test_what_does_not_fit_names_its_field(
     assert raised.value.param == param
     assert raised.value.type == "invalid_request_error"
     assert stage.worker.told == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"modalities": ["text", "audio"]}, "audio", "missing_required_parameter"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+            "missing_required_parameter",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "input_audio",
+                                "input_audio": {"data": "bm8gc291bmQ=", "format": "wav"},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "messages[0].content[0].input_audio.data",
+            "bad_audio",
+        ),
+    ],
+)
+@on_stage()
+async def test_what_is_missing_or_damaged_has_its_field_and_code(
+    stage: Stage, fields: dict[str, Any], param: str, code: str
+) -> None:
+    async with client_of(stage) as client:
+        with pytest.raises(openai.BadRequestError) as raised:
+            await client.chat.completions.create(**{"model": "x", "messages": HELLO, **fields})
+    assert (raised.value.param, raised.value.code) == (param, code)
+
+
+@on_stage()
+async def test_a_history_that_is_too_long_names_the_messages(stage: Stage) -> None:
+    full = ErrorMessage.of(ContextFullError()).model_dump(mode="json")
+    stage.worker.script.speaks_to["None"] = [full]
+    async with client_of(stage) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.chat.completions.create(model="x", messages=HELLO)
+    assert (raised.value.param, raised.value.code) == ("messages", "context_length_exceeded")
+
+
+@on_stage()
+async def test_the_worker_is_released_before_its_audio_is_encoded(stage: Stage) -> None:
+    busy: list[int] = []
+
+    def encode(*_: object) -> bytes:
+        busy.append(busy_count(stage.gateway.pool))
+        return b"a file"
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AudioDecoder, "encode", encode)
+        async with client_of(stage) as client:
+            await client.chat.completions.create(
+                model="x",
+                messages=HELLO,
+                modalities=["text", "audio"],
+                audio={"voice": "alloy", "format": "mp3"},
+            )
+    assert busy == [0]
 
 
 @on_stage(security={"api_keys": [KEY]})

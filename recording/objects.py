@@ -51,6 +51,7 @@ LIST_AGE_S: Final = 2.0  # of the workers' cached lists: pages load many files o
 MISS_AGE_S: Final = 0.25  # the same, for a recording missing from them
 ANSWER_S: Final = 5.0
 CONCURRENT_CALLS: Final = 16  # to workers
+DELETED: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
 
 
 _Held = tuple[str, ListedRecording]
@@ -118,15 +119,19 @@ class RunningRecordings:
     def delete(self, recording_id: str) -> None:
         """Delete a recording from every worker's disk.
 
-        WorkerUnreachableError if the one that has it does not answer; SessionInUseError while it is
-        still being written.
+        WorkerUnreachableError if the one that has it does not answer, or fails; SessionInUseError
+        while it is still being written.
         """
         held = self._holding(recording_id)
         answers = self._ask_all("DELETE", f"/recordings/{recording_id}")
-        if held is not None and held[0] not in answers:
-            raise WorkerUnreachableError("The worker that has this recording cannot be reached.")
         if any(answer.status_code == HTTPStatus.CONFLICT for answer in answers.values()):
             raise SessionInUseError("This recording is still being written.")
+        if held is not None:
+            answer = answers.get(held[0])
+            if answer is None or answer.status_code not in DELETED:
+                raise WorkerUnreachableError(
+                    "The worker that has this recording cannot be reached, or cannot delete it."
+                )
         with self._lock:
             self._held = (float("-inf"), {})
 
@@ -175,6 +180,8 @@ class RunningRecordings:
             with self._http.stream("GET", url, headers=headers, extensions=SNI) as answer:
                 if answer.status_code == HTTPStatus.NOT_FOUND:
                     raise FileNotFoundError(url)
+                if answer.status_code != HTTPStatus.PARTIAL_CONTENT:
+                    raise BucketError(f"a worker's recording: HTTP {answer.status_code}")
                 left = stop - start
                 for block in answer.iter_bytes(BLOCK_BYTES):
                     yield block[:left]

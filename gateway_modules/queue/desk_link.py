@@ -284,7 +284,7 @@ class DeskHttp:
     def __init__(self, settings: Settings, access: AccessPolicy) -> None:
         tls = client_context(settings)
         self._access = access
-        self._url = f"{'https' if tls else 'http'}://{desk_place(settings).netloc}"
+        self._url = httpx.URL(f"{'https' if tls else 'http'}://{desk_place(settings).netloc}")
         self._secret = shared_secret(settings)
         self._http = httpx.AsyncClient(
             verify=tls or False,
@@ -298,10 +298,12 @@ class DeskHttp:
 
     async def answer(self, request: Request) -> Response:
         has_body = request.method not in BODILESS
+        # The path as it came: decoded, a name with a question mark would be cut off there.
+        place = request.scope["raw_path"] + b"?" * bool(request.url.query)
+        place += request.scope["query_string"]
         forwarded = self._http.build_request(
             request.method,
-            f"{self._url}{request.url.path}",
-            params=request.url.query,
+            self._url.copy_with(raw_path=place),
             headers=self._headers(request),
             content=request.stream() if has_body else None,
             extensions=SNI,

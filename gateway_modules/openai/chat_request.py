@@ -6,6 +6,7 @@ Source: OpenAI's API reference, "Create chat completion".
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
@@ -29,6 +30,7 @@ SCHEMA: Final = "response_format.json_schema.schema"
 # Python's `re` has no time limit for patterns of clients.
 REFUSED: Final = frozenset({"pattern", "patternProperties"})
 REFERENCES: Final = ("$ref", "$dynamicRef")
+SCHEMA_MAX_CHARS: Final = 32 * 1024  # ours: no context holds more, and checking it takes a second
 REFERENCES_MAX: Final = 10_000  # ours: followed for one response; a schema can nest them endlessly
 PROMPT: Final = "Answer with one JSON object and nothing else, not even Markdown around it."
 
@@ -66,6 +68,8 @@ class ResponseFormat(WireModel):
             return
         if self.json_schema is None:
             raise missing("response_format.json_schema", "a schema is required.")
+        if len(json.dumps(self.json_schema.schema_, ensure_ascii=False)) > SCHEMA_MAX_CHARS:
+            raise BadRequestError(f"{SCHEMA}: longer than {SCHEMA_MAX_CHARS} characters.")
         refused = REFUSED & set(_keywords(self.json_schema.schema_))
         if refused:
             raise BadRequestError(f"{SCHEMA}: '{min(refused)}' is not supported.")
@@ -138,6 +142,7 @@ def _validator(schema: Json) -> Any:
 
 STOP_SEQUENCES_MAX: Final = 4  # Source: the API reference
 NEW_TOKENS_MAX: Final = 4_096
+AUDIO_PARTS_MAX: Final = 64  # ours: each is decoded by a process, which takes half a second
 WIRE_CHARS: Final = limits.base64_chars(limits.VIDEO_MAX_BYTES)
 
 AnswerFormat = Literal["wav", "mp3", "flac", "opus", "pcm16"]
@@ -267,6 +272,10 @@ class CompletionRequest(WireModel):
 
     def check(self) -> None:
         names = [tool.function.name for tool in self.tools or []]
+        contents = [one.content for one in self.messages if isinstance(one.content, list)]
+        parts = itertools.chain.from_iterable(contents)
+        if sum(isinstance(part, AudioPart) for part in parts) > AUDIO_PARTS_MAX:
+            raise BadRequestError(f"messages: more than {AUDIO_PARTS_MAX} parts are audio.")
         if self.json_format is not None:
             self.json_format.check()
             if self.speaks:

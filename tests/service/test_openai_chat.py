@@ -30,6 +30,7 @@ from tests.fakes.pools import busy_count, idle_count
 
 HELLO: list[Any] = [{"role": "user", "content": "Hi"}]
 KEY = "sk-of-this-test"
+AUDIO = {"type": "input_audio", "input_audio": {"data": "bm8gc291bmQ=", "format": "wav"}}
 
 
 def client_of(stage: Stage, key: str = KEY) -> AsyncOpenAI:
@@ -204,6 +205,16 @@ async def test_text_ends_before_a_stop_sequence(stage: Stage) -> None:
         ({"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
         ({"messages": None}, "messages"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"messages": [{"role": "user", "content": [AUDIO] * 65}]}, "messages"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "long", "schema": {"enum": ["x" * 1_000] * 33}},
+                }
+            },
+            "response_format.json_schema.schema",
+        ),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
     ],
 )
@@ -230,19 +241,7 @@ async def test_what_does_not_fit_names_its_field(
             "missing_required_parameter",
         ),
         (
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {
-                                "type": "input_audio",
-                                "input_audio": {"data": "bm8gc291bmQ=", "format": "wav"},
-                            }
-                        ],
-                    }
-                ]
-            },
+            {"messages": [{"role": "user", "content": [AUDIO]}]},
             "messages[0].content[0].input_audio.data",
             "bad_audio",
         ),
@@ -261,7 +260,7 @@ async def test_what_is_missing_or_damaged_has_its_field_and_code(
 @on_stage()
 async def test_a_history_that_is_too_long_names_the_messages(stage: Stage) -> None:
     full = ErrorMessage.of(ContextFullError()).model_dump(mode="json")
-    stage.worker.script.speaks_to["None"] = [full]
+    stage.worker.script.speaks_to |= {"None": [full], "chat": [full]}
     async with client_of(stage) as client:
         with pytest.raises(openai.APIStatusError) as raised:
             await client.chat.completions.create(model="x", messages=HELLO)

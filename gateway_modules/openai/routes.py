@@ -95,7 +95,10 @@ FIELDS_MAX: Final = 16  # ours: form fields besides the file
 
 
 router = APIRouter(
-    tags=["openai"], dependencies=[NeedsKey], generate_unique_id_function=operation_id
+    prefix="/v1",
+    tags=["openai"],
+    dependencies=[NeedsKey],
+    generate_unique_id_function=operation_id,
 )
 
 

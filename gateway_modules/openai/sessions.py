@@ -62,9 +62,12 @@ PARTS_MAX: Final = 4
 
 Json = dict[str, Any]  # Any: JSON
 
-sockets = APIRouter()
+sockets = APIRouter(prefix="/v1")
 calls = APIRouter(
-    tags=["openai"], dependencies=[routes.NeedsKey], generate_unique_id_function=operation_id
+    prefix="/v1",
+    tags=["openai"],
+    dependencies=[routes.NeedsKey],
+    generate_unique_id_function=operation_id,
 )
 
 
@@ -84,7 +87,6 @@ class ClientSecretRequest(WireModel):
     session: SessionPatch = SessionPatch()
 
 
-@sockets.websocket("/v1/realtime")
 @sockets.websocket("/realtime")
 async def realtime(websocket: WebSocket) -> None:
     """Serve OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
@@ -93,7 +95,6 @@ async def realtime(websocket: WebSocket) -> None:
     await _accept(websocket, SocketKind.REALTIME, {"beta": "1"} if is_beta else {})
 
 
-@sockets.websocket("/v1/live/sessions")
 @sockets.websocket("/live/sessions")
 async def live(websocket: WebSocket) -> None:
     """Serve GPT-Live: one continuous stream each way over the duplex engine."""

@@ -48,14 +48,8 @@ CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 
 OPENAI_PREFIX: Final = "/v1/"
-# The same routes for clients whose base URL has no path.
-OPENAI_BARE: Final = ("/models", "/chat/", "/audio/", "/realtime/", "/live/")
 PARAMS: Final = {ErrorCode.CONTEXT_FULL: "messages"}  # as OpenAI's server names them
 FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginning of a sentence
-
-
-def is_openai(path: str) -> bool:
-    return path.startswith((OPENAI_PREFIX, *OPENAI_BARE))
 
 
 class Problem(WireModel):
@@ -97,7 +91,7 @@ def error_answer(error: BaseException, path: str = "") -> Response:
     if status in RETRY_STATUSES:
         headers.setdefault("Retry-After", str(RETRY_AFTER_S))
     body: dict[str, Any] = {"detail": message, "code": code}
-    if is_openai(path):
+    if path.startswith(OPENAI_PREFIX):
         body = _openai_body(status, message, code, error)
         if status == HTTPStatus.UNPROCESSABLE_ENTITY:  # not used by OpenAI
             status = HTTPStatus.BAD_REQUEST

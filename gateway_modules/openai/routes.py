@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from pydantic import Field, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection
@@ -40,7 +40,7 @@ from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
@@ -94,12 +94,7 @@ OWNER: Final = "openbmb"
 FIELDS_MAX: Final = 16  # ours: form fields besides the file
 
 
-router = APIRouter(
-    prefix="/v1",
-    tags=["openai"],
-    dependencies=[NeedsKey],
-    generate_unique_id_function=operation_id,
-)
+router = ApiRouter(prefix="/v1", tags=["openai"], dependencies=[NeedsKey])
 
 
 @router.get("/models")

@@ -35,7 +35,7 @@ from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Upward, Verdict
 from gateway_modules.routes.sockets import Handshake, record_refusal, serve
-from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
+from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
@@ -63,12 +63,7 @@ PARTS_MAX: Final = 4
 Json = dict[str, Any]  # Any: JSON
 
 sockets = APIRouter(prefix="/v1")
-calls = APIRouter(
-    prefix="/v1",
-    tags=["openai"],
-    dependencies=[routes.NeedsKey],
-    generate_unique_id_function=operation_id,
-)
+calls = ApiRouter(prefix="/v1", tags=["openai"], dependencies=[routes.NeedsKey])
 
 
 SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference

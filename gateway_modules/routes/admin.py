@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import Field, SecretStr
 
 from core.errors import BadPayloadError, NotFoundError, WorkerBusyError
@@ -17,7 +17,7 @@ from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditLi
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere
 from gateway_modules.web.responses import json_answer, problems
 from gateway_modules.web.security import SESSION_AGE_S, mark_admin
 from recording.listing import CleanupReport, Order, RecordingPage, page_of
@@ -32,13 +32,12 @@ AUDIT_DEFAULT = 100
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
-router = APIRouter(tags=["administration"], generate_unique_id_function=operation_id)
-admin_router = APIRouter(
+router = ApiRouter(tags=["administration"])
+admin_router = ApiRouter(
     prefix="/api/admin",
     tags=["administration"],
     dependencies=[AdminOnly],
     responses=problems(401, 403),
-    generate_unique_id_function=operation_id,
 )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response
 from websockets.exceptions import ConnectionClosed
@@ -44,7 +44,7 @@ from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
 from gateway_modules.relay.traffic import parse_apart
-from gateway_modules.service import Gateway, GatewayHere, only_admins, operation_id
+from gateway_modules.service import ApiRouter, Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
@@ -58,8 +58,8 @@ MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
 ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 Reply = TypeVar("Reply")
 
-router = APIRouter(tags=["inference"], generate_unique_id_function=operation_id)
-stops = APIRouter(tags=["inference"], generate_unique_id_function=operation_id)
+router = ApiRouter(tags=["inference"])
+stops = ApiRouter(tags=["inference"])
 
 
 class StopOne(WireModel):

@@ -24,7 +24,7 @@ from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
 from gateway_modules.presets import Preset, PresetSounds
 from gateway_modules.routes.sessions import RecordingFiles
-from gateway_modules.service import AdminOnly, GatewayHere, gateway_of, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
 from gateway_modules.web.pages import Missing, missing_page, wants_page
 from gateway_modules.web.responses import (
@@ -54,8 +54,8 @@ Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
 READ: Final = ["GET", "HEAD"]  # monitors ask for the head alone
 router = APIRouter(include_in_schema=False)
-assets = APIRouter(tags=["assets"], generate_unique_id_function=operation_id)
-documents = APIRouter(tags=["documents"], generate_unique_id_function=operation_id)
+assets = ApiRouter(tags=["assets"])
+documents = ApiRouter(tags=["documents"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:

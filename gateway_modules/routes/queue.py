@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import AwareDatetime, ConfigDict, Field
 from starlette.responses import Response
 
@@ -28,7 +28,7 @@ from gateway_modules.queue.scheduling import (
     TicketInfo,
 )
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import FetchProgress, read_progress
 
@@ -41,12 +41,9 @@ def check_open(gateway: GatewayHere) -> None:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
 
-router = APIRouter(tags=["status"], generate_unique_id_function=operation_id)
-pool_router = APIRouter(
-    tags=["status"],
-    dependencies=[Depends(check_open)],
-    responses=problems(503),
-    generate_unique_id_function=operation_id,
+router = ApiRouter(tags=["status"])
+pool_router = ApiRouter(
+    tags=["status"], dependencies=[Depends(check_open)], responses=problems(503)
 )
 
 

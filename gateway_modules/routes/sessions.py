@@ -15,7 +15,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Annotated, BinaryIO, Final, Literal
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from pydantic import Field
 from starlette.datastructures import UploadFile
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
@@ -23,7 +23,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from core import errors
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
+from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.web.responses import NO_STORE, error_answer, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
@@ -52,12 +52,7 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
-router = APIRouter(
-    prefix="/api/sessions",
-    tags=["recordings"],
-    responses=problems(502),
-    generate_unique_id_function=operation_id,
-)
+router = ApiRouter(prefix="/api/sessions", tags=["recordings"], responses=problems(502))
 
 
 async def on_store_away(request: Request, error: Exception) -> Response:

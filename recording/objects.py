@@ -6,12 +6,11 @@ import logging
 import ssl
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
@@ -226,7 +225,7 @@ class ObjectStore:
         self._bucket = bucket
         self._running = running
         self._state = state
-        self._seals: OrderedDict[str, Seal] = OrderedDict()
+        self._read_seal = lru_cache(SEALS_CACHED)(self._sealed_by)
         self.media_origin = ""
         if is_direct:
             try:
@@ -291,10 +290,12 @@ class ObjectStore:
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
-        self._seals.pop(recording_id, None)
         _update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
-            delete_sealed(self._bucket, recording_id)
+            try:
+                delete_sealed(self._bucket, recording_id)
+            finally:
+                self._read_seal.cache_clear()
 
     def listed(self) -> list[ListedRecording]:
         sealed = self._sealed()
@@ -325,12 +326,14 @@ class ObjectStore:
                 finish_deleting(self._bucket, recording_id)
 
     def _seal(self, recording_id: str) -> Seal | None:
-        seal = self._seals.pop(recording_id, None) or read_seal(self._bucket, recording_id)
-        if seal is not None:
-            self._seals[recording_id] = seal
-            if len(self._seals) > SEALS_CACHED:
-                with suppress(KeyError):  # emptied by another thread
-                    self._seals.popitem(last=False)
+        with suppress(NotFoundError):
+            return self._read_seal(recording_id)
+        return None
+
+    def _sealed_by(self, recording_id: str) -> Seal:
+        seal = read_seal(self._bucket, recording_id)
+        if seal is None:
+            raise NotFoundError()  # which is not cached: it may be sealed later
         return seal
 
     def _sealed_files(self, recording_id: str, seal: Seal) -> list[StoredFile]:

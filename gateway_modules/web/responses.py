@@ -28,6 +28,7 @@ from core import errors
 from core.errors import ErrorCode, NotFoundError, OmniError, describe_error
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
+from recording.names import media_type
 
 CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
 RETRY_AFTER_S: Final = 5  # sent with "too many" and "try later"
@@ -163,18 +164,7 @@ TEXT_TYPES: Final = MappingProxyType(
 )
 """Types worth compressing."""
 
-OTHER_TYPES: Final = MappingProxyType(
-    {
-        ".ico": "image/vnd.microsoft.icon",
-        ".jpg": "image/jpeg",
-        ".mp3": "audio/mpeg",
-        ".png": "image/png",
-        ".wav": "audio/wav",
-        ".webp": "image/webp",
-        ".woff2": "font/woff2",
-    }
-)
-ANY_BYTES: Final = "application/octet-stream"
+OTHER_TYPES: Final = MappingProxyType({".ico": "image/vnd.microsoft.icon", ".woff2": "font/woff2"})
 
 LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file
@@ -206,15 +196,15 @@ class WebFiles:
             known_tags = request_headers.get("if-none-match", "").split(",")
             if tag in [one.strip().removeprefix("W/") for one in known_tags]:
                 return Response(status_code=304, headers=headers)
-            media_type = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix, ANY_BYTES)
+            kind = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix) or media_type(path.name)
             if not is_packed:
-                return FileResponse(path, media_type=media_type, headers=headers)
+                return FileResponse(path, media_type=kind, headers=headers)
             version = path, stat.st_mtime_ns, stat.st_size
             body = await asyncio.to_thread(self._packed, *version)
         except OSError as error:
             raise NotFoundError("There is no such file.") from error
         headers["Content-Encoding"] = "gzip"
-        return Response(body, media_type=media_type, headers=headers)
+        return Response(body, media_type=kind, headers=headers)
 
 
 class StaticFolder(StaticFiles):

@@ -272,9 +272,7 @@ class CompletionRequest(WireModel):
 
     def check(self) -> None:
         names = [tool.function.name for tool in self.tools or []]
-        contents = [one.content for one in self.messages if isinstance(one.content, list)]
-        parts = itertools.chain.from_iterable(contents)
-        if sum(isinstance(part, AudioPart) for part in parts) > AUDIO_PARTS_MAX:
+        if self.audio_parts > AUDIO_PARTS_MAX:
             raise BadRequestError(f"messages: more than {AUDIO_PARTS_MAX} parts are audio.")
         if self.json_format is not None:
             self.json_format.check()
@@ -290,6 +288,12 @@ class CompletionRequest(WireModel):
             raise BadRequestError("tool_choice: there are no tools to call.")
         if isinstance(self.tool_choice, FunctionChoice) and not self.offer.functions:
             raise BadRequestError("tool_choice.function.name: no tool has this name.")
+
+    @property
+    def audio_parts(self) -> int:
+        contents = (one.content for one in self.messages if isinstance(one.content, list))
+        parts = itertools.chain.from_iterable(contents)
+        return sum(isinstance(part, AudioPart) for part in parts)
 
     @property
     def offer(self) -> Offer:

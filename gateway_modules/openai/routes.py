@@ -117,8 +117,11 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
     check_chat(gateway)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
-    params, sent, audio_s = await voices.run(_parsed, text, voices, transcripts)
+    params = await asyncio.to_thread(_checked, text)
     check_model(gateway, params.model)
+    # Others do not wait for a decoder of sounds.
+    run = voices.run if params.speaks or params.audio_parts else asyncio.to_thread
+    sent, audio_s = await run(_sent, params, text, voices, transcripts)
     answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, sent, client, lambda: answer.is_over)
@@ -146,7 +149,8 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
     may_keep = params.stream_format == "audio"  # else errors are events
     is_suggestion = facts is not None and may_keep and params.input in facts.try_saying
-    clip_id = hash_of(f"{facts}{params}{worker_text}")  # with the sound of the voice
+    # Of the sound of the voice as well.
+    clip_id = hash_of(f"{facts}{params}{worker_text}") if is_suggestion else ""
     if is_suggestion and (clip := gateway.clips.find(clip_id)) is not None:
         return Response(clip, media_type=params.media_type)
     messages = reply(gateway, worker_text, client, is_recorded=not is_suggestion)
@@ -204,13 +208,17 @@ def _model(name: str) -> Json:
     return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
 
 
-def _parsed(
-    text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> tuple[CompletionRequest, str, float]:
+def _checked(text: str) -> CompletionRequest:
     params = parse_body(CompletionRequest, text)
     params.check()
+    return params
+
+
+def _sent(
+    params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
+) -> tuple[str, float]:
     try:
-        return params, *worker_request(params, text, voices, transcripts)
+        return worker_request(params, text, voices, transcripts)
     except ValidationError as error:  # valid here, but not with what the server adds
         raise explain(error) from error
 

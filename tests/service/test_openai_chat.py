@@ -7,6 +7,7 @@ import base64
 import gc
 import io
 import json
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,7 +25,7 @@ from core.errors import ContextFullError
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import ErrorMessage
 from gateway_modules.openai import routes as openai_routes
-from gateway_modules.voices import AudioDecoder
+from gateway_modules.voices import DECODERS, AudioDecoder
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import busy_count, idle_count
 
@@ -255,6 +256,19 @@ async def test_what_is_missing_or_damaged_has_its_field_and_code(
         with pytest.raises(openai.BadRequestError) as raised:
             await client.chat.completions.create(**{"model": "x", "messages": HELLO, **fields})
     assert (raised.value.param, raised.value.code) == (param, code)
+
+
+@on_stage()
+async def test_a_text_does_not_wait_for_decoders(stage: Stage) -> None:
+    is_decoded = threading.Event()
+    for _ in range(DECODERS):
+        stage.gateway.voices._threads.submit(is_decoded.wait)
+    try:
+        async with client_of(stage) as client:
+            answer = await client.chat.completions.create(model="x", messages=HELLO)
+    finally:
+        is_decoded.set()
+    assert answer.choices[0].message.content == "Hello"
 
 
 @on_stage()

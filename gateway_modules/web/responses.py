@@ -9,7 +9,8 @@ import asyncio
 import functools
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
@@ -20,9 +21,9 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from core import errors
 from core.errors import ErrorCode, NotFoundError, OmniError, describe_error
@@ -205,6 +206,29 @@ class WebFiles:
             raise NotFoundError("There is no such file.") from error
         headers["Content-Encoding"] = "gzip"
         return Response(body, media_type=kind, headers=headers)
+
+
+class ClosingResponse(StreamingResponse):
+    """A streamed response that closes what its body reads.
+
+    However it ends: a body that never started, since the client had left, cannot do that itself.
+    """
+
+    # Any: of the library's class.
+    def __init__(
+        self,
+        body: AsyncIterator[str | bytes],
+        *closes: Callable[[], Awaitable[None]],
+        **options: Any,
+    ) -> None:
+        super().__init__(body, **options)
+        self._closes = closes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            for close in reversed(self._closes):
+                stack.push_async_callback(close)
+            await super().__call__(scope, receive, send)
 
 
 class StaticFolder(StaticFiles):

@@ -11,6 +11,7 @@ import hmac
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, Literal
 
 from fastapi import Depends, Request
@@ -119,9 +120,9 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     params = await asyncio.to_thread(_checked, text)
     check_model(gateway, params.model)
-    # Others do not wait for a decoder of sounds.
-    run = voices.run if params.speaks or params.audio_parts else asyncio.to_thread
-    sent, audio_s = await run(_sent, params, text, voices, transcripts)
+    work = partial(_sent, params, text, voices, transcripts)
+    uses_voices = params.speaks or params.audio_parts > 0  # others do not wait for a decoder
+    sent, audio_s = await (voices.run(work) if uses_voices else asyncio.to_thread(work))
     answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, sent, client, lambda: answer.is_over)

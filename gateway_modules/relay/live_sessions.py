@@ -7,6 +7,7 @@ stay occupied until the workers report their end or the door reconnects and clai
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -347,8 +348,9 @@ class Doors:
         return [DoorSession(pool, door, ticket) for door in doors for ticket in door.held.values()]
 
     def ids_of(self, session_secret: str) -> frozenset[str]:
-        owner = hash_of(session_secret)
-        return frozenset(one.session_id for one in self.all() if one.ticket.owner == owner)
+        owner, held = hash_of(session_secret), [door.held for door in self.doors.values()]
+        tickets = itertools.chain.from_iterable(one.values() for one in held)
+        return frozenset(one.session_id or "" for one in tickets if one.owner == owner)
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""

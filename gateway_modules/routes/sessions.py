@@ -106,15 +106,15 @@ Found = Annotated[str, Depends(found)]
 """Dependency of routes: the id of a recording that exists."""
 
 
-def only_owner(recording: Found, request: Request, gateway: GatewayHere) -> None:
+def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
     """Accept the recording's owner and administrators; ForbiddenError for others.
 
     The recording's id, which links share, grants read access only.
     """
     if gateway.access.is_admin(request):
-        mark_admin(request.scope)
+        mark_admin(request.scope)  # first: attempts on recordings that do not exist are audited
         return
-    owner = gateway.recordings.read(recording, names.OWNER_FILE)
+    owner = gateway.recordings.read(found(recording_id, gateway), names.OWNER_FILE)
     if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):
         raise errors.ForbiddenError()
 

@@ -34,6 +34,7 @@ from tests.fakes.full_buffer import with_a_full_buffer
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import in_virtual_time
 
+LIMIT_S = 60.0
 WORKER = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -216,7 +217,8 @@ def test_health_checks_do_not_wait_for_chat_calls() -> None:
             place = WorkerPlace(*server.sockets[0].getsockname())
             worker, client = WorkerConnection("worker_0", place), WorkerClient()
             chats = [asyncio.create_task(client.chat(worker, "{}")) for _ in range(calls)]
-            await all_asked.wait()
+            async with asyncio.timeout(LIMIT_S):
+                await all_asked.wait()
             health = await client.health(worker)
             gate.set()
             await asyncio.gather(*chats, return_exceptions=True)

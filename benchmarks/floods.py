@@ -184,7 +184,7 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
     connections = app.state.gateway.connections
     config = server_config(app, HOST, 0, connections=connections, heartbeat_s=20.0)
     server = GatewayServer(config, drain=lambda: asyncio.sleep(0))
-    settle(app)
+    settle()
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - the server has no event for it
         await asyncio.sleep(BEAT_S)

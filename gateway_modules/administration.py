@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -237,7 +236,7 @@ TEXT_LINE: Final = re.compile(
 )
 """structlog's format for people."""
 
-CURSOR: Final = re.compile(r"(?P<offset>\d{1,15})-(?P<length>\d{1,2})-(?P<mark>[0-9a-f]{1,8})")
+CURSOR: Final = re.compile(r"(\d{1,15})-\d{1,2}-[0-9a-f]{1,8}")
 
 
 class LogLine(WireModel):
@@ -259,34 +258,10 @@ class LogPart(WireModel):
     was_turned_over: bool = Field(False, description="The log was rotated since the cursor.")
 
 
-@dataclass(frozen=True)
-class Cursor:
-    """A position in a file, which is identified by the checksum of its first `length` bytes."""
-
-    offset: int
-    length: int
-    mark: int
-
-    @classmethod
-    def read(cls, text: str) -> Cursor:
-        found = CURSOR.fullmatch(text)
-        if found is None:
-            raise BadRequestError("This is not a log cursor.")
-        return cls(int(found["offset"]), int(found["length"]), int(found["mark"], 16))
-
-    @classmethod
-    def at(cls, content: Path, offset: int) -> Cursor:
-        head = _read(content, 0, MARK_BYTES)[:offset]
-        return cls(offset, len(head), binascii.crc32(head))
-
-    def is_of(self, path: Path) -> bool:
-        head = _read(path, 0, self.length)
-        if len(head) < self.length or _size(path) < self.offset:
-            return False
-        return binascii.crc32(head) == self.mark
-
-    def __str__(self) -> str:
-        return f"{self.offset}-{self.length}-{self.mark:x}"
+def cursor_at(path: Path, offset: int) -> str:
+    """Return a position in a file, which is identified by the checksum of its beginning."""
+    head = _read(path, 0, min(offset, MARK_BYTES))
+    return f"{min(offset, _size(path))}-{len(head)}-{binascii.crc32(head):x}"
 
 
 class LogTail:
@@ -320,19 +295,22 @@ class LogTail:
                 source=source,
                 sources=sources,
                 lines=[parse_line(line) for line in lines],
-                cursor=str(Cursor.at(file, offset)),
+                cursor=cursor_at(file, offset),
                 **{"has_more": bool(lines) and offset < _size(file), **marks},
             )
 
         if after is None:
             lines, offset = _last_lines(path, limit)
             return part(lines, path, offset)
-        cursor, older, lines = Cursor.read(after), path.with_name(path.name + ROTATED), []
-        if cursor.is_of(path):
-            lines, offset = _lines_from(path, cursor.offset, limit)
+        found = CURSOR.fullmatch(after)
+        if found is None:
+            raise BadRequestError("This is not a log cursor.")
+        start, older, lines = int(found[1]), path.with_name(path.name + ROTATED), []
+        if after == cursor_at(path, start):
+            lines, offset = _lines_from(path, start, limit)
             return part(lines, path, offset)
-        if cursor.is_of(older):
-            lines, offset = _lines_from(older, cursor.offset, limit)
+        if after == cursor_at(older, start):
+            lines, offset = _lines_from(older, start, limit)
             if lines and offset < _size(older):  # the rest of the older file follows
                 return part(lines, older, offset, has_more=True)
         more, offset = _lines_from(path, 0, limit - len(lines))

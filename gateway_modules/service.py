@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from socket import gethostname
 from typing import Annotated, Final
 
-from fastapi import Depends, Security
-from fastapi.routing import APIRoute
+from fastapi import APIRouter, Depends, Security
 from fastapi.security import APIKeyHeader
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
@@ -121,6 +121,11 @@ class Gateway:
         return self.relay_pool
 
     @property
+    def sessions(self) -> LiveSessions | Doors:
+        """The sessions of this process, or of a desk's doors."""
+        return self.live if self.doors is None else self.doors
+
+    @property
     def is_open(self) -> bool:
         return self.relay_pool.is_open
 
@@ -158,11 +163,11 @@ class Gateway:
             self.pool.tickets.has_outstanding |= self.pool.queue_length > 0
             return
         self.relay_pool.close_intake()
-        for relay in self.live.relays():
+        for relay in self.live.all():
             if relay.is_away:  # no new socket is accepted; the next gateway may resume it
                 relay.post(ShuttingDown())
         await self.relay_pool.wait_until_idle(limit_s)
-        for relay in self.live.relays():
+        for relay in self.live.all():
             relay.post(ShuttingDown())
         await self.live.wait_until_empty(CLOSE_LIMIT_S)
 
@@ -239,9 +244,8 @@ GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 """Dependency of routes: the gateway."""
 
 
-def operation_id(route: APIRoute) -> str:
-    """Name an operation of the OpenAPI document after its function."""
-    return route.name
+ApiRouter: Final = partial(APIRouter, generate_unique_id_function=attrgetter("name"))
+"""Makes a router whose operations in the OpenAPI document are named after their functions."""
 
 
 ADMIN_TOKEN: Final = APIKeyHeader(
@@ -280,9 +284,7 @@ async def view_of(connection: HTTPConnection) -> View:
     if gateway.access.is_admin(connection):
         return View(None)
     secret = connection.headers.get(SESSION_SECRET_HEADER, "")
-    doors = gateway.doors
-    own = gateway.live.ids_of(secret) if doors is None else doors.ids_of(security.hash_of(secret))
-    return View(gateway.masks, own)
+    return View(gateway.masks, gateway.sessions.ids_of(secret))
 
 
 ViewHere = Annotated[View, Depends(view_of)]

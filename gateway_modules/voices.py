@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import functools
 import json
 import os
@@ -36,7 +35,6 @@ from core.schemas.limits import (
     MIB,
     REFERENCE_MAX_S,
     SAMPLE_BYTES,
-    base64_chars,
 )
 from core.store import Store
 from gateway_modules.web.messages import parse_object, with_strings_of
@@ -174,16 +172,17 @@ class VoiceLibrary:
         """Stop the threads after their current work, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def upload(self, name: str, audio_base64: str) -> RefAudio:
-        """Store an audio file of any format (Base64) as mono at 16 kHz."""
+    def upload(self, name: str, content: bytes | str) -> RefAudio:
+        """Store an audio file of any format, or the Base64 of one, as mono at 16 kHz."""
         if len(self.list_all()) >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
-        if len(audio_base64) > base64_chars(self._max_bytes):
+        if isinstance(content, str):
+            try:
+                content = base64.b64decode(content, validate=True)
+            except ValueError as error:
+                raise AudioError("The audio is not valid Base64.") from error
+        if len(content) > self._max_bytes:
             raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
-        try:
-            content = base64.b64decode(audio_base64, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise AudioError("The audio is not valid Base64.") from error
         wav = self.decoder.to_wav(content, self._max_duration_s)
         voice_id = str(uuid.uuid4())
         filename = voice_id + WAV_SUFFIX

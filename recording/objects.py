@@ -6,12 +6,11 @@ import logging
 import ssl
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
@@ -51,6 +50,7 @@ LIST_AGE_S: Final = 2.0  # of the workers' cached lists: pages load many files o
 MISS_AGE_S: Final = 0.25  # the same, for a recording missing from them
 ANSWER_S: Final = 5.0
 CONCURRENT_CALLS: Final = 16  # to workers
+DELETED: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
 
 
 _Held = tuple[str, ListedRecording]
@@ -118,15 +118,19 @@ class RunningRecordings:
     def delete(self, recording_id: str) -> None:
         """Delete a recording from every worker's disk.
 
-        WorkerUnreachableError if the one that has it does not answer; SessionInUseError while it is
-        still being written.
+        WorkerUnreachableError if the one that has it does not answer, or fails; SessionInUseError
+        while it is still being written.
         """
         held = self._holding(recording_id)
         answers = self._ask_all("DELETE", f"/recordings/{recording_id}")
-        if held is not None and held[0] not in answers:
-            raise WorkerUnreachableError("The worker that has this recording cannot be reached.")
         if any(answer.status_code == HTTPStatus.CONFLICT for answer in answers.values()):
             raise SessionInUseError("This recording is still being written.")
+        if held is not None:
+            answer = answers.get(held[0])
+            if answer is None or answer.status_code not in DELETED:
+                raise WorkerUnreachableError(
+                    "The worker that has this recording cannot be reached, or cannot delete it."
+                )
         with self._lock:
             self._held = (float("-inf"), {})
 
@@ -175,6 +179,8 @@ class RunningRecordings:
             with self._http.stream("GET", url, headers=headers, extensions=SNI) as answer:
                 if answer.status_code == HTTPStatus.NOT_FOUND:
                     raise FileNotFoundError(url)
+                if answer.status_code != HTTPStatus.PARTIAL_CONTENT:
+                    raise BucketError(f"a worker's recording: HTTP {answer.status_code}")
                 left = stop - start
                 for block in answer.iter_bytes(BLOCK_BYTES):
                     yield block[:left]
@@ -219,7 +225,7 @@ class ObjectStore:
         self._bucket = bucket
         self._running = running
         self._state = state
-        self._seals: OrderedDict[str, Seal] = OrderedDict()
+        self._read_seal = lru_cache(SEALS_CACHED)(self._sealed_by)
         self.media_origin = ""
         if is_direct:
             try:
@@ -284,10 +290,12 @@ class ObjectStore:
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
-        self._seals.pop(recording_id, None)
         _update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
-            delete_sealed(self._bucket, recording_id)
+            try:
+                delete_sealed(self._bucket, recording_id)
+            finally:
+                self._read_seal.cache_clear()
 
     def listed(self) -> list[ListedRecording]:
         sealed = self._sealed()
@@ -318,12 +326,14 @@ class ObjectStore:
                 finish_deleting(self._bucket, recording_id)
 
     def _seal(self, recording_id: str) -> Seal | None:
-        seal = self._seals.pop(recording_id, None) or read_seal(self._bucket, recording_id)
-        if seal is not None:
-            self._seals[recording_id] = seal
-            if len(self._seals) > SEALS_CACHED:
-                with suppress(KeyError):  # emptied by another thread
-                    self._seals.popitem(last=False)
+        with suppress(NotFoundError):
+            return self._read_seal(recording_id)
+        return None
+
+    def _sealed_by(self, recording_id: str) -> Seal:
+        seal = read_seal(self._bucket, recording_id)
+        if seal is None:
+            raise NotFoundError()  # which is not cached: it may be sealed later
         return seal
 
     def _sealed_files(self, recording_id: str, seal: Seal) -> list[StoredFile]:

@@ -11,8 +11,8 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from io import RawIOBase
@@ -115,12 +115,13 @@ class FolderStore:
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         """Store a file and remove those it replaces; LowDiskError if the disk is nearly full."""
         folder = self._folder(recording_id)
-        check_room(folder, self._min_free_gb)
         part, flags = folder / UPLOAD_PART_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
         try:
-            with os.fdopen(os.open(part, flags, FILE_MODE), "wb") as kept:
-                shutil.copyfileobj(file, kept)
-            part.replace(folder / name)
+            with _unless_deleted():
+                check_room(folder, self._min_free_gb)
+                with os.fdopen(os.open(part, flags, FILE_MODE), "wb") as kept:
+                    shutil.copyfileobj(file, kept)
+                part.replace(folder / name)
         finally:
             part.unlink(missing_ok=True)
         for other in replaces - {name}:
@@ -130,7 +131,8 @@ class FolderStore:
         append(self._folder(recording_id) / DIAGNOSTICS_FILE, line)
 
     def delete(self, recording_id: str) -> None:
-        delete_recording(self._folder(recording_id))
+        with _unless_deleted():
+            delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
         found = []
@@ -147,6 +149,15 @@ class FolderStore:
 
     def _folder(self, recording_id: str) -> Path:
         return recording_folder(self._data_dir, recording_id)
+
+
+@contextmanager
+def _unless_deleted() -> Iterator[None]:
+    """Raise NotFoundError if another request has deleted the recording meanwhile."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError("There is no such recording.") from error
 
 
 def files_in(folder: Path) -> list[StoredFile]:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +22,6 @@ from typing import Final
 from core.files import locked, replacing
 from core.sums import file_sha256
 from recording.bucket import (
-    BLOCK_BYTES,
     SEAL_FILE,
     Bucket,
     BucketError,
@@ -37,8 +36,9 @@ from recording.bucket import (
 )
 from recording.folder import is_live, read_meta
 from recording.listing import delete_recording
-from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
+from recording.names import OWNER_FILE, SEALED_FILE, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta
+from recording.store import file_in
 from settings.recording import RecordingSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -225,21 +225,20 @@ class Uploader:
                 continue
             kept.at_s = self._clock()
             for name in names_in(folder)[0]:
-                with suppress(FileNotFoundError):
-                    found = (folder / name).stat()
-                    version = (found.st_size, found.st_mtime_ns)
-                    if kept.versions.get(name) != version:
-                        content = _blocks(folder / name, found.st_size)
+                found = file_in(folder, name, hidden=(OWNER_FILE,))
+                if found is not None and kept.versions.get(name) != found.mark:
+                    with suppress(FileNotFoundError):
+                        content = found.blocks(0, found.size_bytes)
                         self._bucket.put(object_name(folder.name, name), content)
-                        kept.versions[name] = version
+                        kept.versions[name] = found.mark
 
 
 @dataclass
 class _Checkpoint:
-    """Uploaded versions of a running recording's files: size and time by name."""
+    """Uploaded versions of a running recording's files: their marks by name."""
 
     at_s: float
-    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def _is_away(failed: list[OSError]) -> bool:
@@ -255,10 +254,3 @@ def _sealed_in(folder: Path) -> str | None:
 
 def is_sealed(folder: Path) -> bool:
     return (folder / SEALED_FILE).is_file()
-
-
-def _blocks(path: Path, size_bytes: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while size_bytes > 0 and (block := file.read(min(BLOCK_BYTES, size_bytes))):
-            size_bytes -= len(block)
-            yield block

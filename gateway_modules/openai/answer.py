@@ -72,19 +72,21 @@ class Answer:
 
     async def whole(self, messages: AsyncGenerator[ReplyMessage]) -> Json:
         pieces: list[bytes] = []
-        async with aclosing(messages):
+        done: ChatDone | None = None
+        async with aclosing(messages):  # their end releases the worker, before audio is encoded
             async for message in messages:
                 if isinstance(message, ChatChunk) and not self.is_over:
                     self._take(message.text_delta or "")
                     pieces += [message.audio_data] if message.audio_data else []
                     self._audio_bytes += len(message.audio_data or b"")
                 elif isinstance(message, ChatDone):
-                    await self._rest(message)
-                    choice = {"index": 0, "message": await self._message(pieces), "logprobs": None}
-                    choice["finish_reason"] = self._reason(message)
-                    completion = {**self._head("chat.completion"), "choices": [choice]}
-                    return {**completion, "usage": self._usage(message)}
-        raise AssertionError("a reply ends with `done`")
+                    done = message
+        assert done is not None, "a reply ends with `done`"
+        await self._rest(done)
+        choice = {"index": 0, "message": await self._message(pieces), "logprobs": None}
+        choice["finish_reason"] = self._reason(done)
+        completion = {**self._head("chat.completion"), "choices": [choice]}
+        return {**completion, "usage": self._usage(done)}
 
     async def events(
         self, first: ReplyMessage, messages: AsyncGenerator[ReplyMessage]
@@ -93,13 +95,14 @@ class Answer:
         try:
             message: ReplyMessage | None = first
             while message is not None:
+                done = message
                 if isinstance(message, ChatChunk) and not self.is_over:
                     for delta in await self._deltas(message):
                         yield self._event(delta)
-                elif isinstance(message, ChatDone):
-                    for event in await self._last(message):
-                        yield event
-                message = await anext(messages, None)
+                message = await anext(messages, None)  # the last call releases the worker
+            assert isinstance(done, ChatDone), "a reply ends with `done`"
+            for event in await self._last(done):
+                yield event
         except OmniError as error:
             yield server_event(openai_error(error))
         yield DONE

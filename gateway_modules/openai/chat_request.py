@@ -6,6 +6,7 @@ Source: OpenAI's API reference, "Create chat completion".
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
@@ -19,7 +20,7 @@ from core.errors import BadRequestError, ErrorCode
 from core.schemas import limits
 from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
 from core.schemas.common import WireModel
-from core.schemas.openai_errors import OpenAIError
+from core.schemas.openai_errors import FieldError, OpenAIError
 from core.schemas.tools import FUNCTIONS_MAX, Function
 from core.tools import Offer
 
@@ -29,8 +30,14 @@ SCHEMA: Final = "response_format.json_schema.schema"
 # Python's `re` has no time limit for patterns of clients.
 REFUSED: Final = frozenset({"pattern", "patternProperties"})
 REFERENCES: Final = ("$ref", "$dynamicRef")
+SCHEMA_MAX_CHARS: Final = 32 * 1024  # ours: no context holds more, and checking it takes a second
 REFERENCES_MAX: Final = 10_000  # ours: followed for one response; a schema can nest them endlessly
 PROMPT: Final = "Answer with one JSON object and nothing else, not even Markdown around it."
+
+
+def missing(param: str, message: str) -> FieldError:
+    """Return the error for a field that is required only with others, or only in a form."""
+    return FieldError("missing_required_parameter", f"{param}: {message}", param)
 
 
 class InvalidAnswerError(OpenAIError):
@@ -60,7 +67,9 @@ class ResponseFormat(WireModel):
         if self.type != "json_schema":
             return
         if self.json_schema is None:
-            raise BadRequestError("response_format.json_schema: a schema is required.")
+            raise missing("response_format.json_schema", "a schema is required.")
+        if len(json.dumps(self.json_schema.schema_, ensure_ascii=False)) > SCHEMA_MAX_CHARS:
+            raise BadRequestError(f"{SCHEMA}: longer than {SCHEMA_MAX_CHARS} characters.")
         refused = REFUSED & set(_keywords(self.json_schema.schema_))
         if refused:
             raise BadRequestError(f"{SCHEMA}: '{min(refused)}' is not supported.")
@@ -133,6 +142,7 @@ def _validator(schema: Json) -> Any:
 
 STOP_SEQUENCES_MAX: Final = 4  # Source: the API reference
 NEW_TOKENS_MAX: Final = 4_096
+AUDIO_PARTS_MAX: Final = 64  # ours: each is decoded by a process, which takes half a second
 WIRE_CHARS: Final = limits.base64_chars(limits.VIDEO_MAX_BYTES)
 
 AnswerFormat = Literal["wav", "mp3", "flac", "opus", "pcm16"]
@@ -262,12 +272,14 @@ class CompletionRequest(WireModel):
 
     def check(self) -> None:
         names = [tool.function.name for tool in self.tools or []]
+        if self.audio_parts > AUDIO_PARTS_MAX:
+            raise BadRequestError(f"messages: more than {AUDIO_PARTS_MAX} parts are audio.")
         if self.json_format is not None:
             self.json_format.check()
             if self.speaks:
                 raise BadRequestError("response_format: a spoken response is text.")
         if self.speaks and self.audio is None:
-            raise BadRequestError("audio: required when modalities contain audio.")
+            raise missing("audio", "required when modalities contain audio.")
         if self.speaks and self.stream and self.answer_audio.format != "pcm16":
             raise BadRequestError("audio.format: a stream supports pcm16 only.")
         if len(set(names)) < len(names):
@@ -276,6 +288,12 @@ class CompletionRequest(WireModel):
             raise BadRequestError("tool_choice: there are no tools to call.")
         if isinstance(self.tool_choice, FunctionChoice) and not self.offer.functions:
             raise BadRequestError("tool_choice.function.name: no tool has this name.")
+
+    @property
+    def audio_parts(self) -> int:
+        contents = (one.content for one in self.messages if isinstance(one.content, list))
+        parts = itertools.chain.from_iterable(contents)
+        return sum(isinstance(part, AudioPart) for part in parts)
 
     @property
     def offer(self) -> Offer:

@@ -7,14 +7,14 @@ queue, and the transcriber's own queue is bounded. If the model itself transcrib
 from __future__ import annotations
 
 import asyncio
-import base64
 import hmac
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from pydantic import Field, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection
@@ -34,14 +34,14 @@ from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.worker import ModelKind, TranscriptPassage
 from gateway_modules.openai.answer import Answer, Json
-from gateway_modules.openai.chat_request import CompletionRequest
+from gateway_modules.openai.chat_request import CompletionRequest, missing
 from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed, server_event
 from gateway_modules.openai.speech import worker_request as speech_request
-from gateway_modules.openai.worker_request import Transcripts, worker_request
+from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
@@ -95,9 +95,7 @@ OWNER: Final = "openbmb"
 FIELDS_MAX: Final = 16  # ours: form fields besides the file
 
 
-router = APIRouter(
-    tags=["openai"], dependencies=[NeedsKey], generate_unique_id_function=operation_id
-)
+router = ApiRouter(prefix="/v1", tags=["openai"], dependencies=[NeedsKey])
 
 
 @router.get("/models")
@@ -120,8 +118,11 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
     check_chat(gateway)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
-    params, sent, audio_s = await voices.run(_parsed, text, voices, transcripts)
+    params = await asyncio.to_thread(_checked, text)
     check_model(gateway, params.model)
+    work = partial(_sent, params, text, voices, transcripts)
+    uses_voices = params.speaks or params.audio_parts > 0  # others do not wait for a decoder
+    sent, audio_s = await (voices.run(work) if uses_voices else asyncio.to_thread(work))
     answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, sent, client, lambda: answer.is_over)
@@ -149,7 +150,8 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
     may_keep = params.stream_format == "audio"  # else errors are events
     is_suggestion = facts is not None and may_keep and params.input in facts.try_saying
-    clip_id = hash_of(f"{facts}{params}{worker_text}")  # with the sound of the voice
+    # Of the sound of the voice as well.
+    clip_id = hash_of(f"{facts}{params}{worker_text}") if is_suggestion else ""
     if is_suggestion and (clip := gateway.clips.find(clip_id)) is not None:
         return Response(clip, media_type=params.media_type)
     messages = reply(gateway, worker_text, client, is_recorded=not is_suggestion)
@@ -178,9 +180,10 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
             raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is required.")
         if not isinstance(sample, UploadFile):
-            raise BadRequestError("audio_sample: an audio file is required.")
-        audio_base64 = base64.b64encode(await sample.read()).decode("ascii")
-    voice = await gateway.voices.run(gateway.voices.upload, name, audio_base64)
+            raise missing("audio_sample", "an audio file is required.")
+        content = await sample.read()
+    with audio_in("audio_sample"):
+        voice = await gateway.voices.run(gateway.voices.upload, name, content)
     return JSONResponse(voice_object(voice))
 
 
@@ -206,13 +209,17 @@ def _model(name: str) -> Json:
     return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
 
 
-def _parsed(
-    text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> tuple[CompletionRequest, str, float]:
+def _checked(text: str) -> CompletionRequest:
     params = parse_body(CompletionRequest, text)
     params.check()
+    return params
+
+
+def _sent(
+    params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
+) -> tuple[str, float]:
     try:
-        return params, *worker_request(params, text, voices, transcripts)
+        return worker_request(params, text, voices, transcripts)
     except ValidationError as error:  # valid here, but not with what the server adds
         raise explain(error) from error
 
@@ -259,7 +266,8 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     if not able:
         raise NotAvailableError("No transcriber is available (transcription.by).")
     longest_s = gateway.settings.limits.chat_audio_max_s
-    audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
+    with audio_in("file"):
+        audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
     passages = _written(gateway, able, params, audio, client)
     if params.stream:
@@ -277,7 +285,7 @@ async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
-            raise BadRequestError("file: send the recording as multipart/form-data.")
+            raise missing("file", "send the recording as multipart/form-data.")
         fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
         return parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
 
@@ -287,31 +295,25 @@ def _kind(worker: WorkerConnection) -> str | None:
     return latest.transcribes_by if latest is not None else None
 
 
-async def _written(
+def _written(
     gateway: Gateway,
     able: list[WorkerConnection],
     params: TranscriptionForm,
     audio: Audio,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
-    """Transcribe by Whisper on the worker with the fewest sessions, else by the model."""
+    """Transcribe by Whisper on the worker with the most free slots, else by the model."""
     query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
-        worker = max(by_whisper, key=lambda each: each.available_slots)
-        async with aclosing(call(worker, audio.samples, query)) as passages:
-            async for passage in passages:
-                yield passage
-        return
+        return call(max(by_whisper, key=lambda each: each.available_slots), audio.samples, query)
 
     def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
         assignment.ticket.has_started = True
         return call(assignment.ticket.worker, audio.samples, query)
 
-    async with aclosing(replies(gateway, client, work)) as passages:
-        async for passage in passages:
-            yield passage
+    return replies(gateway, client, work)
 
 
 def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Response:

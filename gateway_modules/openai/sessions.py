@@ -13,6 +13,7 @@ import secrets
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Request, WebSocket
@@ -30,10 +31,11 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
+from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Upward, Verdict
-from gateway_modules.routes.sockets import Handshake, serve
-from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
+from gateway_modules.routes.sockets import Handshake, record_refusal, serve
+from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
@@ -60,10 +62,8 @@ PARTS_MAX: Final = 4
 
 Json = dict[str, Any]  # Any: JSON
 
-sockets = APIRouter()
-calls = APIRouter(
-    tags=["openai"], dependencies=[routes.NeedsKey], generate_unique_id_function=operation_id
-)
+sockets = APIRouter(prefix="/v1")
+calls = ApiRouter(prefix="/v1", tags=["openai"], dependencies=[routes.NeedsKey])
 
 
 SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
@@ -82,7 +82,6 @@ class ClientSecretRequest(WireModel):
     session: SessionPatch = SessionPatch()
 
 
-@sockets.websocket("/v1/realtime")
 @sockets.websocket("/realtime")
 async def realtime(websocket: WebSocket) -> None:
     """Serve OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
@@ -91,7 +90,6 @@ async def realtime(websocket: WebSocket) -> None:
     await _accept(websocket, SocketKind.REALTIME, {"beta": "1"} if is_beta else {})
 
 
-@sockets.websocket("/v1/live/sessions")
 @sockets.websocket("/live/sessions")
 async def live(websocket: WebSocket) -> None:
     """Serve GPT-Live: one continuous stream each way over the duplex engine."""
@@ -112,6 +110,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
             if gateway.relay_pool.longest_wait_s > gateway.settings.openai.max_wait_s:
                 raise errors.RateLimitedError("The server is busy. Please try again later.")
     except errors.OmniError as error:
+        record_refusal(gateway, error)
         await deny(websocket, error)
         return
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
@@ -236,7 +235,7 @@ async def create_live_session(request: Request, gateway: GatewayHere) -> Respons
 async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
     """End a call; only its owner knows its id."""
     _check_enabled(gateway)
-    answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{call_id}")
+    answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{quote(call_id, safe='')}")
     return Response(
         answer.content, answer.status_code, media_type=answer.headers.get("content-type")
     )
@@ -263,7 +262,7 @@ async def _offer(request: Request) -> tuple[str, Json]:
     else:
         raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
     if not sdp:
-        raise errors.BadRequestError("sdp: missing.")
+        raise missing("sdp", "missing.")
     try:
         read = json.loads(session)
     except (ValueError, RecursionError):

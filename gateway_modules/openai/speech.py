@@ -21,8 +21,7 @@ from typing import Any, Final, Literal
 
 import structlog
 from pydantic import Field
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from core.errors import BadRequestError, GenerationFailedError, OmniError
 from core.media_process import PROJECT_FOLDER
@@ -32,7 +31,7 @@ from core.schemas.common import GenerationConfig, Message, Role, TextContent, TT
 from gateway_modules.openai.chat_request import AnswerFormat, SpokenWith
 from gateway_modules.routes.chat import ReplyMessage
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
-from gateway_modules.web.responses import openai_error
+from gateway_modules.web.responses import ClosingResponse, openai_error
 from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, wav_header
 
 PCM16_MAX: Final = 32_767
@@ -52,11 +51,10 @@ UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buff
 EVENTS: Final = "text/event-stream"
 
 
-class Streamed(StreamingResponse):
-    """A streamed response.
+class Streamed(ClosingResponse):
+    """A response whose end ends the work at the worker.
 
-    However it ends, the generators are closed, which ends the work at the worker. If the body
-    fails, the response is incomplete and the server closes the connection.
+    If the body fails, it is incomplete and the server closes the connection.
     """
 
     def __init__(
@@ -65,16 +63,9 @@ class Streamed(StreamingResponse):
         source: AsyncGenerator[object],
         media_type: str = EVENTS,
     ) -> None:
-        """`source` is read by the body, and is closed even if the body never starts."""
-        super().__init__(body, media_type=media_type, headers=dict(UNBUFFERED))
-        self._generators = (body, source)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            for generator in self._generators:
-                await generator.aclose()
+        """`source` is read by the body."""
+        closes, headers = (body.aclose, source.aclose), dict(UNBUFFERED)
+        super().__init__(body, *closes, media_type=media_type, headers=headers)
 
     async def stream_response(self, send: Send) -> None:
         try:

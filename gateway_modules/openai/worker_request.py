@@ -11,10 +11,10 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from typing import Final
 
-from core.errors import BadRequestError
+from core.errors import AudioError, BadRequestError
 from core.schemas import limits
 from core.schemas.chat import ChatSocketRequest
 from core.schemas.common import (
@@ -50,6 +50,15 @@ BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 TRANSCRIPT_LIFE_S: Final = 3_600  # as with OpenAI's server
 TRANSCRIPTS_MAX: Final = 1_000  # beyond it the oldest is dropped
 CLIPS_MAX: Final = 32  # as many as a model may suggest, and more; a few seconds each
+
+
+@contextmanager
+def audio_in(field: str) -> Iterator[None]:
+    """Name the field in an error of the block's audio."""
+    try:
+        yield
+    except AudioError as error:
+        raise type(error)(f"{field}: {error.message}") from error
 
 
 class Transcripts:
@@ -201,8 +210,10 @@ class _Content:
             case VideoPart(video_url=url):
                 return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
             case AudioPart(input_audio=audio):
-                file = _decoded(self._parts(audio.data), f"{where}.input_audio.data")
-                samples = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
+                field = f"{where}.input_audio.data"
+                file = _decoded(self._parts(audio.data), field)
+                with audio_in(field):
+                    samples = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
                 pieces = (base64.b64encode(samples[at : at + BYTES_AT_ONCE]) for at in cuts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple
@@ -17,7 +17,7 @@ import httpx
 import structlog
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -36,7 +36,7 @@ from gateway_modules.queue.worker_client import (
     socket_options,
 )
 from gateway_modules.queue.worker_pool import TICKET_BYTES
-from gateway_modules.web.responses import error_answer
+from gateway_modules.web.responses import ClosingResponse, error_answer
 from gateway_modules.web.security import AccessPolicy
 from settings.workers import WorkerPlace, worker_place
 
@@ -284,7 +284,7 @@ class DeskHttp:
     def __init__(self, settings: Settings, access: AccessPolicy) -> None:
         tls = client_context(settings)
         self._access = access
-        self._url = f"{'https' if tls else 'http'}://{desk_place(settings).netloc}"
+        self._url = httpx.URL(f"{'https' if tls else 'http'}://{desk_place(settings).netloc}")
         self._secret = shared_secret(settings)
         self._http = httpx.AsyncClient(
             verify=tls or False,
@@ -298,10 +298,12 @@ class DeskHttp:
 
     async def answer(self, request: Request) -> Response:
         has_body = request.method not in BODILESS
+        # The path as it came: decoded, a name with a question mark would be cut off there.
+        place = request.scope["raw_path"] + b"?" * bool(request.url.query)
+        place += request.scope["query_string"]
         forwarded = self._http.build_request(
             request.method,
-            f"{self._url}{request.url.path}",
-            params=request.url.query,
+            self._url.copy_with(raw_path=place),
             headers=self._headers(request),
             content=request.stream() if has_body else None,
             extensions=SNI,
@@ -310,7 +312,8 @@ class DeskHttp:
             answer = await self._http.send(forwarded, stream=True)
         except httpx.HTTPError:
             return error_answer(DeskAwayError(), request.url.path)
-        response = StreamingResponse(_body(answer), answer.status_code)
+        body, status = answer.aiter_raw(), answer.status_code
+        response = ClosingResponse(body, answer.aclose, status_code=status)
         response.raw_headers = [
             (name.lower(), value)
             for name, value in answer.headers.raw
@@ -330,11 +333,3 @@ class DeskHttp:
             ("X-Forwarded-For", self._access.client_address(request) or "unknown"),
             ("X-Forwarded-Proto", "https" if self._access.is_secure(request) else "http"),
         ]
-
-
-async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
-    try:
-        async for part in answer.aiter_raw():
-            yield part
-    finally:
-        await answer.aclose()

@@ -57,7 +57,7 @@ PONG_TIMEOUT_S = 20.0
 PINGS_PER_TIMEOUT = 4  # a suspended worker is detected within 25 s
 CLOSE_TIMEOUT_S = 1.0  # for a worker to answer a close
 WAITING_MESSAGES = 16  # received ahead of the relay; then backpressure
-HTTP_CONNECTIONS = 256  # concurrent calls; more wait
+HTTP_CONNECTIONS = 256  # of a door to its desk; more requests wait
 REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 REFUSED_STATUSES: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
@@ -149,8 +149,8 @@ def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, 
 class WorkerClient:
     """Client for all workers of a gateway.
 
-    At most `HTTP_CONNECTIONS` calls run at once; more wait. A reply larger than `REPLY_MAX_BYTES`
-    is refused.
+    Calls are not limited in number: a chat call holds a slot, and a health check that waited for
+    chat calls would find every worker silent. A reply larger than `REPLY_MAX_BYTES` is refused.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class WorkerClient:
             self._http = httpx.AsyncClient(
                 headers=self._headers,
                 timeout=self._request_timeout_s,
-                limits=httpx.Limits(max_connections=HTTP_CONNECTIONS),
+                limits=httpx.Limits(),
                 transport=self._transport,
                 trust_env=False,  # no proxy between our own processes
                 verify=self._tls or False,  # without TLS there is no certificate

@@ -7,11 +7,12 @@ stay occupied until the workers report their end or the door reconnects and clai
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -19,14 +20,16 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError, RateLimitedError, SessionInUseError
+from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, WorkerHealth
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
-from gateway_modules.web.client_socket import close_quietly
+from gateway_modules.web.client_socket import SocketKind, close_quietly
 from gateway_modules.web.limits import subtract
+from gateway_modules.web.security import hash_of
 
 # A page may open a new socket right after closing the old one under the same id.
 TAKEOVER_GRACE_S: Final = 1.0
@@ -49,7 +52,7 @@ class LiveSessions:
         self._grace_s = grace_s
         self._total = 0
         self._by_client: Counter[str] = Counter()
-        self._relays: dict[str, tuple[Relay, datetime]] = {}
+        self._relays: dict[str, Relay] = {}
         self._left = asyncio.Event()  # set when a session ends, then replaced
 
     @contextmanager
@@ -77,7 +80,7 @@ class LiveSessions:
                     await self._left.wait()
         except TimeoutError:
             raise SessionInUseError() from None
-        self._relays[session_id] = relay, datetime.now(UTC)
+        self._relays[session_id] = relay
         try:
             yield
         finally:
@@ -86,20 +89,13 @@ class LiveSessions:
             left.set()
 
     def get(self, session_id: str) -> Relay | None:
-        known = self._relays.get(session_id)
-        return known[0] if known else None
+        return self._relays.get(session_id)
 
-    def relays(self) -> list[Relay]:
-        return [relay for relay, _ in self._relays.values()]
+    def all(self) -> list[Relay]:
+        return list(self._relays.values())
 
     def ids_of(self, session_secret: str) -> frozenset[str]:
-        return frozenset(
-            relay.request.session_id for relay in self.relays() if relay.request.has(session_secret)
-        )
-
-    def entries(self) -> list[tuple[Relay, datetime]]:
-        """Return the relays and when they began."""
-        return list(self._relays.values())
+        return frozenset(one.session_id for one in self.all() if one.request.has(session_secret))
 
     async def wait_until_empty(self, limit_s: float) -> bool:
         try:
@@ -295,6 +291,8 @@ class Door:
 
 @dataclass(frozen=True)
 class DoorSession:
+    """A session of a door: what a `Relay` tells and does for one of this process."""
+
     pool: WorkerPool
     door: Door
     ticket: Ticket
@@ -307,6 +305,28 @@ class DoorSession:
     def worker_id(self) -> str | None:
         return self.ticket.assigned.worker_id if self.ticket.assigned else None
 
+    @property
+    def request_type(self) -> RequestType:
+        return self.ticket.request_type
+
+    @property
+    def phase(self) -> QueueingPhase:
+        return QueueingPhase.RELAYING if self.ticket.assigned else QueueingPhase.WAITING
+
+    @property
+    def began_at(self) -> datetime:
+        return self.ticket.enqueued_at
+
+    def is_of(self, kind: SocketKind) -> bool:
+        return self.request_type is kind.request_type(self.session_id)
+
+    def is_owned_by(self, shown_secret: str | None, _address: str) -> bool:
+        """Whether a caller has the secret; a desk knows no addresses."""
+        return shown_secret is not None and self.ticket.owner == hash_of(shown_secret)
+
+    def end(self) -> None:
+        self.door.send(wire.SessionCommand(session_id=self.session_id, command="end"))
+
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, as `Relay.request_stop` does."""
         worker = self.ticket.assigned
@@ -317,35 +337,20 @@ class DoorSession:
 
 
 class Doors:
+    """The doors of a desk, and their sessions."""
+
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
         self.doors: dict[str, Door] = {}
 
-    def end_session(self, session_id: str) -> bool:
-        found = [door for door, ticket in self.held() if ticket.session_id == session_id]
-        for door in found:
-            door.send(wire.SessionCommand(session_id=session_id, command="end"))
-        return bool(found)
+    def all(self) -> list[DoorSession]:
+        pool, doors = self._pool, self.doors.values()
+        return [DoorSession(pool, door, ticket) for door in doors for ticket in door.held.values()]
 
-    def ids_of(self, owner: str) -> frozenset[str]:
-        return frozenset(one.session_id or "" for _, one in self.held() if one.owner == owner)
-
-    def of_type(self, request_type: RequestType) -> list[DoorSession]:
-        pool = self._pool
-        return [
-            DoorSession(pool, door, ticket)
-            for door, ticket in self.held()
-            if ticket.request_type is request_type and ticket.session_id is not None
-        ]
-
-    def find(self, session_id: str, request_type: RequestType) -> DoorSession | None:
-        of_type = self.of_type(request_type)
-        return next((one for one in of_type if one.session_id == session_id), None)
-
-    def held(self) -> Iterator[tuple[Door, Ticket]]:
-        for door in self.doors.values():
-            for ticket in list(door.held.values()):
-                yield door, ticket
+    def ids_of(self, session_secret: str) -> frozenset[str]:
+        owner, held = hash_of(session_secret), [door.held for door in self.doors.values()]
+        tickets = itertools.chain.from_iterable(one.values() for one in held)
+        return frozenset(one.session_id or "" for one in tickets if one.owner == owner)
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, repeat
 from typing import Final
 
@@ -73,18 +75,13 @@ class Request:
     order: int | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     last_seq: int | None = None
+    began_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def kept(self) -> KeptSession:
         return KeptSession(
             kind=self.kind, session_id=self.session_id, session_secret=self.session_secret
         )
-
-    def is_owned_by(self, shown_secret: str | None, address: str) -> bool:
-        """Whether a caller has the secret or, without any, the same address."""
-        if shown_secret is None:
-            return address != "" and address == self.address
-        return self.has(shown_secret)
 
     def has(self, shown_secret: str) -> bool:
         return is_same_secret(shown_secret, self.session_secret)
@@ -341,6 +338,23 @@ class Relay:
         return self.request.session_id
 
     @property
+    def request_type(self) -> queue.RequestType:
+        return self.request.request_type
+
+    @property
+    def began_at(self) -> datetime:
+        return self.request.began_at
+
+    def is_of(self, kind: SocketKind) -> bool:
+        return self.request.kind is kind
+
+    def is_owned_by(self, shown_secret: str | None, address: str) -> bool:
+        """Whether a caller has the secret or, without any, the same address."""
+        if shown_secret is None:
+            return address != "" and address == self.request.address
+        return self.request.has(shown_secret)
+
+    @property
     def worker_id(self) -> str | None:
         if self._link is None or self.phase not in (
             QueueingPhase.CONNECTING,
@@ -364,7 +378,7 @@ class Relay:
         if self.phase is QueueingPhase.CONNECTING and not self.request.kind.has_events:
             await self._carry_out(effects.Send(queue.QueueDone(worker_id=self.worker_id)))
         await self._report_position()
-        if self._link is not None:
+        if self._link is not None and websocket is socket.websocket:  # else already replaced
             await self._link.resume(last_seq)
         await socket.wait_until_left(websocket)
 
@@ -586,6 +600,10 @@ class Relay:
         item = _InboxItem(event, final_text)
         self._inbox.put_nowait(item)
         await item.handled.wait()
+
+    def end(self) -> None:
+        """End the session for an administrator."""
+        self.post(events.Rejected(errors.EndedByAdminError()))
 
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, or stop waiting; for the client's stop button over HTTP."""

@@ -6,11 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import Field, SecretStr
 
-from core.errors import BadPayloadError, EndedByAdminError, NotFoundError, WorkerBusyError
-from core.protocols.events import Rejected
+from core.errors import BadPayloadError, NotFoundError, WorkerBusyError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
@@ -18,7 +17,7 @@ from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditLi
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere
 from gateway_modules.web.responses import json_answer, problems
 from gateway_modules.web.security import SESSION_AGE_S, mark_admin
 from recording.listing import CleanupReport, Order, RecordingPage, page_of
@@ -33,13 +32,12 @@ AUDIT_DEFAULT = 100
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
-router = APIRouter(tags=["administration"], generate_unique_id_function=operation_id)
-admin_router = APIRouter(
+router = ApiRouter(tags=["administration"])
+admin_router = ApiRouter(
     prefix="/api/admin",
     tags=["administration"],
     dependencies=[AdminOnly],
     responses=problems(401, 403),
-    generate_unique_id_function=operation_id,
 )
 
 
@@ -256,11 +254,11 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
     """End a session in any state."""
-    relay = gateway.live.get(session_id)
-    if relay is not None:
-        relay.post(Rejected(EndedByAdminError()))
-    elif gateway.doors is None or not gateway.doors.end_session(session_id):
+    found = [one for one in gateway.sessions.all() if one.session_id == session_id]
+    if not found:
         raise NotFoundError("There is no such session.")
+    for session in found:
+        session.end()
     return ActionResult(success=True)
 
 

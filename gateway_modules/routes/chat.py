@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response
 from websockets.exceptions import ConnectionClosed
@@ -44,12 +44,12 @@ from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
 from gateway_modules.relay.traffic import parse_apart
-from gateway_modules.service import Gateway, GatewayHere, only_admins, operation_id
+from gateway_modules.service import ApiRouter, Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
-from gateway_modules.web.security import hash_of, mark_admin, new_session_secret
+from gateway_modules.web.security import mark_admin, new_session_secret
 from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
@@ -58,8 +58,8 @@ MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
 ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 Reply = TypeVar("Reply")
 
-router = APIRouter(tags=["inference"], generate_unique_id_function=operation_id)
-stops = APIRouter(tags=["inference"], generate_unique_id_function=operation_id)
+router = ApiRouter(tags=["inference"])
+stops = ApiRouter(tags=["inference"])
 
 
 class StopOne(WireModel):
@@ -186,7 +186,7 @@ async def replies(
     gateway.cleanup.request()
 
 
-async def reply(
+def reply(
     gateway: Gateway,
     body: str,
     client: str,
@@ -194,15 +194,12 @@ async def reply(
     *,
     is_recorded: bool = True,
 ) -> AsyncGenerator[ReplyMessage]:
-    """Yield a worker's reply to a `ChatSocketRequest`, ending with `ChatDone`; see `replies`.
+    """Return a worker's reply to a `ChatSocketRequest`, ending with `ChatDone`; see `replies`.
 
     `is_over` is called after each message; once it returns true, the worker is asked to stop.
     """
     query = {} if is_recorded else {UNRECORDED: "1"}
-    work = partial(_served, gateway, body, query, is_over)
-    async with aclosing(replies(gateway, client, work)) as messages:
-        async for message in messages:
-            yield message
+    return replies(gateway, client, partial(_served, gateway, body, query, is_over))
 
 
 async def _served(
@@ -280,9 +277,7 @@ async def stop_streaming(
     kind = SocketKind.STREAMING
     if body.all:
         only_admins(request)
-        relays = [relay for relay in gateway.live.relays() if relay.request.kind is kind]
-        at_doors = gateway.doors.of_type(RequestType.STREAMING) if gateway.doors else []
-        chosen: list[Relay | DoorSession] = [*relays, *at_doors]
+        chosen = [one for one in gateway.sessions.all() if one.is_of(kind)]
     else:
         chosen = [_own(gateway, request, kind, body.session_id or "")]
     stopped = []
@@ -325,24 +320,17 @@ def _own(
 ) -> Relay | DoorSession:
     """Return a session that the caller may stop.
 
-    An owner presents the secret, or knows the id and has the address of the session's socket; a
-    desk knows no addresses. NotFoundError also for others' sessions, so that ids cannot be probed.
+    An owner presents the secret, or knows the id and has the address of the session's socket.
+    NotFoundError also for others' sessions, so that ids cannot be probed.
     """
     shown = request.headers.get(SESSION_SECRET_HEADER)
-    found: Relay | DoorSession | None = None
-    is_own = False
-    if gateway.doors is not None:
-        session = gateway.doors.find(session_id, kind.request_type(session_id))
-        if session is not None:
-            found, is_own = session, session.ticket.owner == hash_of(shown or "")
-    else:
-        relay = gateway.live.get(session_id)
-        if relay is not None and relay.request.kind is kind:
-            address = gateway.access.client_address(request)
-            found, is_own = relay, relay.request.is_owned_by(shown, address)
-    if found is not None and not is_own and gateway.access.is_admin(request):
-        mark_admin(request.scope)
-        is_own = True
-    if found is None or not is_own:
-        raise NotFoundError("You have no such session: send its secret if it is yours.")
-    return found
+    address = gateway.access.client_address(request)
+    of_kind = (one for one in gateway.sessions.all() if one.is_of(kind))
+    found = next((one for one in of_kind if one.session_id == session_id), None)
+    if found is not None:
+        if found.is_owned_by(shown, address):
+            return found
+        if gateway.access.is_admin(request):
+            mark_admin(request.scope)
+            return found
+    raise NotFoundError("You have no such session: send its secret if it is yours.")

@@ -7,6 +7,7 @@ audit; access to a desk, and forwarding to it. Pure ASGI: streams and disconnect
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -51,12 +52,11 @@ QUIET_PATHS: Final = OPEN_PATHS | {"/status"}  # polled every few seconds
 ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
 
-TRANSCRIPTION_FORMS: Final = frozenset({"/v1/audio/transcriptions", "/audio/transcriptions"})
-CHAT_PATHS: Final = TRANSCRIPTION_FORMS | {
-    "/api/chat",
-    *("/v1/chat/completions", "/chat/completions"),
-}
-VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
+# OpenAI's routes, for clients whose base URL has no path.
+OPENAI_BARE: Final = re.compile(r"/(?:models|(?:chat|audio|live)/|realtime(?:/|$))")
+TRANSCRIPTION_FORM: Final = "/v1/audio/transcriptions"
+CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions", TRANSCRIPTION_FORM})
+VOICE_FORM: Final = "/v1/audio/voices"
 BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 REQUEST_ID_BYTES: Final = 8
@@ -87,6 +87,8 @@ class HttpEdge:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if OPENAI_BARE.match(scope["path"]):
+            scope["path"] = f"/v1{scope['path']}"
         request_id = secrets.token_hex(REQUEST_ID_BYTES)
         with log_context(request_id=request_id):
             if scope["type"] == "websocket":
@@ -156,7 +158,7 @@ class HttpEdge:
         gateway, is_file = self._gateway, is_upload(path)
         budget = gateway.bytes_uploaded if is_file else gateway.bytes_held
         lease = budget.lease(gateway.access.limited_client(connection))
-        values_max = None if is_file or path in TRANSCRIPTION_FORMS else JSON_VALUES_MAX
+        values_max = None if is_file or path == TRANSCRIPTION_FORM else JSON_VALUES_MAX
         body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
         try:
             await self._app(scope, body, send)
@@ -225,7 +227,7 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
         return limits.chat_message_bytes
     if path == "/api/assets/ref_audio":
         return base64_chars(limits.reference_upload_bytes) + BODY_SLACK_BYTES
-    if path in VOICE_FORMS:
+    if path == VOICE_FORM:
         return limits.reference_upload_bytes + BODY_SLACK_BYTES
     if is_upload(path):
         return limits.recording_upload_bytes + BODY_SLACK_BYTES
@@ -233,7 +235,7 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
 
 
 def is_upload(path: str) -> bool:
-    return path.endswith("/upload-recording") or path in VOICE_FORMS
+    return path.endswith("/upload-recording") or path == VOICE_FORM
 
 
 def limited(

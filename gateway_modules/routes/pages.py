@@ -23,15 +23,15 @@ from core.schemas.common import WireModel
 from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
 from gateway_modules.presets import Preset, PresetSounds
-from gateway_modules.routes.sessions import RecordingFiles
-from gateway_modules.service import AdminOnly, GatewayHere, gateway_of, operation_id
+from gateway_modules.routes.sessions import found
+from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
 from gateway_modules.web.pages import Missing, missing_page, wants_page
 from gateway_modules.web.responses import (
     IMMUTABLE,
     NO_CACHE,
     is_immutable,
-    on_http_exception,
+    on_error,
     problems,
 )
 
@@ -54,8 +54,8 @@ Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
 READ: Final = ["GET", "HEAD"]  # monitors ask for the head alone
 router = APIRouter(include_in_schema=False)
-assets = APIRouter(tags=["assets"], generate_unique_id_function=operation_id)
-documents = APIRouter(tags=["documents"], generate_unique_id_function=operation_id)
+assets = ApiRouter(tags=["assets"])
+documents = ApiRouter(tags=["documents"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:
@@ -63,7 +63,7 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
         return _missing(request, Missing.PAGE)
-    return await on_http_exception(request, error)
+    return await on_error(request, error)
 
 
 async def page(request: Request, name: str) -> Response:
@@ -90,7 +90,7 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
     if not gateway.settings.recording.enabled:
         return _missing(request, Missing.RECORDING_OFF)
     try:
-        await asyncio.to_thread(RecordingFiles(gateway, recording_id).check)
+        await asyncio.to_thread(found, recording_id, gateway)
     except (InvalidSessionIdError, NotFoundError):
         return _missing(request, Missing.RECORDING)
     return await page(request, VIEWER)

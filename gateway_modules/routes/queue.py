@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import AwareDatetime, ConfigDict, Field
 from starlette.responses import Response
@@ -28,7 +28,7 @@ from gateway_modules.queue.scheduling import (
     TicketInfo,
 )
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.service import AdminOnly, GatewayHere, Role, ViewHere, operation_id
+from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import FetchProgress, read_progress
 
@@ -41,12 +41,9 @@ def check_open(gateway: GatewayHere) -> None:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
 
-router = APIRouter(tags=["status"], generate_unique_id_function=operation_id)
-pool_router = APIRouter(
-    tags=["status"],
-    dependencies=[Depends(check_open)],
-    responses=problems(503),
-    generate_unique_id_function=operation_id,
+router = ApiRouter(tags=["status"])
+pool_router = ApiRouter(
+    tags=["status"], dependencies=[Depends(check_open)], responses=problems(503)
 )
 
 
@@ -256,25 +253,15 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
     ]
     connected = [
         SessionInfo(
-            session_id=relay.session_id,
-            request_type=relay.request.request_type,
-            worker_id=relay.worker_id,
-            phase=relay.phase,
-            last_active=since,
+            session_id=one.session_id,
+            request_type=one.request_type,
+            worker_id=one.worker_id,
+            phase=one.phase,
+            last_active=one.began_at,
         )
-        for relay, since in gateway.live.entries()
+        for one in gateway.sessions.all()
     ]
-    at_doors = [
-        SessionInfo(
-            session_id=ticket.session_id or "",
-            request_type=ticket.request_type,
-            worker_id=ticket.assigned.worker_id if ticket.assigned else None,
-            phase=QueueingPhase.RELAYING if ticket.assigned else QueueingPhase.WAITING,
-            last_active=ticket.enqueued_at,
-        )
-        for _, ticket in (gateway.doors.held() if gateway.doors else ())
-    ]
-    everything = [*connected, *at_doors, *cached]
+    everything = [*connected, *cached]
     return view.of(SessionList(total=len(everything), sessions=everything))
 
 

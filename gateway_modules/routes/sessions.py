@@ -10,12 +10,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Annotated, BinaryIO, Final, Literal
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from pydantic import Field
 from starlette.datastructures import UploadFile
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
@@ -23,7 +22,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from core import errors
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.service import Gateway, GatewayHere, gateway_of, operation_id
+from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.web.responses import NO_STORE, error_answer, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
@@ -52,12 +51,7 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
-router = APIRouter(
-    prefix="/api/sessions",
-    tags=["recordings"],
-    responses=problems(502),
-    generate_unique_id_function=operation_id,
-)
+router = ApiRouter(prefix="/api/sessions", tags=["recordings"], responses=problems(502))
 
 
 async def on_store_away(request: Request, error: Exception) -> Response:
@@ -96,55 +90,20 @@ class Deleted(WireModel):
     success: bool = Field(True, description="It was deleted.")
 
 
-@dataclass(frozen=True)
-class RecordingFiles:
-    """A recording's files for clients, confined to its folder. Blocks on disk or network."""
-
-    gateway: Gateway
-    id: str
-
-    def check(self) -> None:
-        self.gateway.recordings.check(self.id)
-        touch_access(self.gateway.store, self.id)
-
-    def read(self, name: str) -> bytes | None:
-        return self.gateway.recordings.read(self.id, name)
-
-    def keep_upload(self, file: BinaryIO, media_type: str) -> UploadKept:
-        """Store a complete file under a name for its type, after checking the type."""
-        suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
-        if suffix is None:
-            raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
-        head, size_bytes = file.read(HEAD_BYTES), file.seek(0, os.SEEK_END)
-        most = self.gateway.settings.limits.recording_upload_bytes
-        if size_bytes > most:
-            raise errors.TooBigError(f"A recording has at most {most} bytes.")
-        is_right = {
-            "webm": head.startswith(EBML_MARK),
-            "mp4": head[4:8] == MP4_MARK,
-            "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
-        }[suffix]
-        if not is_right:
-            raise errors.BadRequestError("The file does not match its media type.")
-        self.check()
-        name = f"{names.UPLOAD_STEM}.{suffix}"
-        file.seek(0)
-        self.gateway.recordings.keep(self.id, name, file, replaces=set(UPLOAD_NAMES))
-        return UploadKept(path=name, size_bytes=size_bytes)
+# Routes and dependencies that block on disk or network are plain functions, which run on threads.
 
 
-# Routes and dependencies that block are plain functions, which run on threads.
-
-
-def files_of(recording_id: RecordingId, gateway: GatewayHere) -> RecordingFiles:
+def found(recording_id: RecordingId, gateway: GatewayHere) -> str:
+    """Return the id of a recording that exists, and note the access."""
     if not gateway.settings.recording.enabled:
         raise errors.NotFoundError("Recording is switched off on this server.")
-    files = RecordingFiles(gateway, recording_id)
-    files.check()
-    return files
+    gateway.recordings.check(recording_id)
+    touch_access(gateway.store, recording_id)
+    return recording_id
 
 
-Files = Annotated[RecordingFiles, Depends(files_of)]
+Found = Annotated[str, Depends(found)]
+"""Dependency of routes: the id of a recording that exists."""
 
 
 def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
@@ -153,9 +112,9 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
     The recording's id, which links share, grants read access only.
     """
     if gateway.access.is_admin(request):
-        mark_admin(request.scope)
+        mark_admin(request.scope)  # first: attempts on recordings that do not exist are audited
         return
-    owner = files_of(recording_id, gateway).read(names.OWNER_FILE)
+    owner = gateway.recordings.read(found(recording_id, gateway), names.OWNER_FILE)
     if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):
         raise errors.ForbiddenError()
 
@@ -179,12 +138,13 @@ def _json(body: bytes) -> Response:
 
 
 @router.get("/{recording_id}", responses=problems(400, 404))
-def meta(files: Files) -> Response:
+def meta(recording: Found, gateway: GatewayHere) -> Response:
     """Return the metadata: `meta.json`."""
-    content, stored = files.read(names.META_FILE), files.gateway.recordings
+    stored = gateway.recordings
+    content = stored.read(recording, names.META_FILE)
     if content is None:
         raise errors.NotFoundError("This recording has no metadata.")
-    upload = next((one for one in sorted(UPLOAD_NAMES) if stored.file(files.id, one)), None)
+    upload = next((one for one in sorted(UPLOAD_NAMES) if stored.file(recording, one)), None)
     with suppress(ValueError):  # damaged: returned unchanged
         known = json.loads(content) if upload is not None else None
         if isinstance(known, dict):
@@ -192,15 +152,16 @@ def meta(files: Files) -> Response:
     return _json(content)
 
 
-@router.get("/{recording_id}/recording", responses=problems(400, 404, 409))
-def recording(files: Files) -> Response:
+@router.get("/{recording_id}/recording", name="recording", responses=problems(400, 404, 409))
+def timeline(recording: Found, gateway: GatewayHere) -> Response:
     """Return the timeline: `recording.json`; 409 while it is still being written."""
     # That of a resumable session is returned as far as it goes.
-    is_running = files.gateway.recordings.is_running(files.id)
-    meta = parse_meta(files.read(names.META_FILE)) if is_running else None
+    stored = gateway.recordings
+    is_running = stored.is_running(recording)
+    meta = parse_meta(stored.read(recording, names.META_FILE)) if is_running else None
     if meta is not None and meta.status is Status.FINALIZING:
         raise errors.StillWritingError()
-    content = files.read(names.RECORDING_FILE)
+    content = stored.read(recording, names.RECORDING_FILE)
     if content is not None:
         return _json(content)
     if is_running:
@@ -212,7 +173,7 @@ def recording(files: Files) -> Response:
 @router.get(
     "/{recording_id}/assets/{path:path}", response_class=FileResponse, responses=problems(400, 404)
 )
-def asset(path: str, request: Request, files: Files) -> Response:
+def asset(path: str, request: Request, recording: Found, gateway: GatewayHere) -> Response:
     """Return a file of the recording, or the requested range of it.
 
     With `recording.direct`, audio, images and videos are redirected to the object store (302).
@@ -220,7 +181,7 @@ def asset(path: str, request: Request, files: Files) -> Response:
     parts = path.split("/")
     if "\0" in path or "\\" in path or ".." in parts or not all(parts):
         raise errors.BadRequestError("This is not a path within a recording.")
-    file = files.gateway.recordings.file(files.id, path)
+    file = gateway.recordings.file(recording, path)
     if file is None:
         raise errors.NotFoundError("There is no such file.")
     kind, is_head = media_type(file.name), request.method == "HEAD"
@@ -232,10 +193,10 @@ def asset(path: str, request: Request, files: Files) -> Response:
 @router.get(
     "/{recording_id}/download", response_class=StreamingResponse, responses=problems(400, 404)
 )
-def download(files: Files) -> StreamingResponse:
+def download(recording: Found, gateway: GatewayHere) -> StreamingResponse:
     """Return the whole recording as a zip file, created while it is sent."""
-    headers = {"Content-Disposition": f'attachment; filename="{files.id}.zip"'}
-    return Download(zipped(files.gateway.recordings.files(files.id)), headers)
+    headers = {"Content-Disposition": f'attachment; filename="{recording}.zip"'}
+    return Download(zipped(gateway.recordings.files(recording)), headers)
 
 
 @router.post(
@@ -243,13 +204,11 @@ def download(files: Files) -> StreamingResponse:
     dependencies=[OwnerOnly],
     responses=problems(400, 403, 404, 409, 413, 429, 507),
 )
-async def upload(
-    recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
-) -> UploadKept:
+async def upload(request: Request, recording: Found, gateway: GatewayHere) -> UploadKept:
     """Store the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
-    with gateway.uploads.counted(recording_id), _enough_room():
+    with gateway.uploads.counted(recording), _enough_room():
         wanted_bytes = int(length) if length.isdecimal() else most
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)
@@ -258,32 +217,56 @@ async def upload(
             if not isinstance(file, UploadFile):
                 raise errors.BadRequestError("Send the file as multipart/form-data, named `file`.")
             kind = file.content_type or ""
-            return await asyncio.to_thread(files.keep_upload, file.file, kind)
+            return await asyncio.to_thread(_keep_upload, gateway, recording, file.file, kind)
+
+
+def _keep_upload(gateway: Gateway, recording: str, file: BinaryIO, media_type: str) -> UploadKept:
+    """Store a complete file under a name for its type, after checking the type."""
+    suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
+    if suffix is None:
+        raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
+    head, size_bytes = file.read(HEAD_BYTES), file.seek(0, os.SEEK_END)
+    most = gateway.settings.limits.recording_upload_bytes
+    if size_bytes > most:
+        raise errors.TooBigError(f"A recording has at most {most} bytes.")
+    is_right = {
+        "webm": head.startswith(EBML_MARK),
+        "mp4": head[4:8] == MP4_MARK,
+        "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
+    }[suffix]
+    if not is_right:
+        raise errors.BadRequestError("The file does not match its media type.")
+    found(recording, gateway)  # it may have been deleted since the upload began
+    name = f"{names.UPLOAD_STEM}.{suffix}"
+    file.seek(0)
+    gateway.recordings.keep(recording, name, file, replaces=set(UPLOAD_NAMES))
+    return UploadKept(path=name, size_bytes=size_bytes)
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))
-def comment(files: Files) -> Comment:
+def comment(recording: Found, gateway: GatewayHere) -> Comment:
     """Return the comment, "" if there is none."""
+    content = gateway.recordings.read(recording, names.COMMENT_FILE) or b""
     with suppress(UnicodeDecodeError):
-        return Comment(comment=(files.read(names.COMMENT_FILE) or b"").decode())
+        return Comment(comment=content.decode())
     return Comment(comment="")
 
 
 @router.post(
     "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
 )
-def set_comment(body: Comment, files: Files) -> CommentKept:
+def set_comment(body: Comment, recording: Found, gateway: GatewayHere) -> CommentKept:
     """Replace the comment."""
-    text, most = body.comment.strip(), files.gateway.settings.limits.comment_chars
+    text, most = body.comment.strip(), gateway.settings.limits.comment_chars
     if len(text) > most:
         raise errors.TooBigError(f"A comment has at most {most} characters.")
     content = text.encode("utf-8", "replace")
-    files.gateway.recordings.write(files.id, names.COMMENT_FILE, content)
+    gateway.recordings.write(recording, names.COMMENT_FILE, content)
     return CommentKept(len=len(text))
 
 
 @router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
-def delete(files: Files) -> Deleted:
+def delete(recording: Found, gateway: GatewayHere) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
-    files.gateway.recordings.delete(files.id)
+    gateway.recordings.delete(recording)
     return Deleted()

@@ -101,7 +101,7 @@ async def serve(
                 if earlier is None:  # else the session is already counted
                     stack.enter_context(gateway.live.counted(client))
             except errors.OmniError as error:
-                _record_refusal(gateway, error)
+                record_refusal(gateway, error)
                 await handshake.deny(websocket, error)
                 return
             await websocket.accept(handshake.subprotocol)
@@ -122,7 +122,7 @@ async def serve(
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except errors.OmniError as error:
-                _record_refusal(gateway, error)
+                record_refusal(gateway, error)
                 text = traffic.encoded(queue.ErrorMessage.of(error)) or ""
                 await wire.refuse(text, error.close_code, error.code)
                 return
@@ -185,6 +185,6 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
     return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
-def _record_refusal(gateway: Gateway, error: errors.OmniError) -> None:
+def record_refusal(gateway: Gateway, error: errors.OmniError) -> None:
     gateway.metrics.error(error.code)
     gateway.refusals.warn("client refused", error_code=error.code.value)

@@ -6,6 +6,7 @@ Connections are limited for the whole server, since each takes a file descriptor
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import math
 import resource
@@ -205,20 +206,14 @@ class AddressBuckets:
     """One bucket per client; beyond `ADDRESSES_MAX` the least recently used is dropped."""
 
     def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
-        self._capacity = capacity
-        self._refill_per_s = refill_per_s
-        self._clock = clock
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        @functools.lru_cache(ADDRESSES_MAX)
+        def bucket_of(_client: str) -> TokenBucket:
+            return TokenBucket(capacity, refill_per_s, clock)
+
+        self._bucket_of = bucket_of
 
     def take(self, address: str) -> bool:
-        client = network_of(address)
-        bucket = self._buckets.pop(client, None)
-        if bucket is None:
-            bucket = TokenBucket(self._capacity, self._refill_per_s, self._clock)
-        self._buckets[client] = bucket
-        if len(self._buckets) > ADDRESSES_MAX:
-            self._buckets.popitem(last=False)
-        return bucket.take()
+        return self._bucket_of(network_of(address)).take()
 
 
 class ByteBudget:

@@ -69,12 +69,13 @@ class Pages:
 
     def library_file(self, library: str, name: str) -> Path:
         is_detector = (library, name) == (VOICE_DETECTOR, VOICE_DETECTOR_FILE)
-        if is_detector:
-            path = _package_folder(VOICE_DETECTOR_PACKAGE) / "data" / name
-        else:
-            path = (self.libraries / library / name).resolve()
-        if path.is_file() and (is_detector or path.is_relative_to(self.libraries.resolve())):
-            return path
+        with suppress(OSError, ValueError):  # what cannot be a path
+            if is_detector:
+                path = _package_folder(VOICE_DETECTOR_PACKAGE) / "data" / name
+            else:
+                path = (self.libraries / library / name).resolve()
+            if path.is_file() and (is_detector or path.is_relative_to(self.libraries.resolve())):
+                return path
         command = VOICE_DETECTOR_COMMAND if is_detector else BUILD_COMMAND
         raise NotFoundError(
             f"The library file {library}/{name} is not installed on this server. "

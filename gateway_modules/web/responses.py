@@ -9,7 +9,8 @@ import asyncio
 import functools
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
@@ -20,14 +21,15 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from core import errors
 from core.errors import ErrorCode, NotFoundError, OmniError, describe_error
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
+from recording.names import media_type
 
 CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
 RETRY_AFTER_S: Final = 5  # sent with "too many" and "try later"
@@ -48,13 +50,8 @@ CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 
 OPENAI_PREFIX: Final = "/v1/"
-# The same routes for clients whose base URL has no path.
-OPENAI_BARE: Final = ("/models", "/chat/", "/audio/", "/realtime/", "/live/")
+PARAMS: Final = {ErrorCode.CONTEXT_FULL: "messages"}  # as OpenAI's server names them
 FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginning of a sentence
-
-
-def is_openai(path: str) -> bool:
-    return path.startswith((OPENAI_PREFIX, *OPENAI_BARE))
 
 
 class Problem(WireModel):
@@ -74,7 +71,7 @@ DETAIL_MAX_CHARS: Final = 300  # of a worker's explanation, passed to a client
 
 
 def refusal_of(status: int, body: bytes) -> OmniError:
-    """Parse another process's `problem_answer` into the error it stands for."""
+    """Parse another process's `error_answer` into the error it stands for."""
     try:
         problem = Problem.model_validate_json(body)
         kind = REFUSALS[problem.code, status]
@@ -84,66 +81,52 @@ def refusal_of(status: int, body: bytes) -> OmniError:
     return kind(problem.detail[:DETAIL_MAX_CHARS])
 
 
-def problem_answer(
-    status: int, detail: str, code: ErrorCode, headers: Mapping[str, str] | None = None
-) -> Response:
-    sent = dict(headers or {})
-    if status in RETRY_STATUSES:
-        sent.setdefault("Retry-After", str(RETRY_AFTER_S))
-    body = Problem(detail=detail, code=code).model_dump(mode="json")
-    return JSONResponse(body, status_code=status, headers=sent)
-
-
+# Any, here and below: JSON.
 def error_answer(error: BaseException, path: str = "") -> Response:
     """Build the response to an error; unexpected errors are not described."""
-    fields = describe_error(error)
-    if not is_openai(path):
-        return problem_answer(fields.http_status, fields.message, fields.code)
-    is_busy = fields.http_status in RETRY_STATUSES
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if is_busy else {}
-    is_unfit = fields.http_status == HTTPStatus.UNPROCESSABLE_ENTITY  # not used by OpenAI
-    status = HTTPStatus.BAD_REQUEST if is_unfit else fields.http_status
-    return JSONResponse(openai_error(error), status_code=status, headers=headers)
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, dict(error.headers or {})
+        message, code = str(error.detail), CODE_OF_STATUS.get(status, ErrorCode.INTERNAL)
+    else:
+        known, headers = describe_error(error), {}
+        status, message, code = known.http_status, known.message, known.code
+    if status in RETRY_STATUSES:
+        headers.setdefault("Retry-After", str(RETRY_AFTER_S))
+    body: dict[str, Any] = {"detail": message, "code": code}
+    if path.startswith(OPENAI_PREFIX):
+        body = _openai_body(status, message, code, error)
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY:  # not used by OpenAI
+            status = HTTPStatus.BAD_REQUEST
+    return JSONResponse(body, status, headers)
 
 
-# Any, here and below: JSON.
-def openai_error(error: BaseException) -> dict[str, Any]:
-    fields = describe_error(error)
-    if isinstance(error, OpenAIError):
-        return openai_body(fields.http_status, fields.message, error.openai_code, error.param)
-    return openai_body(fields.http_status, fields.message, fields.code)
+def openai_error(error: OmniError) -> dict[str, Any]:
+    return _openai_body(error.http_status, error.message, error.code, error)
 
 
-def openai_body(
-    status: int, message: str, code: ErrorCode | str, param: str | None = None
+def _openai_body(
+    status: int, message: str, code: ErrorCode, error: BaseException
 ) -> dict[str, Any]:
     kind = "invalid_request_error"
     if code is ErrorCode.RATE_LIMITED:
         kind = "rate_limit_error"
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         kind = "server_error"
+    named = error.param if isinstance(error, OpenAIError) else PARAMS.get(code)
     field = FIELD.match(message)
+    own_code = error.openai_code if isinstance(error, OpenAIError) else None
     return {
         "error": {
             "message": message,
             "type": kind,
-            "param": param or (field[1] if field else None),
-            "code": OPENAI_CODES.get(code, str(code)) if isinstance(code, ErrorCode) else code,
+            "param": named or (field[1] if field else None),
+            "code": own_code or OPENAI_CODES.get(code, code.value),
         }
     }
 
 
-async def on_omni_error(request: Request, error: Exception) -> Response:
+async def on_error(request: Request, error: Exception) -> Response:
     return error_answer(error, request.url.path)
-
-
-async def on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = CODE_OF_STATUS.get(error.status_code, ErrorCode.INTERNAL)
-    if is_openai(request.url.path):
-        body = openai_body(error.status_code, str(error.detail), code)
-        return JSONResponse(body, status_code=error.status_code, headers=error.headers)
-    return problem_answer(error.status_code, str(error.detail), code, error.headers)
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:
@@ -151,7 +134,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"] if part != "body")
     detail = f"{where}: {problem['msg']}" if where else str(problem["msg"])
-    return problem_answer(HTTPStatus.UNPROCESSABLE_ENTITY, detail, ErrorCode.BAD_JSON)
+    return error_answer(errors.BadPayloadError(detail), request.url.path)
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
@@ -182,18 +165,7 @@ TEXT_TYPES: Final = MappingProxyType(
 )
 """Types worth compressing."""
 
-OTHER_TYPES: Final = MappingProxyType(
-    {
-        ".ico": "image/vnd.microsoft.icon",
-        ".jpg": "image/jpeg",
-        ".mp3": "audio/mpeg",
-        ".png": "image/png",
-        ".wav": "audio/wav",
-        ".webp": "image/webp",
-        ".woff2": "font/woff2",
-    }
-)
-ANY_BYTES: Final = "application/octet-stream"
+OTHER_TYPES: Final = MappingProxyType({".ico": "image/vnd.microsoft.icon", ".woff2": "font/woff2"})
 
 LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file
@@ -225,15 +197,38 @@ class WebFiles:
             known_tags = request_headers.get("if-none-match", "").split(",")
             if tag in [one.strip().removeprefix("W/") for one in known_tags]:
                 return Response(status_code=304, headers=headers)
-            media_type = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix, ANY_BYTES)
+            kind = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix) or media_type(path.name)
             if not is_packed:
-                return FileResponse(path, media_type=media_type, headers=headers)
+                return FileResponse(path, media_type=kind, headers=headers)
             version = path, stat.st_mtime_ns, stat.st_size
             body = await asyncio.to_thread(self._packed, *version)
         except OSError as error:
             raise NotFoundError("There is no such file.") from error
         headers["Content-Encoding"] = "gzip"
-        return Response(body, media_type=media_type, headers=headers)
+        return Response(body, media_type=kind, headers=headers)
+
+
+class ClosingResponse(StreamingResponse):
+    """A streamed response that closes what its body reads.
+
+    However it ends: a body that never started, since the client had left, cannot do that itself.
+    """
+
+    # Any: of the library's class.
+    def __init__(
+        self,
+        body: AsyncIterator[str | bytes],
+        *closes: Callable[[], Awaitable[None]],
+        **options: Any,
+    ) -> None:
+        super().__init__(body, **options)
+        self._closes = closes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            for close in reversed(self._closes):
+                stack.push_async_callback(close)
+            await super().__call__(scope, receive, send)
 
 
 class StaticFolder(StaticFiles):

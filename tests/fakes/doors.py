@@ -59,7 +59,7 @@ class Program(Stage):
         server, _ = self._servers[0]
         for listener in server.servers:
             listener.close()
-        for relay in self.gateway.live.relays():
+        for relay in self.gateway.live.all():
             if relay._link is not None and relay._link._socket is not None:
                 relay._link._socket.transport.abort()
         for connection in list(server.server_state.connections):

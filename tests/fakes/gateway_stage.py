@@ -231,7 +231,7 @@ class Stage:
     async def check_quiet(self) -> None:
         """Nobody waits, is served or is connected, at the gateway and at the workers."""
         pool = self.gateway.pool
-        await until(lambda: not self.gateway.live.relays(), "a relay is left")
+        await until(lambda: not self.gateway.live.all(), "a relay is left")
         await until(lambda: pool.queue_length == 0, "a ticket is left")
         await until(lambda: not any(w.tasks for w in pool.workers.values()), "a worker is held")
         await until(lambda: not any(w.sockets for w in self.workers), "a worker's socket is left")

@@ -104,7 +104,7 @@ class Caller:
 async def restarted(stage: Stage) -> AsyncIterator[Stage]:
     """Kill the gateway in all but its process, and have another one in its place."""
     server = stage._servers[-1][0]
-    for relay in stage.gateway.live.relays():
+    for relay in stage.gateway.live.all():
         assert isinstance(relay, Relay) and relay._link is not None
         if relay._link._socket is not None:
             relay._link._socket.transport.abort()

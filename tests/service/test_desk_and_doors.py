@@ -222,6 +222,9 @@ async def test_http_requests_reach_the_part_that_can_answer(deployment: Deployme
         known = {(one["session_id"], one["phase"]) for one in listed}
         assert known == {("adx_runs", "relaying"), ("adx_waits", "waiting")}
         assert (await http.get("/")).status_code == 200
+        for name in ("%00", "a%3Fb%23c", "%252e"):
+            found = await http.get(f"/api/queue/{name}")
+            assert (found.status_code, found.json()["found"]) == (200, False), name
         assert "omni_gateway_sessions" in (await http.get("/metrics")).text
     assert "omni_gateway_doors 2.0" in (await deployment.desk.http.get("/metrics")).text
     async with deployment.anonymous(deployment.doors[1]) as http:

@@ -255,7 +255,7 @@ def test_no_validator_is_built_for_the_first_client(
 
     async def ask() -> int:
         app = create_app(settings_for(tmp_path))
-        settle(app)
+        settle()
         monkeypatch.setattr(TypeAdapter, "__init__", refuse)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

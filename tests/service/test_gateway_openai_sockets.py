@@ -100,6 +100,7 @@ async def test_a_wait_that_is_known_to_be_long_is_refused_before_the_upgrade(sta
                     pass
     response = refused.value.response
     assert response.status_code == 429 and response.headers["Retry-After"]
+    assert stage.gateway.metrics.refused == 1
     assert json.loads(response.body)["error"]["type"] == "rate_limit_error"
 
 

@@ -128,6 +128,8 @@ def test_installed_libraries_are_served_with_their_kinds(tmp_path: Path) -> None
             "react/a.js",
             "uplot/",
             "%2e/x",
+            "uplot/%00",
+            f"uplot/{'%E4%BD%A0' * 128}",
         ):
             assert (await client.get(f"/static/vendor/{path}")).status_code == 404, path
 

@@ -267,7 +267,7 @@ async def test_connections_are_limited(stage: Stage) -> None:
         async with stage.client(f"{LIVE}2") as second:
             assert (await second.expect("error"))["code"] == "rate_limited"
             assert (await second.expect_end())[0] == 1013
-    await until(lambda: not stage.gateway.live.relays())
+    await until(lambda: not stage.gateway.live.all())
     async with stage.client(f"{LIVE}3") as third:
         await third.expect_after("queue_done", "queued", "queue_update")
 

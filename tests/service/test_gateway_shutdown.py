@@ -68,9 +68,9 @@ async def test_a_drain_does_not_wait_for_a_client_that_lost_its_connection(stage
         await lost.say("prepare")
         await lost.expect_after("prepared", "session_resumable")
         lost.connection.transport.abort()
-        await until(lambda: any(relay.is_away for relay in stage.gateway.live.relays()))
+        await until(lambda: any(relay.is_away for relay in stage.gateway.live.all()))
         await stage.stop_gateway()
-        await until(lambda: not stage.gateway.live.relays())
+        await until(lambda: not stage.gateway.live.all())
 
 
 @on_stage()
@@ -78,7 +78,7 @@ async def test_a_drain_does_not_wait_between_turns(stage: Stage) -> None:
     stage.drain_limit_s = 600.0
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("heartbeat")
-        await until(lambda: stage.gateway.live.relays())
+        await until(lambda: stage.gateway.live.all())
         await stage.stop_gateway()
         assert (await client.expect("error"))["code"] == "shutting_down"
         assert await client.expect_end() == (1001, "shutting_down")

@@ -270,7 +270,7 @@ async def test_a_prefill_that_does_not_fit_is_refused_before_it_queues(stage: St
             await client.say("prefill", **fields)
             assert (await client.expect("error"))["code"] == code
             assert (await client.expect_end())[0] == 1007
-        await until(lambda: not stage.gateway.live.relays())
+        await until(lambda: not stage.gateway.live.all())
     assert stage.worker.told == []
 
 

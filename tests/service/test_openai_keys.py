@@ -118,7 +118,7 @@ async def test_an_administrator_registers_a_voice(stage: Stage) -> None:
         for wrong, param in (
             ({"name": " "}, "name"),
             ({"name": "a" * 81}, "name"),
-            ({"audio_sample": b"no sound"}, None),
+            ({"audio_sample": b"no sound"}, "audio_sample"),
             ({"type": "prompt", "prompt": "deep"}, "type"),
         ):
             with pytest.raises(openai.BadRequestError) as raised:

@@ -138,8 +138,12 @@ async def test_errors_name_the_field(stage: Stage) -> None:
             wrong: Any = {"model": "x", "file": FILE, **fields}
             with pytest.raises(openai.BadRequestError, match=named):
                 await create(**wrong)
-        with pytest.raises(openai.APIStatusError, match="sound|audio|decoded"):
+        with pytest.raises(openai.APIStatusError, match="sound|audio|decoded") as useless:
             await create(model="x", file=("noise.wav", b"no sound at all"))
+        assert (useless.value.param, useless.value.code) == ("file", "bad_audio")
+        answer = await stage.http.post("/v1/audio/transcriptions", data={"model": "x"})
+        fault = answer.json()["error"]
+        assert (fault["param"], fault["code"]) == ("file", "missing_required_parameter")
         stage.worker.script.transcript = (*LINES[:1], {"problem": "It broke."})
         with pytest.raises(openai.InternalServerError, match="It broke"):
             await create(model="x", file=FILE)

@@ -317,13 +317,16 @@ def test_a_hanging_worker_blocks_only_one_reader() -> None:
     running.close()
 
 
-def test_a_deletion_that_does_not_reach_its_worker_fails() -> None:
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_deletion_that_fails_at_its_worker_fails(is_away: bool) -> None:
     one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=1)
     page = RecordingPage(total=1, total_bytes=1, recordings=(one,)).to_json()
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "DELETE" and request.url.host == "has-it":
-            raise httpx.ConnectError("away")
+            if is_away:
+                raise httpx.ConnectError("away")
+            return httpx.Response(500)
         return httpx.Response(200, text=page if request.url.host == "has-it" else "{}")
 
     workers = ["has-it:1", "other:1"]
@@ -331,4 +334,23 @@ def test_a_deletion_that_does_not_reach_its_worker_fails() -> None:
     with pytest.raises(WorkerUnreachableError):
         running.delete("a")
     assert running.find("a") == one
+    running.close()
+
+
+def test_a_workers_error_is_not_taken_for_a_file() -> None:
+    one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=9, is_running=True)
+    page = RecordingPage(total=1, total_bytes=9, recordings=(one,)).to_json()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        match request.url.path:
+            case "/recordings":
+                return httpx.Response(200, text=page)
+            case "/recordings/a":
+                return httpx.Response(200, text='{"sizes": {"events.jsonl": 9}}')
+        return httpx.Response(500, text="It broke, and says so.")
+
+    running = RunningRecordings(lambda: ["w:1"], transport=httpx.MockTransport(answer))
+    [file] = running.files("a")
+    with pytest.raises(BucketError, match="500"):
+        list(file.blocks(0, 9))
     running.close()

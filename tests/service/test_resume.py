@@ -48,7 +48,7 @@ def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Pat
         caller.check_whole()
         assert len(caller.of("result")) == 6
         assert worker.runtime.slots.total_leases == before + 1
-        assert stage.gateway.live.relays()[0].worker_id == "worker_0"
+        assert stage.gateway.live.all()[0].worker_id == "worker_0"
         await caller.say("stop")
         await caller.hear("stopped")
         assert await caller.end() == 1000

@@ -245,6 +245,8 @@ async def test_bad_offers_are_refused_with_their_fault(scene: Scene) -> None:
         assert said in answer.json()["error"]["message"]
     fault = (await post(content=BAD_OFFER, headers=sdp)).json()["error"]
     assert fault["param"] == "sdp"
+    absent = (await post(content="", headers=sdp)).json()["error"]
+    assert (absent["param"], absent["code"]) == ("sdp", "missing_required_parameter")
     wrong_key = sdp | {"authorization": "Bearer wrong"}
     assert (await post(content=BAD_OFFER, headers=wrong_key)).status_code == 401
     page = sdp | {"origin": "https://evil.example"}
@@ -252,6 +254,12 @@ async def test_bad_offers_are_refused_with_their_fault(scene: Scene) -> None:
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=None) as stranger:
         url = f"{scene.stage.settings.webrtc.url}/calls"
         assert (await stranger.post(url, json={})).status_code == 401
+
+
+@on_stage(webrtc={"enabled": True})
+async def test_an_id_that_no_address_holds_is_no_internal_error(stage: Stage) -> None:
+    answer = await stage.http.post("/v1/realtime/calls/%00/hangup")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "worker_unreachable")
 
 
 @on_stage()

@@ -1,17 +1,24 @@
-"""The pool of a door while its desk cannot be reached."""
+"""A door's pool while its desk cannot be reached, and its requests to the desk."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import cast
 
+import httpx
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from core.errors import NoWorkerError
 from gateway_modules.queue.desk_client import AWAY_LIMIT_S, DeskClient
-from gateway_modules.queue.desk_link import RETRY_S, DeskLink, FromDoor
+from gateway_modules.queue.desk_link import RETRY_S, DeskHttp, DeskLink, FromDoor
 from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.web.security import AccessPolicy
+from tests.fakes.doors import SECURITY
+from tests.fakes.gateway_stage import settings_for
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -39,3 +46,48 @@ async def test_no_request_waits_longer_than_the_limit_for_its_desk() -> None:
             async with asyncio.timeout(AWAY_LIMIT_S + 1):
                 await returned.wait()
     await pool.stop()
+
+
+class Watched(httpx.AsyncByteStream):
+    """The body of a desk's answer."""
+
+    is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"much"
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def test_an_answer_whose_client_has_left_gives_its_connection_back(tmp_path: Path) -> None:
+    async def left() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def nowhere(_: Message) -> None:
+        await asyncio.sleep(0)
+
+    async def test() -> None:
+        settings, body = (
+            settings_for(tmp_path, security=SECURITY, service={"desk": "d:1"}),
+            Watched(),
+        )
+        desk = DeskHttp(settings, AccessPolicy(settings.security, ""))
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=body))
+        desk._http = httpx.AsyncClient(transport=transport)
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "scheme": "http",
+            "path": "/status",
+            "raw_path": b"/status",
+            "query_string": b"",
+            "headers": [],
+            "asgi": {"spec_version": "2.3"},
+        }
+        answer = await desk.answer(Request(scope, left))
+        await answer(scope, left, nowhere)
+        assert body.is_closed
+        await desk.close()
+
+    asyncio.run(test())

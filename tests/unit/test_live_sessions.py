@@ -67,7 +67,7 @@ async def test_an_id_in_use_is_awaited_and_then_refused() -> None:
         waiting = asyncio.create_task(enter_and_leave(live, second))
         await asyncio.sleep(0.5)
     await waiting
-    assert live.relays() == []
+    assert live.all() == []
 
 
 async def enter_and_leave(live: LiveSessions, relay: Relay) -> None:
@@ -83,7 +83,7 @@ async def test_events_reach_all_relays_and_the_last_one_is_awaited() -> None:
     relay = Somebody("s")
     leaving = asyncio.create_task(enter_and_leave(live, cast(Relay, relay)))
     await asyncio.sleep(0)
-    for each in live.relays():
+    for each in live.all():
         each.post(ShuttingDown())
     assert relay.told == [ShuttingDown()]
     assert not await live.wait_until_empty(0.1)

@@ -124,7 +124,7 @@ def test_a_response_is_bounded(tmp_path: Path, log: Path, monkeypatch: pytest.Mo
     assert len(tail.read("gateway", None).lines) <= 11
     log.write_text("y" * 5_000)
     assert tail.read("gateway", None).lines == []
-    cursor = str(logs.Cursor.at(log, 0))
+    cursor = logs.cursor_at(log, 0)
     part = tail.read("gateway", cursor)
     assert [len(line.text) for line in part.lines] == [1_000] and part.has_more
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import NotFoundError
 from core.schemas.queue import RequestType
 from core.store import Store
 from recording.folder import RecordingLock, folder_size_bytes, write_meta
@@ -118,6 +120,14 @@ def test_deleted_recordings_leave_the_list(tmp_path: Path) -> None:
     assert listed.page(0, 1).total == 1
     folder.rename(folder.with_name(".deleting-a"))
     assert listed.page(0, 1).total == 0
+
+
+def test_what_another_request_has_deleted_is_not_found(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    with pytest.raises(NotFoundError):
+        folders.delete("gone")
+    with pytest.raises(NotFoundError):
+        folders.keep("gone", "frontend_replay.webm", io.BytesIO(b"film"), replaces=set())
 
 
 def test_accesses_are_not_recorded_in_a_read_only_store(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketState
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 from websockets.frames import Close
 
@@ -32,7 +32,12 @@ from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
-from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
+from gateway_modules.web.client_socket import (
+    ClientSocket,
+    ResumableSocket,
+    SizeLimits,
+    SocketKind,
+)
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
@@ -327,3 +332,44 @@ def test_an_internal_error_is_reported_and_leaves_nothing(tmp_path: Path) -> Non
     scene, _ = play(SocketKind.DUPLEX, tmp_path, 10, break_it)
     assert scene.sent[-1]["code"] == "internal"
     assert scene.closed == [1011]
+
+
+class ClosingSlowly(WebSocket):
+    """A client's socket whose close waits for `may_close`."""
+
+    def __init__(self) -> None:
+        super().__init__({"type": "websocket"}, receive=None, send=None)  # type: ignore[arg-type]
+        self.application_state = WebSocketState.CONNECTED
+        self.may_close = asyncio.Event()
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        await self.may_close.wait()
+
+
+def test_of_two_resumptions_the_later_socket_says_what_it_has_received(tmp_path: Path) -> None:
+    resumed: list[int] = []
+
+    async def resume(last_seq: int) -> None:
+        resumed.append(last_seq)
+
+    async def nothing() -> None:
+        await asyncio.sleep(0)
+
+    async def test() -> None:
+        relay = Scene(SocketKind.DUPLEX, tmp_path).relay
+        before, first, second = ClosingSlowly(), ClosingSlowly(), ClosingSlowly()
+        relay._client.socket = ResumableSocket(before, grace_s=10.0)
+        link = SimpleNamespace(detach=nothing, resume=resume, is_waiting=False)
+        relay._link = link  # type: ignore[assignment]
+        first.may_close.set()
+        earlier = asyncio.create_task(relay.resume(first, 3))
+        await asyncio.sleep(0.01)  # the first socket of all is being closed
+        later = asyncio.create_task(relay.resume(second, 5))
+        await asyncio.sleep(0.01)
+        before.may_close.set()
+        await earlier
+        later.cancel()
+        await asyncio.gather(later, return_exceptions=True)
+
+    asyncio.run(test())
+    assert resumed == [5]

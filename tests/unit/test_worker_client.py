@@ -34,6 +34,7 @@ from tests.fakes.full_buffer import with_a_full_buffer
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import in_virtual_time
 
+LIMIT_S = 60.0
 WORKER = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -192,6 +193,39 @@ async def test_an_invalid_or_oversized_reply_is_an_error(
     monkeypatch.setattr(worker_client, "REPLY_MAX_BYTES", 4)
     with pytest.raises(WorkerLostError, match="too large"):
         await client.chat(WORKER, "{}")
+
+
+def test_health_checks_do_not_wait_for_chat_calls() -> None:
+    calls = 300
+
+    async def test() -> None:
+        asked, all_asked, gate = 0, asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal asked
+            head = await reader.readuntil(b"\r\n\r\n")
+            asked += 1
+            if asked == calls:
+                all_asked.set()
+            if not head.startswith(b"GET /health"):
+                await gate.wait()
+            body = answer(WorkerStatus.IDLE).to_json().encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0, backlog=calls) as server:
+            place = WorkerPlace(*server.sockets[0].getsockname())
+            worker, client = WorkerConnection("worker_0", place), WorkerClient()
+            chats = [asyncio.create_task(client.chat(worker, "{}")) for _ in range(calls)]
+            async with asyncio.timeout(LIMIT_S):
+                await all_asked.wait()
+            health = await client.health(worker)
+            gate.set()
+            await asyncio.gather(*chats, return_exceptions=True)
+            await client.close()
+        assert health.worker_status is WorkerStatus.IDLE
+
+    asyncio.run(test())
 
 
 @in_virtual_time

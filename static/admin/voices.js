@@ -1,6 +1,6 @@
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
-import { formatBytes, formatDateTime, formatNumber, getLang, t } from "../shared/texts.js";
+import { formatBytes, formatDateTime, formatNumber, getLang, MS_PER_S, t } from "../shared/texts.js";
 import { html, icon, nothing, on, toast } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
@@ -13,7 +13,6 @@ import { failureText } from "./admin-texts.js";
 
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // the server's limit
-const MS_PER_S = 1_000;
 
 export function makeVoices(/** @type {Context} */ { api, draw, page, after }) {
   const player = makeSamplePlayer(draw);

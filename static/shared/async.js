@@ -1,6 +1,6 @@
 /** Typed events, lazy loading, splitting of work, throttling, rates, quantiles and medians. Pure. */
 
-import { CodedError } from "./texts.js";
+import { CodedError, MS_PER_S } from "./texts.js";
 
 /** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
 export class Emitter extends EventTarget {
@@ -94,7 +94,6 @@ export function medianOf(values) {
 // Measures the rate of events over the last few.
 
 const KEPT = 12;
-const MS_PER_S = 1_000;
 
 /** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
 export function createRateCounter() {

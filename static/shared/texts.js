@@ -110,7 +110,8 @@ export function codeOf(error, fallback = "unsupported") {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : fallback;
 }
 
-const SECONDS_PER_MINUTE = 60;
+export const MS_PER_S = 1_000;
+export const S_PER_MINUTE = 60;
 const BYTES_PER_STEP = 1024;
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -136,8 +137,8 @@ export function formatBytes(/** @type {number} */ bytes) {
 /** Minutes and seconds as on a clock: 3:07. @param {number} seconds */
 export function formatClock(seconds) {
   const whole = Math.max(0, Math.round(seconds));
-  const rest = String(whole % SECONDS_PER_MINUTE).padStart(2, "0");
-  return `${Math.floor(whole / SECONDS_PER_MINUTE)}:${rest}`;
+  const rest = String(whole % S_PER_MINUTE).padStart(2, "0");
+  return `${Math.floor(whole / S_PER_MINUTE)}:${rest}`;
 }
 
 export const formatDateTime = (/** @type {string | number | Date} */ time) =>
@@ -148,7 +149,7 @@ export function formatAgo(seconds) {
   /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ const units = [
     ["day", 86_400],
     ["hour", 3_600],
-    ["minute", SECONDS_PER_MINUTE],
+    ["minute", S_PER_MINUTE],
     ["second", 1],
   ];
   const [unit, size] = units.find(([, length]) => seconds >= length) ?? units[3];

@@ -4,7 +4,7 @@ import { find, html, icon, mountView, nothing, on, render, setText } from "../sh
 import { formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
 import { actionOf, indexAt, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";
-import { copyLink } from "./head-view.js";
+import { copyLink } from "../shared/save-share.js";
 import { ReplayClock } from "./replay-clock.js";
 import { mountTimeline } from "./timeline.js";
 import { mountTransport } from "./panels.js";

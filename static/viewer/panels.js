@@ -1,7 +1,7 @@
 /** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
 import { find, html, icon, iconButton, live, mountView, nothing, on, setText, textButton } from "../shared/lit.js";
-import { formatClock, formatNumber, t } from "../shared/texts.js";
+import { formatClock, formatNumber, MS_PER_S, t } from "../shared/texts.js";
 import { SPEEDS } from "./replay-clock.js";
 import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
@@ -140,8 +140,6 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
 // A recorded chat or half-duplex conversation: messages with media and figures.
 
 /** @typedef {(path: string) => string} UrlOf */
-
-const MS_PER_S = 1_000;
 
 export function turnBubbles(/** @type {Recording} */ { turns = [] }, /** @type {UrlOf} */ urlOf) {
   if (turns.length === 0) return html`<p class="empty">${t("viewer.no_turns")}</p>`;

@@ -7,6 +7,7 @@
 import { medianOf } from "../../shared/async.js";
 import { toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { Biquad } from "./resampler.js";
 
 /** @import { recordNode } from "./capture.js" */
 
@@ -21,13 +22,8 @@ const SHELF = { hz: 1681.974450955533, gainDb: 3.999843853973347, q: 0.707175236
 const SHELF_SLOPE = 0.4996667741545416;
 const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 }; // high-pass: low frequencies add little loudness
 
-/**
- * @typedef {Object} Biquad
- * @property {[number, number, number]} b
- * @property {[number, number]} a a1, a2
- */
-
-function kWeighting(/** @type {number} */ rateHz) {
+/** The two filters of the weighting, in order. @param {number} rateHz */
+function kWeighting(rateHz) {
   const shelfK = Math.tan((Math.PI * SHELF.hz) / rateHz);
   const vh = 10 ** (SHELF.gainDb / 20);
   const vb = vh ** SHELF_SLOPE;
@@ -35,37 +31,16 @@ function kWeighting(/** @type {number} */ rateHz) {
   const cutK = Math.tan((Math.PI * LOW_CUT.hz) / rateHz);
   const cutA0 = 1 + cutK / LOW_CUT.q + cutK * cutK;
   return [
-    {
-      b: [
+    new Biquad(
+      [
         (vh + (vb * shelfK) / SHELF.q + shelfK * shelfK) / shelfA0,
         (2 * (shelfK * shelfK - vh)) / shelfA0,
         (vh - (vb * shelfK) / SHELF.q + shelfK * shelfK) / shelfA0,
       ],
-      a: [(2 * (shelfK * shelfK - 1)) / shelfA0, (1 - shelfK / SHELF.q + shelfK * shelfK) / shelfA0],
-    },
-    { b: [1, -2, 1], a: [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0] },
+      [(2 * (shelfK * shelfK - 1)) / shelfA0, (1 - shelfK / SHELF.q + shelfK * shelfK) / shelfA0],
+    ),
+    new Biquad([1, -2, 1], [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0]),
   ];
-}
-
-class Weighting {
-  #stages;
-  #memory = new Float64Array(4);
-
-  constructor(/** @type {number} */ rateHz) {
-    this.#stages = kWeighting(rateHz);
-  }
-
-  next(/** @type {number} */ sample) {
-    let x = sample;
-    for (let s = 0; s < 2; s += 1) {
-      const { b, a } = this.#stages[s];
-      const y = b[0] * x + this.#memory[2 * s];
-      this.#memory[2 * s] = b[1] * x - a[0] * y + this.#memory[2 * s + 1];
-      this.#memory[2 * s + 1] = b[2] * x - a[1] * y;
-      x = y;
-    }
-    return x;
-  }
 }
 
 const toLufs = (/** @type {number} */ power) => (power > 0 ? OFFSET_LUFS + 10 * Math.log10(power) : -Infinity);
@@ -92,9 +67,9 @@ export function measureLufs(channels, rateHz) {
 function stepPowers(channels, stepSamples, rateHz) {
   const steps = new Float64Array(Math.floor((channels[0]?.length ?? 0) / stepSamples));
   for (const channel of channels) {
-    const weighting = new Weighting(rateHz);
+    const [shelf, lowCut] = kWeighting(rateHz);
     for (let i = 0; i < steps.length * stepSamples; i += 1) {
-      steps[Math.floor(i / stepSamples)] += weighting.next(channel[i]) ** 2 / stepSamples;
+      steps[Math.floor(i / stepSamples)] += lowCut.next(shelf.next(channel[i])) ** 2 / stepSamples;
     }
   }
   return [...steps];

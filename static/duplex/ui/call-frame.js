@@ -2,7 +2,7 @@
 
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
 import { find, html, icon, mountView, nothing, on, textButton } from "../../shared/lit.js";
-import { formatClock, t } from "../../shared/texts.js";
+import { formatClock, MS_PER_S, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_LOOKS } from "../lib/call-state.js";
 
@@ -10,7 +10,6 @@ import { STATE_LOOKS } from "../lib/call-state.js";
 /** @import { CallState } from "../lib/call-state.js" */
 
 const TICK_MS = 500;
-const MS_PER_S = 1_000;
 
 /**
  * @param {HTMLElement} el

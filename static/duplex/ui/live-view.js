@@ -1,6 +1,6 @@
 /** View of full-duplex calls: conversation, text input, live metrics. */
 
-import { formatClock, formatNumber, getLang, t } from "../../shared/texts.js";
+import { formatClock, formatNumber, getLang, MS_PER_S, t } from "../../shared/texts.js";
 import { byId, fileButton, find, guard, html, icon, mountView, nothing, on, repeat, toastProblem } from "../../shared/lit.js";
 import { mountTalkList } from "./call-frame.js";
 import { late, throttled } from "../../shared/async.js";
@@ -21,7 +21,6 @@ import { mountCallView } from "./call-view.js";
  * @property {number | null} startedAtMs on the clock of the turns
  */
 
-const MS_PER_S = 1_000;
 const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", newestKey: "live.new_text" };
 
 /** @param {HTMLElement} el @param {() => Talk} talk @returns {() => void} draws what is new */

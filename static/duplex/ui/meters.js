@@ -3,7 +3,7 @@
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 import { mountLevelMeter } from "../../shared/level-meter.js";
 import { byId, find, guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
-import { formatNumber, getLang, t } from "../../shared/texts.js";
+import { formatNumber, getLang, MS_PER_S, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { controlsFor } from "../lib/call-state.js";
 import { halfFigures, halfMetrics } from "../lib/call-texts.js";
@@ -129,7 +129,6 @@ export const metricRows = (metrics) =>
       </div>`,
   );
 
-const MS_PER_S = 1_000;
 const FIGURES_MS = 500;
 
 export function halfButtons(/** @type {HalfCall} */ call) {

@@ -4,7 +4,7 @@
  */
 
 import { byId, find, html, icon, iconButton, mountView, on, setText, toast } from "../../shared/lit.js";
-import { formatBytes, formatNumber, onLangChange, t } from "../../shared/texts.js";
+import { formatBytes, formatNumber, MS_PER_S, onLangChange, t } from "../../shared/texts.js";
 import { subtitleLookOf } from "../lib/call-settings.js";
 
 import { sentText } from "../lib/call-texts.js";
@@ -106,7 +106,6 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
 // Text over the picture: subtitles, and the last turns in fullscreen.
 
 const TICK_MS = 500;
-const MS_PER_S = 1_000;
 const LINES_SHOWN = 12;
 
 /**

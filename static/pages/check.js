@@ -42,7 +42,7 @@ function beginWords(results) {
   return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
 }
 
-export function mountVerdict(/** @type {Results} */ results) {
+function mountVerdict(/** @type {Results} */ results) {
   const box = byId("verdict", HTMLElement);
   const text = byId("verdict-text", HTMLElement);
   const next = byId("verdict-next", HTMLElement);
@@ -110,7 +110,7 @@ function finding(/** @type {Result} */ { state, text, next, detail }) {
   return noticeBox({ ...words, sign, kind: isRunning ? undefined : state });
 }
 
-export function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
+function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
   const badge = find(el, ".check-state", HTMLElement);
   const place = find(el, ".check-result", HTMLElement);
   const drawBadge = mountView(badge, () => {

@@ -163,12 +163,12 @@ export function render(view, el) {
  * @property {string} [href] makes it a link
  *
  * @typedef {{code?: string, message?: string}} Problem
- * @typedef {{kind?: "bad" | "caution" | "good", params?: Record<string, string | number>, actions?: NoticeAction[]}} NoticeLook
+ * @typedef {{kind?: "bad" | "caution" | "good", actions?: NoticeAction[]}} NoticeLook
  */
 
 /** @param {string | Problem} problem @param {NoticeLook} [look] */
-export function noticeView(problem, { kind = "bad", params, actions = [] } = {}) {
-  const { title, nextStep: next, detail } = problemText(problem, params);
+export function noticeView(problem, { kind = "bad", actions = [] } = {}) {
+  const { title, nextStep: next, detail } = problemText(problem);
   const more = actions.length > 0 ? html`<div class="row">${actions.map(actionView)}</div>` : nothing;
   return noticeBox({ kind, sign: icon(kind === "good" ? "check" : "warning"), title, next, detail, more });
 }

@@ -45,20 +45,16 @@ export function bindSettings(/** @type {HTMLElement} */ root, /** @type {AnyStor
   update();
 }
 
-/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
-const isInput = (element) =>
-  element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
+/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement} */
+const isInput = (element) => element instanceof HTMLInputElement || element instanceof HTMLSelectElement;
 
-function prepare(/** @type {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */ input, /** @type {AnyStore} */ store) {
+function prepare(/** @type {HTMLInputElement | HTMLSelectElement} */ input, /** @type {AnyStore} */ store) {
   const field = store.fields[input.dataset.setting ?? ""];
   if (!field) throw new Error(`There is no setting "${input.dataset.setting}".`);
   if (field.type === "number" && input instanceof HTMLInputElement) {
     input.min = String(field.min);
     input.max = String(field.max);
     input.step = String(field.step ?? "any");
-  }
-  if (field.type === "text" && field.maxLength && !(input instanceof HTMLSelectElement)) {
-    input.maxLength = field.maxLength;
   }
 }
 

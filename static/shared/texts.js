@@ -72,18 +72,17 @@ const UNKNOWN = "internal";
 
 /**
  * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
- * @param {Record<string, string | number>} [params] for {name} in the texts
  * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's
  *   message, only where there is no text for the code
  */
-export function problemText(problem, params) {
+export function problemText(problem) {
   const wanted = typeof problem === "string" ? problem : (problem.code ?? UNKNOWN);
   const code = hasText(`problem.${wanted}.title`) ? wanted : UNKNOWN;
   const message = typeof problem === "string" ? "" : (problem.message ?? "");
   return {
     code: wanted,
-    title: t(`problem.${code}.title`, params),
-    nextStep: t(`problem.${code}.next`, params),
+    title: t(`problem.${code}.title`),
+    nextStep: t(`problem.${code}.next`),
     detail: code === wanted && code !== UNKNOWN ? "" : message,
   };
 }

@@ -36,12 +36,12 @@ import { sessionReducer } from "./live-session.js";
  */
 
 /** Units kept in the timeline: ten minutes of one second each. */
-export const UNITS_KEPT = 600;
+const UNITS_KEPT = 600;
 const MS_PER_S = 1_000;
 
 /** One unit on the timeline. @typedef {ReturnType<typeof unitRecord>} UnitRecord */
 
-export const unitRecord = (/** @type {Result} */ result, /** @type {Seen} */ seen) => ({
+const unitRecord = (/** @type {Result} */ result, /** @type {Seen} */ seen) => ({
   step: typeof result.step === "number" ? result.step : seen.fallbackStep, // from 0
   turnId: numberOr0(result.turn_id), // of the speaking turn
   isListen: Boolean(result.is_listen), // the model stayed silent
@@ -75,7 +75,7 @@ export function breaksOff(result, isTurnOpen) {
 }
 
 /** Time from the last listen result to the first audio of the turn. @param {SessionState} state before the sound @param {number} nowMs */
-export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
+function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
   return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
 }
 
@@ -110,7 +110,7 @@ export function transcribe(turns, result, seen) {
 }
 
 /** @param {readonly TranscriptTurn[]} turns @param {number} nowMs @param {boolean} isInterrupted */
-export function closeTurn(turns, nowMs, isInterrupted) {
+function closeTurn(turns, nowMs, isInterrupted) {
   const last = turns.at(-1);
   if (!last || last.endedAtMs !== null) return turns;
   const closed = { ...last, endedAtMs: nowMs, isInterrupted: last.isInterrupted || isInterrupted };

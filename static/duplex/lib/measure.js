@@ -16,6 +16,7 @@ const STEP_MS = 100;
 const STEPS_PER_BLOCK = BLOCK_MS / STEP_MS;
 const ABSOLUTE_GATE_LUFS = -70;
 const RELATIVE_GATE_LU = -10;
+const MOST_GAIN_DB = 30; // in either direction
 const OFFSET_LUFS = -0.691;
 /** Effect of the head: a shelf of 4 dB above 1.7 kHz. */
 const SHELF = { hz: 1681.974450955533, gainDb: 3.999843853973347, q: 0.7071752369554196 };
@@ -75,10 +76,10 @@ function stepPowers(channels, stepSamples, rateHz) {
   return [...steps];
 }
 
-/** @param {number} lufs measured @param {number} targetLufs @param {number} [limitDb] largest gain in either direction */
-export function gainToTargetDb(lufs, targetLufs, limitDb = 30) {
+/** @param {number} lufs measured @param {number} targetLufs */
+export function gainToTargetDb(lufs, targetLufs) {
   if (!Number.isFinite(lufs)) return 0;
-  return Math.max(-limitDb, Math.min(limitDb, targetLufs - lufs));
+  return Math.max(-MOST_GAIN_DB, Math.min(MOST_GAIN_DB, targetLufs - lufs));
 }
 
 const CHIRP_S = 0.25;

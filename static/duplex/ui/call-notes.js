@@ -44,7 +44,7 @@ export function mountServiceNote(/** @type {HTMLElement} */ el, /** @type {Page}
 }
 
 /** Why no call can start; null if one can. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
-export function problemOfStatus({ status, isReached }) {
+function problemOfStatus({ status, isReached }) {
   if (!isReached || !status) return "offline";
   if (status.idle_workers + status.busy_workers > 0) return null;
   return status.loading_workers > 0 ? "worker_loading" : "no_worker";

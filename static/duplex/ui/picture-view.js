@@ -38,7 +38,7 @@ const DIGITS = 2;
 function mountLengthPills(/** @type {HTMLElement} */ el, /** @type {OmniStore} */ store) {
   el.setAttribute("role", "group");
   const draw = mountView(el, () => {
-    el.setAttribute("aria-label", t("live.settings.length"));
+    el.setAttribute("aria-label", t("live.settings.length_penalty"));
     return Object.entries(LENGTHS).map(
       ([name, value]) =>
         html`<button

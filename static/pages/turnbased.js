@@ -7,9 +7,10 @@ import { mountLateHelp } from "../shared/late-parts.js";
 import { networkOf } from "../shared/network.js";
 import { startPage } from "../shared/page.js";
 import { addRecent } from "../shared/memory.js";
+import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { voiceLimits, voiceToWire } from "../shared/prompt.js";
-import { mountAnswerVoice, mountChatSettings, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
+import { mountAnswerVoice, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
 import { mountChatNotes, mountKeptChats, mountUpload, mountWelcome } from "../turnbased/kept-chats.js";
 import { ChatSession } from "../turnbased/chat-session.js";
 import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
@@ -122,7 +123,8 @@ for (const [action, run] of /** @type {const} */ ([
   }
 }
 mountLateHelp("turnbased");
-mountChatSettings(settings);
+mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), settings, sound.load);
+bindSettings(byId("composer", HTMLElement), settings);
 
 function pauseSounds() {
   document.dispatchEvent(new Event("pausesounds"));

@@ -103,7 +103,7 @@ const isSwitch = (input) => input instanceof HTMLInputElement && input.type === 
 
 const digitsOf = (/** @type {number} */ step) => (Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0);
 
-// The settings drawer of a live page.
+// The settings drawer of a page.
 
 /**
  * @param {HTMLDialogElement} dialog
@@ -118,13 +118,16 @@ export function mountSettingsDrawer(dialog, opener, store, loadContent) {
     loadContent().catch(toastProblem);
   };
   on(opener, "click", open);
-  on(find(dialog, "[data-action=close-settings]", HTMLButtonElement), "click", () => dialog.close());
   on(find(dialog, "[data-action=reset-settings]", HTMLButtonElement), "click", () => store.reset());
-  // A click on the backdrop has the dialog itself as its target.
-  on(dialog, "click", (event) => {
-    if (event.target === dialog) dialog.close();
-  });
+  closeByClick(dialog);
   return { open };
+}
+
+/** On its button, or on the backdrop: such a click has the dialog itself as its target. @param {HTMLDialogElement} dialog */
+export function closeByClick(dialog) {
+  on(dialog, "click", ({ target }) => {
+    if (target === dialog || (target instanceof Element && target.closest("[data-action=close]"))) dialog.close();
+  });
 }
 
 // A row of pills that behaves as a radio group.

@@ -4,6 +4,7 @@ import { byId, on, toast, toastProblem } from "../shared/lit.js";
 import { codeOf, hasText, t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { loadMsgpack } from "../shared/libraries.js";
+import { closeByClick } from "../shared/settings-form.js";
 import { lastFigure } from "./conversation.js";
 import { fromFile, toJson, toMsgpack } from "./transfer.js";
 
@@ -47,6 +48,7 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     offeredId = wantedId;
     dialog.showModal();
   };
+  closeByClick(dialog);
   on(json, "click", () => void save("json", asJson, "application/json"));
   on(packed, "click", () => void save("msgpack", asMsgpack, "application/vnd.msgpack"));
   on(file, "change", async () => {

@@ -298,5 +298,4 @@ function mountRecordSettings(dialog, store) {
   bindSettings(dialog, store);
   on(store, "change", draw);
   onLangChange(draw);
-  on(find(dialog, "[data-action=close-record-settings]", HTMLButtonElement), "click", () => dialog.close());
 }

@@ -12,7 +12,7 @@ import { runEchoTest } from "../duplex/lib/measure.js";
 
 /** @import { Camera } from "../duplex/lib/camera.js" */
 /** @import { Results } from "./results.js" */
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 
 // The camera's card: picture, size, frame rate.
 

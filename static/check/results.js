@@ -1,10 +1,10 @@
 /** Results of the checks, their assessment, and the report. Pure. */
 
 import { toDb } from "../shared/pcm.js";
-import { phraseText, t } from "../shared/texts.js";
+import { phraseText, problemOfStatus, t } from "../shared/texts.js";
 import { problem } from "../home/readiness.js";
 
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 /** @import { RoundTrips } from "./devices.js" */
 
 /**
@@ -190,11 +190,8 @@ export function serverResult(trips, socketMs, report) {
   if (socketMs === null) {
     return { state: "bad", text: { key: "check.socket_blocked" }, next: { key: "check.socket_blocked_next" }, facts };
   }
-  const status = report?.status;
-  if (status && status.idle_workers + status.busy_workers === 0) {
-    const isLoading = status.loading_workers > 0;
-    return problemResult(isLoading ? "worker_loading" : "no_worker", { state: isLoading ? "caution" : "bad", facts });
-  }
+  const code = report?.status ? problemOfStatus(report) : null;
+  if (code) return problemResult(code, { state: code === "worker_loading" ? "caution" : "bad", facts });
   const params = { median: medianMs, worst: worstMs };
   const far = /** @type {const} */ ({ state: "caution", next: { key: "check.server_far_next" }, facts });
   if (trips.failed > 0) return { ...far, text: { key: "check.server_lossy", n: trips.failed, params } };

@@ -10,7 +10,7 @@ import { nextTask } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 
 /** @import { CheckId, Result } from "../check/results.js" */
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 
 const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 

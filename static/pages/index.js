@@ -10,7 +10,7 @@ import { loadApps, startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/memory.js";
 import * as view from "../home/home-view.js";
 
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 /** @import { App } from "../shared/apps.js" */
 
 const page = await startPage({ titleKey: "home.page" });

@@ -9,13 +9,12 @@ import { describeHealth, getLang, onLangChange, t } from "./texts.js";
 import { remember } from "./memory.js";
 
 /** @import { App } from "./apps.js" */
+/** @import { StatusReport } from "./texts.js" */
 
 // Polls the server status while the page is visible.
 
 const INTERVAL_MS = 10_000;
 const FIRST_REPORT_MS = 500; // how long the first paint waits for the first report
-
-/** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
 
 const askStatus = () =>
   getJson("/status").then(

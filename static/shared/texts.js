@@ -3,6 +3,8 @@
 const CHANGED = "languagechange";
 
 const changes = new EventTarget();
+/** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
+
 /** @type {{lang: string, texts: Record<string, string>}} */ const current = { lang: "en", texts: {} };
 
 export function setTexts(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
@@ -156,7 +158,7 @@ export function formatAgo(seconds) {
   return format.format(-Math.round(seconds / size), unit);
 }
 
-export function describeHealth(/** @type {{status: Http.ServiceStatus | null, isReached: boolean}} */ { status, isReached }) {
+export function describeHealth(/** @type {StatusReport} */ { status, isReached }) {
   if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
   if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
   if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };
@@ -164,4 +166,11 @@ export function describeHealth(/** @type {{status: Http.ServiceStatus | null, is
   if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
   if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
   return { kind: "bad", text: t("health.no_worker") };
+}
+
+/** Why no conversation can start; null if one can. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
+export function problemOfStatus({ status, isReached }) {
+  if (!isReached || !status) return "offline";
+  if (status.idle_workers + status.busy_workers > 0) return null;
+  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }

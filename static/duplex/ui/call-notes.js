@@ -1,11 +1,11 @@
 /** Notes of the live pages: server status, demonstration model, headphones; and the queue banner. */
 
-import { t } from "../../shared/texts.js";
+import { problemOfStatus, t } from "../../shared/texts.js";
 import { html, icon, iconButton, modelNote, mountNotice, mountView, nothing } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
 import { createQueueChimes, placeText, waitAfter, waitText } from "../lib/queue-chimes.js";
 
-/** @import { Page, StatusReport } from "../../shared/page.js" */
+/** @import { Page } from "../../shared/page.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { Wait } from "../lib/queue-chimes.js" */
 
@@ -41,13 +41,6 @@ export function mountServiceNote(/** @type {HTMLElement} */ el, /** @type {Page}
     if (code) notice.show(code, { kind: "caution" });
     else notice.clear();
   });
-}
-
-/** Why no call can start; null if one can. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
-function problemOfStatus({ status, isReached }) {
-  if (!isReached || !status) return "offline";
-  if (status.idle_workers + status.busy_workers > 0) return null;
-  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 
 /** Advice to use headphones, shown until dismissed. @param {HTMLElement} el */

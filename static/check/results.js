@@ -6,6 +6,7 @@ import { problem } from "../home/readiness.js";
 
 /** @import { StatusReport } from "../shared/texts.js" */
 /** @import { RoundTrips } from "./devices.js" */
+/** @import { CaptureLevel } from "../../types/devices.js" */
 
 /**
  * @typedef {import("../home/readiness.js").Phrase} Phrase
@@ -217,13 +218,7 @@ export function reportText(results, head) {
 
 /** @typedef {"waiting" | "silent" | "quiet" | "good" | "loud"} LevelWord */
 
-/**
- * @typedef {Object} LevelView
- * @property {number} rms amplitude
- * @property {number} peakDb dB of full scale
- * @property {LevelWord} word
- * @property {number} goodMs total duration of good speech
- */
+/** @typedef {ReturnType<ReturnType<typeof createLevelJudge>["measure"]>} LevelView */
 
 const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the rating
 const SILENT_AFTER_MS = 2_000;
@@ -232,14 +227,14 @@ const GOOD_DB = -36;
 const CLIPPED_PEAK = 0.985; // a sample this close to full scale is cut off
 const CLIPPED_PIECES = 6; // number of clipped levels in the window that count as too loud; a single click does not
 
-/** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {
   /** @type {{atMs: number, rmsDb: number, peak: number}[]} */ let recent = [];
   let lastMs = /** @type {number | null} */ (null);
   let silentSinceMs = /** @type {number | null} */ (null);
   let goodMs = 0;
 
-  const wordNow = (/** @type {number} */ nowMs) => {
+  /** @param {number} nowMs @returns {LevelWord} */
+  const wordNow = (nowMs) => {
     if (silentSinceMs !== null && nowMs - silentSinceMs >= SILENT_AFTER_MS) return "silent";
     if (recent.filter(({ peak }) => peak >= CLIPPED_PEAK).length >= CLIPPED_PIECES) return "loud";
     const loudestDb = Math.max(...recent.map(({ rmsDb }) => rmsDb));
@@ -248,7 +243,7 @@ export function createLevelJudge() {
   };
 
   return {
-    measure({ rms, peak, isSilent }, nowMs) {
+    measure(/** @type {CaptureLevel} */ { rms, peak, isSilent }, /** @type {number} */ nowMs) {
       const passedMs = lastMs === null ? 0 : nowMs - lastMs;
       lastMs = nowMs;
       const rmsDb = toDb(rms);
@@ -256,7 +251,7 @@ export function createLevelJudge() {
       recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
       const word = wordNow(nowMs);
       if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;
-      return { rms, peakDb: toDb(peak), word, goodMs };
+      return { rms, peakDb: toDb(peak), word, goodMs }; // how long there was good speech
     },
   };
 }

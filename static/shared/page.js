@@ -58,18 +58,9 @@ function watchForChinese() {
 const PRODUCT = "MiniCPM-o live";
 const READY_MARK = "page-interactive";
 
-/**
- * @typedef {Object} Page
- * @property {Http.FrontendDefaults | null} defaults null if the server could not be reached
- * @property {Promise<App[] | null>} apps as `loadApps` gives them
- * @property {(listener: (report: StatusReport) => void) => void} onStatus
- *   called at once with the latest report, then with every new one
- * @property {() => Promise<void>} refreshStatus
- * @property {() => void} show reveals the page; `ready` does so as well
- * @property {() => void} ready marks the page as usable
- */
+/** @typedef {Awaited<ReturnType<typeof startPage>>} Page */
 
-/** @param {{titleKey: string, statusIntervalMs?: number}} options @returns {Promise<Page>} */
+/** @param {{titleKey: string, statusIntervalMs?: number}} options */
 export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   watchForChinese();
   const apps = loadApps();
@@ -105,14 +96,16 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   await nextTask();
   const show = () => void (document.documentElement.dataset.shown = "true");
   return {
-    defaults,
+    defaults, // null if the server could not be reached
     apps,
     refreshStatus,
+    /** @param {(report: StatusReport) => void} listener called at once with the latest report, then with every new one */
     onStatus(listener) {
       listeners.add(listener);
       if (latest) listener(latest);
     },
-    show,
+    show, // reveals the page; `ready` does so as well
+    /** Marks the page as usable. */
     ready() {
       show();
       performance.mark(READY_MARK);

@@ -96,13 +96,6 @@ const PARTS = 10;
 const MAX_SHIFT_S = 0.05; // a busy browser drops or inserts blocks of 10 ms: tolerance of a part's position
 const MS_PER_S = 1_000;
 
-/**
- * @typedef {Object} EchoMeasure
- * @property {boolean} isHeard
- * @property {number} levelDb microphone minus loudspeaker; the noise floor if no echo was found
- * @property {number} delayMs from the start of playback; 0 if no echo was found
- */
-
 /** A tone with rising frequency. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
 export function makeChirp(rateHz) {
   const fadeSamples = CHIRP_FADE_S * rateHz;
@@ -155,7 +148,14 @@ function medianGain(recorded, chirp, chirpAt, rateHz) {
   return medianOf(gains);
 }
 
-/** @param {Float32Array} recorded @param {Float32Array} chirp @param {number} rateHz @returns {EchoMeasure} delay counted from */
+/** @typedef {ReturnType<typeof locateChirp>} EchoMeasure */
+
+/**
+ * Level of the echo, microphone minus loudspeaker, or of the noise if none was found; then the delay is 0.
+ * @param {Float32Array} recorded
+ * @param {Float32Array} chirp
+ * @param {number} rateHz
+ */
 export function locateChirp(recorded, chirp, rateHz) {
   const whole = bestMatch(recorded, chirp, 0, Math.max(0, recorded.length - chirp.length));
   const { at, clearness } = whole;

@@ -65,9 +65,9 @@ export function mountCameraCheck(/** @type {Results} */ results) {
     await devices.refresh();
   };
   const follow = (/** @type {Camera} */ opened, /** @type {number} */ mine) => {
-    const counter = createRateCounter();
+    const countPicture = createRateCounter();
     const look = (/** @type {number} */ nowMs) => {
-      const { rate, count } = counter.count(nowMs);
+      const { rate, count } = countPicture(nowMs);
       if (mine !== opening) return;
       shown = { width: opened.size.widthPx, height: opened.size.heightPx, fps: Math.round(rate) };
       draw();

@@ -75,7 +75,7 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
     heard.on("ended", (problem) => void fail(problem));
     heard.on("level", (level) => {
       const nowMs = performance.now();
-      const view = judge.measure(level, nowMs);
+      const view = judge(level, nowMs);
       meter.update(view.rms, nowMs);
       const isNews = view.word !== word;
       word = view.word;

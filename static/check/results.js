@@ -218,7 +218,7 @@ export function reportText(results, head) {
 
 /** @typedef {"waiting" | "silent" | "quiet" | "good" | "loud"} LevelWord */
 
-/** @typedef {ReturnType<ReturnType<typeof createLevelJudge>["measure"]>} LevelView */
+/** @typedef {ReturnType<ReturnType<typeof createLevelJudge>>} LevelView */
 
 const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the rating
 const SILENT_AFTER_MS = 2_000;
@@ -242,16 +242,14 @@ export function createLevelJudge() {
     return loudestDb >= HEARD_DB ? "quiet" : "waiting";
   };
 
-  return {
-    measure(/** @type {CaptureLevel} */ { rms, peak, isSilent }, /** @type {number} */ nowMs) {
-      const passedMs = lastMs === null ? 0 : nowMs - lastMs;
-      lastMs = nowMs;
-      const rmsDb = toDb(rms);
-      silentSinceMs = isSilent ? (silentSinceMs ?? nowMs) : null;
-      recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
-      const word = wordNow(nowMs);
-      if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;
-      return { rms, peakDb: toDb(peak), word, goodMs }; // how long there was good speech
-    },
+  return (/** @type {CaptureLevel} */ { rms, peak, isSilent }, /** @type {number} */ nowMs) => {
+    const passedMs = lastMs === null ? 0 : nowMs - lastMs;
+    lastMs = nowMs;
+    const rmsDb = toDb(rms);
+    silentSinceMs = isSilent ? (silentSinceMs ?? nowMs) : null;
+    recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
+    const word = wordNow(nowMs);
+    if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;
+    return { rms, peakDb: toDb(peak), word, goodMs }; // how long there was good speech
   };
 }

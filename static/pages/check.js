@@ -90,13 +90,11 @@ function mountVerdict(/** @type {Results} */ results) {
   on(results, "change", draw);
   onLangChange(draw);
   draw();
-  return {
-    /** @param {string} route of the call page; "" if there is none */
-    setTalkRoute(route) {
-      canTalk = route !== "";
-      if (canTalk) talk.href = route;
-      draw();
-    },
+  /** @param {string} route of the call page; "" if there is none */
+  return (route) => {
+    canTalk = route !== "";
+    if (canTalk) talk.href = route;
+    draw();
   };
 }
 
@@ -136,7 +134,7 @@ const page = await startPage({ titleKey: "nav.check" });
 const results = new Results();
 const latest = { report: /** @type {StatusReport | null} */ (null) };
 for (const id of CHECKS) mountCheckCard(byId(id, HTMLElement), id, results);
-const verdict = mountVerdict(results);
+const setTalkRoute = mountVerdict(results);
 mountBrowserCheck(results);
 await nextTask();
 const microphone = mountMicrophoneCheck(results);
@@ -162,5 +160,5 @@ page.onStatus((report) => {
 });
 
 const { primary } = chooseStart((await page.apps) ?? []);
-verdict.setTalkRoute(primary?.route ?? "");
+setTalkRoute(primary?.route ?? "");
 page.ready();

@@ -61,10 +61,10 @@ const drawTurns = mountHalfTurns(el("turns"), call);
 const wave = mountHalfWave(el("wave"), call);
 const drawFigures = mountHalfFigures(el("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
 const drawMeters = mountCallMeters(call);
-const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
+const offer = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
 
 async function start() {
-  after.update(null);
+  offer(null);
   wave.clear();
   await presets.ready;
   const items = contentToWire(content.items);
@@ -87,7 +87,7 @@ const view = mountCallView(call, {
 });
 const suggestions = mountSuggestions(call, { start: view.start });
 call.on("opened", () => void devices.refresh());
-call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
+call.on("ended", ({ state }) => offer(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
 setInterval(() => drawMeters(performance.now()), METER_TICK_MS);
 
 await nextTask();

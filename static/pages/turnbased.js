@@ -100,7 +100,7 @@ const list = mountMessageList(byId("scroll", HTMLElement), {
     },
   },
 });
-const welcome = mountWelcome({ session, onSuggest: (text) => (composer.write(text), composer.focus()) });
+const showModel = mountWelcome({ session, onSuggest: (text) => (composer.write(text), composer.focus()) });
 const kept = mountKeptChats({
   session,
   store,
@@ -174,7 +174,7 @@ session.on("problem", () => toast(t("chat.not_kept")));
 onLangChange(drawTitle);
 page.onStatus(({ status }) => {
   notes.showStatus(status);
-  welcome.showModel(status?.model);
+  showModel(status?.model);
 });
 
 await kept.restore();

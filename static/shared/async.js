@@ -95,16 +95,14 @@ export function medianOf(values) {
 
 const KEPT = 12;
 
-/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
+/** @returns {(nowMs: number) => {rate: number, count: number}} counts an event; `rate` per second, 0 until there are two */
 export function createRateCounter() {
   /** @type {number[]} */ let times = [];
   let total = 0;
-  return {
-    count(nowMs) {
-      times = [...times.slice(1 - KEPT), nowMs];
-      total += 1;
-      const spanMs = nowMs - times[0];
-      return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
-    },
+  return (nowMs) => {
+    times = [...times.slice(1 - KEPT), nowMs];
+    total += 1;
+    const spanMs = nowMs - times[0];
+    return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
   };
 }

@@ -70,7 +70,7 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   // Content that arrives before the first paint causes no layout shift.
   await Promise.race([Promise.all([apps, firstReport]), new Promise((done) => setTimeout(done, FIRST_REPORT_MS))]);
 
-  const nav = mountAppNav(byId("nav", HTMLElement), apps);
+  const showStatus = mountAppNav(byId("nav", HTMLElement), apps);
   const footer = byId("footer", HTMLElement);
   footer.classList.add("footer");
   mountView(footer, () => html`<span>${t("footer.about")}</span><a href="/api/docs">${t("footer.api")}</a>`);
@@ -80,7 +80,7 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   onLangChange(showTitle);
   showTitle();
 
-  /** @type {Set<(report: StatusReport) => void>} */ const listeners = new Set([nav.showStatus]);
+  /** @type {Set<(report: StatusReport) => void>} */ const listeners = new Set([showStatus]);
   /** @type {StatusReport | null} */ let latest = null;
   const notify = (/** @type {StatusReport} */ report) => {
     latest = report;
@@ -134,7 +134,7 @@ export const loadApps = () =>
     () => null,
   );
 
-/** @param {HTMLElement} el @param {Promise<App[] | null>} apps @returns {{showStatus: (report: StatusReport) => void}} */
+/** @param {HTMLElement} el @param {Promise<App[] | null>} apps @returns {(report: StatusReport) => void} shows the status */
 function mountAppNav(el, apps) {
   const state = { apps: /** @type {App[]} */ ([]), isOpen: false, report: /** @type {StatusReport | null} */ (null) };
   const open = (/** @type {boolean} */ isOpen) => {
@@ -189,11 +189,9 @@ function mountAppNav(el, apps) {
     state.apps = list ?? [];
     draw();
   });
-  return {
-    showStatus(report) {
-      state.report = report;
-      draw();
-    },
+  return (report) => {
+    state.report = report;
+    draw();
   };
 }
 

@@ -19,7 +19,7 @@ const ID_BASE = 36;
  * @property {string} appType
  * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] the browser's own recording
  *
- * @typedef {{update: (change: Partial<ShareSubject>) => void}} SaveShare shows another recording and discards what was entered
+ * @typedef {(change: Partial<ShareSubject>) => void} SaveShare shows another recording and discards what was entered
  */
 
 const fresh = () => ({
@@ -57,12 +57,10 @@ export function mountSaveShare(el, subject) {
     maxBytes = defaults?.limits.recording_upload_bytes ?? MAX_UPLOAD_BYTES;
     void look();
   });
-  return {
-    update(next) {
-      state.sending?.abort();
-      change({ ...fresh(), subject: { ...state.subject, ...next } });
-      void look();
-    },
+  return (next) => {
+    state.sending?.abort();
+    change({ ...fresh(), subject: { ...state.subject, ...next } });
+    void look();
   };
 }
 

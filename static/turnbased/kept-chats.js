@@ -304,7 +304,7 @@ export function mountUpload(el, socket) {
   };
 }
 
-// An empty conversation: welcome, note about a demonstration model, suggestions.
+// An empty conversation: welcome, note about a demonstration model, suggestions. What it returns shows the model.
 
 const SUGGESTIONS = ["explain", "write", "picture"];
 
@@ -324,10 +324,8 @@ export function mountWelcome(/** @type {{session: ChatSession, onSuggest: (text:
   });
   session.on("change", follow);
   follow();
-  return {
-    showModel(/** @type {Http.ModelFacts | null | undefined} */ next) {
-      model = next ?? null;
-      draw();
-    },
+  return (/** @type {Http.ModelFacts | null | undefined} */ next) => {
+    model = next ?? null;
+    draw();
   };
 }

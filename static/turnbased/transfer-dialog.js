@@ -16,7 +16,7 @@ const LONGEST_NAME = 40;
 
 export function mountTransfer(/** @type {{session: ChatSession, onImported: () => void}} */ { session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
-  const offer = mountOfferShare(byId("share", HTMLElement));
+  const offerShare = mountOfferShare(byId("share", HTMLElement));
   /** @type {string | null | undefined} */ let offeredId;
   const file = byId("import-file", HTMLInputElement);
   const json = byId("export-json", HTMLButtonElement);
@@ -40,7 +40,7 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     packed.disabled = isEmpty;
     const wantedId = isEmpty ? undefined : recordingId;
     if (wantedId !== offeredId) {
-      offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP }).catch((error) => {
+      offerShare(wantedId === undefined ? null : { recordingId: wantedId, appType: APP }).catch((error) => {
         offeredId = undefined; // the next opening tries again
         toastProblem(error);
       });

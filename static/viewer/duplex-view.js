@@ -41,8 +41,8 @@ export function mountDuplex(el, { recording, urlOf }) {
   const sound = find(el, "[data-part=sound]", HTMLAudioElement);
   const clock = new ReplayClock(sound, plan.durationS, (run) => requestAnimationFrame(run));
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
-  const moment = mountMoment(part("moment"), { plan, urlOf });
-  const transcript = mountTranscript(part("transcript"), { plan, onJump: seek });
+  const showMoment = mountMoment(part("moment"), { plan, urlOf });
+  const showTranscript = mountTranscript(part("transcript"), { plan, onJump: seek });
   const timeline = mountTimeline(part("timeline-box"), { plan, urlOf, onSeek: seek });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
   const transport = mountTransport(part("transport"), {
@@ -54,8 +54,8 @@ export function mountDuplex(el, { recording, urlOf }) {
   mountFigures(part("figures"), plan);
 
   const show = () => {
-    moment.update(clock.atS);
-    transcript.update(clock.atS, clock.isPlaying);
+    showMoment(clock.atS);
+    showTranscript(clock.atS, clock.isPlaying);
     timeline.update(clock.atS, clock.isPlaying);
   };
   let frame = 0;
@@ -152,15 +152,13 @@ function mountMoment(el, { plan, urlOf }) {
   });
   const words = find(el, ".moment-words", HTMLElement);
   const showPicture = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
-  return {
-    update(/** @type {number} */ atS) {
-      showPicture?.(atS);
-      setText(words, wordsAt(plan, atS + 1e-6));
-      const now = plan.units[indexAt(plan.units, atS + 1e-6, ({ startS }) => startS)];
-      if (now === unit) return;
-      unit = now;
-      draw();
-    },
+  return (/** @type {number} */ atS) => {
+    showPicture?.(atS);
+    setText(words, wordsAt(plan, atS + 1e-6));
+    const now = plan.units[indexAt(plan.units, atS + 1e-6, ({ startS }) => startS)];
+    if (now === unit) return;
+    unit = now;
+    draw();
   };
 }
 
@@ -179,16 +177,14 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
         ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
       </ol>`;
   });
-  return {
-    update(/** @type {number} */ atS, /** @type {boolean} */ isPlaying) {
-      const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
-      const now = index >= 0 && atS <= turns[index].endS ? index : -1;
-      if (now === shown) return;
-      shown = now;
-      draw();
-      const node = el.querySelector("[aria-current]");
-      if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list", HTMLElement), node);
-    },
+  return (/** @type {number} */ atS, /** @type {boolean} */ isPlaying) => {
+    const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
+    const now = index >= 0 && atS <= turns[index].endS ? index : -1;
+    if (now === shown) return;
+    shown = now;
+    draw();
+    const node = el.querySelector("[aria-current]");
+    if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list", HTMLElement), node);
   };
 }
 

@@ -34,13 +34,13 @@ export function mountStageFrame(el, { levels, lengthMs, look }) {
         ${ms === null ? "" : formatClock(Math.floor(ms / MS_PER_S))}
       </p>`;
   });
-  const orb = mountOrb(find(el, "canvas", HTMLCanvasElement), { levels });
+  const drawOrb = mountOrb(find(el, "canvas", HTMLCanvasElement), { levels });
   const draw = () => {
     drawWords();
     const { callState } = look();
     if (callState === orbState) return;
     orbState = callState;
-    orb.update(callState);
+    drawOrb(callState);
   };
   setInterval(draw, TICK_MS);
   draw();
@@ -148,7 +148,7 @@ const STILL = 0.004;
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {{levels: () => {inputRms: number, outputRms: number}}} source
- * @returns {{update: (callState: CallState) => void}}
+ * @returns {(callState: CallState) => void}
  */
 function mountOrb(canvas, { levels }) {
   canvas.setAttribute("aria-hidden", "true");
@@ -185,11 +185,9 @@ function mountOrb(canvas, { levels }) {
     return isSettling || (isAlive && !document.hidden);
   });
 
-  return {
-    update(next) {
-      callState = next;
-      painter.request();
-    },
+  return (next) => {
+    callState = next;
+    painter.request();
   };
 }
 

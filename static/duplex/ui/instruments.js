@@ -33,7 +33,7 @@ const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound:
 const MARK_ROOM_PX = 18; // below the columns: one mark each
 const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
 
-/** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
+/** @param {HTMLElement} el @returns {(state: SessionState, maxKvTokens: number) => void} */
 function mountUnitTimeline(el) {
   /** @type {UnitColumn[]} */ let columns = [];
   /** @type {SessionState["units"]} */ let units = [];
@@ -90,16 +90,14 @@ function mountUnitTimeline(el) {
     pick(next);
   }
 
-  return {
-    update(state, maxKvTokens) {
-      if (state.units === units) return;
-      units = state.units;
-      chunkMs = state.chunkMs;
-      columns = columnsOf(units, { chunkMs, maxKvTokens });
-      if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
-      drawReadout();
-      painter.request();
-    },
+  return (state, maxKvTokens) => {
+    if (state.units === units) return;
+    units = state.units;
+    chunkMs = state.chunkMs;
+    columns = columnsOf(units, { chunkMs, maxKvTokens });
+    if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
+    drawReadout();
+    painter.request();
   };
 }
 
@@ -222,11 +220,11 @@ function line(/** @type {CanvasRenderingContext2D} */ ctx, /** @type {[number, n
 const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;
 
-/** @param {DuplexCall} call @param {MetricsOptions} options @returns {{update: () => void}} */
+/** @param {DuplexCall} call @param {MetricsOptions} options @returns {() => void} draws them */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
   const drawMeters = mountCallMeters(call);
-  const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
+  const drawTimeline = mountUnitTimeline(byId("timeline", HTMLElement));
   const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
     const extra = { maxKvTokens: maxKvTokens(), delayMs: call.kind.delayMs, modelName: modelName(), hasVision };
     return html`<dl class="metrics">${metricRows(duplexMetrics(call.state, extra))}</dl>`;
@@ -246,9 +244,9 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision = fal
   const drawMetricsSoon = throttled(drawMetrics, METRICS_MS);
   const update = () => {
     if (!panel.open) return;
-    timeline.update(call.state, maxKvTokens());
+    drawTimeline(call.state, maxKvTokens());
     drawMetricsSoon();
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
-  return { update };
+  return update;
 }

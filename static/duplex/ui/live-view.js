@@ -188,12 +188,12 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
       return isSent;
     },
   });
-  /** @type {ReturnType<typeof import("./instruments.js")["mountInstruments"]> | null} */ let instruments = null;
+  /** @type {(() => void) | null} */ let drawInstruments = null;
   const loadInstruments = late(
     () => import("./instruments.js"),
     ({ mountInstruments }) => {
-      instruments = mountInstruments(call, { maxKvTokens, modelName, hasVision });
-      instruments.update();
+      drawInstruments = mountInstruments(call, { maxKvTokens, modelName, hasVision });
+      drawInstruments();
     },
   );
   const view = mountCallView(call, {
@@ -201,7 +201,7 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     moreButtons: () => buttonsOf(call),
     draw() {
       textField.hidden = !controlsFor(call.state).isTalk;
-      instruments?.update();
+      drawInstruments?.();
       drawTranscript();
     },
   });

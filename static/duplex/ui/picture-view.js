@@ -62,7 +62,7 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   const turns = () => call.state.turns;
   const look = () => subtitleLookOf(store);
   const subtitles = mountSubtitles(part("subtitles"), { turns, look });
-  const overlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
+  const drawOverlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
   const bars = mountLevelBars(part("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
   const drawFigures = mountView(
     part("figures"),
@@ -90,9 +90,9 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   call.on("state", () => {
     drawFigures();
     subtitles.update();
-    overlay.update();
+    drawOverlay();
   });
-  call.on("heard", overlay.update);
+  call.on("heard", drawOverlay);
   on(store, "change", subtitles.update);
   return {
     openRecordSettings: () => recordSettings.showModal(),
@@ -149,12 +149,10 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
     </div>`;
   });
   const box = find(el, "div", HTMLElement);
-  return {
-    update() {
-      const [heightPx, before] = [box.scrollHeight, count];
-      draw();
-      if (count > 0 && (box.scrollHeight !== heightPx || count !== before)) box.scrollTop = box.scrollHeight;
-    },
+  return () => {
+    const [heightPx, before] = [box.scrollHeight, count];
+    draw();
+    if (count > 0 && (box.scrollHeight !== heightPx || count !== before)) box.scrollTop = box.scrollHeight;
   };
 }
 

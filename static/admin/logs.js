@@ -7,7 +7,7 @@ import { table, when } from "./words.js";
 import { actionWords, clock, failureText, UNKNOWN } from "./admin-texts.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 /** @import { KeptLine, LogFilter } from "./admin-facts.js" */
 
 const PAUSE_MS = 2_000;

@@ -7,7 +7,7 @@ import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/promp
 import { act, actionButton, table } from "./words.js";
 import { failureText } from "./admin-texts.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 /** @import { VoiceLimits } from "../shared/prompt.js" */
 /** @import { AdminApi } from "./admin-api.js" */
 

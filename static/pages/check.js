@@ -43,15 +43,15 @@ function beginWords(results) {
 }
 
 function mountVerdict(/** @type {Results} */ results) {
-  const box = byId("verdict", HTMLElement);
-  const text = byId("verdict-text", HTMLElement);
-  const next = byId("verdict-next", HTMLElement);
+  const box = byId("verdict");
+  const text = byId("verdict-text");
+  const next = byId("verdict-next");
   const panel = byId("report-panel", HTMLDetailsElement);
-  const report = byId("report", HTMLElement);
+  const report = byId("report");
   const begin = byId("begin", HTMLButtonElement);
   const talk = byId("talk", HTMLAnchorElement);
   let canTalk = false;
-  const drawSteps = mountView(byId("steps", HTMLElement), () => steps(results));
+  const drawSteps = mountView(byId("steps"), () => steps(results));
   const drawBegin = mountView(begin, () => beginWords(results));
   const drawReport = () => {
     if (!panel.open) return; // reading the selection forces a layout
@@ -109,8 +109,8 @@ function finding(/** @type {Result} */ { state, text, next, detail }) {
 }
 
 function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
-  const badge = find(el, ".check-state", HTMLElement);
-  const place = find(el, ".check-result", HTMLElement);
+  const badge = find(el, ".check-state");
+  const place = find(el, ".check-result");
   const drawBadge = mountView(badge, () => {
     const { state } = results.get(id);
     el.dataset.state = state;
@@ -133,7 +133,7 @@ const page = await startPage({ titleKey: "nav.check" });
 
 const results = new Results();
 const latest = { report: /** @type {StatusReport | null} */ (null) };
-for (const id of CHECKS) mountCheckCard(byId(id, HTMLElement), id, results);
+for (const id of CHECKS) mountCheckCard(byId(id), id, results);
 const setTalkRoute = mountVerdict(results);
 mountBrowserCheck(results);
 await nextTask();
@@ -145,7 +145,7 @@ const server = mountServerCheck(results, () => latest.report);
 
 on(byId("begin", HTMLButtonElement), "click", () => {
   const next = verdictOf(results).first === "speaker" ? "speaker" : "microphone";
-  byId(next, HTMLElement).scrollIntoView({ block: "center" });
+  byId(next).scrollIntoView({ block: "center" });
   if (next === "speaker") void speaker.start();
   else void microphone.start();
 });

@@ -44,10 +44,10 @@ const session = new ChatSession({
   settings: () => chatSettings(settings, voiceBase64()),
   prepared: () => instructions.ready,
 });
-const upload = mountUpload(byId("upload", HTMLElement), () => socket);
+const upload = mountUpload(byId("upload"), () => socket);
 
-const notice = mountNotice(byId("notice", HTMLElement));
-const libraryNote = mountNotice(byId("library-note", HTMLElement));
+const notice = mountNotice(byId("notice"));
+const libraryNote = mountNotice(byId("library-note"));
 const notes = mountChatNotes({
   session,
   maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_KV_TOKENS,
@@ -65,7 +65,7 @@ const instructions = mountInstructions({
   onPreset: (values) => settings.applyPreset(fromPreset(values)),
 });
 const draft = openDraft(store);
-const composer = mountComposer(byId("composer", HTMLElement), {
+const composer = mountComposer(byId("composer"), {
   limits,
   sentChars: () => wireChars(session.media),
   picturesPerS: () => Number(settings.get("picturesPerS")),
@@ -84,9 +84,9 @@ const composer = mountComposer(byId("composer", HTMLElement), {
   onProblem: (code) => (code === "too_short" ? void toast(t("chat.record_short")) : notice.show(code)),
   onDraft: draft.keep,
 });
-const list = mountMessageList(byId("scroll", HTMLElement), {
+const list = mountMessageList(byId("scroll"), {
   session,
-  spoken: byId("spoken", HTMLElement),
+  spoken: byId("spoken"),
   toEnd: byId("to-end", HTMLButtonElement),
   onPlain: () => libraryNote.show("missing_library", { kind: "caution" }),
   actions: {
@@ -124,7 +124,7 @@ for (const [action, run] of /** @type {const} */ ([
 }
 mountLateHelp("turnbased");
 mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), settings, sound.load);
-bindSettings(byId("composer", HTMLElement), settings);
+bindSettings(byId("composer"), settings);
 
 function pauseSounds() {
   document.dispatchEvent(new Event("pausesounds"));
@@ -156,7 +156,7 @@ function offerUndo(/** @type {string} */ key) {
   toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
 }
 
-const drawTitle = () => setText(byId("chat-title", HTMLElement), session.head.title || t("chat.untitled"));
+const drawTitle = () => setText(byId("chat-title"), session.head.title || t("chat.untitled"));
 session.on("change", () => {
   composer.setBusy(session.isBusy);
   if (!session.isBusy) upload.end();

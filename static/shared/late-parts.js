@@ -73,7 +73,7 @@ export function mountLateHelp(/** @type {FaqMode} */ mode) {
     try {
       const { mountFaqSidebar } = await loadSidebar();
       end();
-      mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
+      mountFaqSidebar(byId("faq"), { mode, opener }).open();
     } catch (error) {
       toastProblem(error);
     }

@@ -9,15 +9,15 @@ import { guard } from "/static/vendor/lit-html/directives/guard.js";
 import { live } from "/static/vendor/lit-html/directives/live.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
 
-/** @template {Element} E @param {string} id @param {new () => E} kind @param {Document | DocumentFragment} [root] @returns {E} */
-export function byId(id, kind, root = document) {
-  const found = root.getElementById(id);
+/** @template {Element} [E=HTMLElement] @param {string} id @param {new () => E} [kind] @returns {E} */
+export function byId(id, kind = /** @type {new () => any} */ (HTMLElement)) {
+  const found = document.getElementById(id);
   if (!(found instanceof kind)) throw new Error(`The page has no ${kind.name} #${id}.`);
   return found;
 }
 
-/** @template {Element} E @param {ParentNode} root @param {string} selector @param {new () => E} kind @returns {E} */
-export function find(root, selector, kind) {
+/** @template {Element} [E=HTMLElement] @param {ParentNode} root @param {string} selector @param {new () => E} [kind] @returns {E} */
+export function find(root, selector, kind = /** @type {new () => any} */ (HTMLElement)) {
   const found = root.querySelector(selector);
   if (!(found instanceof kind)) throw new Error(`There is no ${kind.name} at ${selector}.`);
   return found;

@@ -70,8 +70,8 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   // Content that arrives before the first paint causes no layout shift.
   await Promise.race([Promise.all([apps, firstReport]), new Promise((done) => setTimeout(done, FIRST_REPORT_MS))]);
 
-  const showStatus = mountAppNav(byId("nav", HTMLElement), apps);
-  const footer = byId("footer", HTMLElement);
+  const showStatus = mountAppNav(byId("nav"), apps);
+  const footer = byId("footer");
   footer.classList.add("footer");
   mountView(footer, () => html`<span>${t("footer.about")}</span><a href="/api/docs">${t("footer.api")}</a>`);
   const showTitle = () => {

@@ -9,7 +9,7 @@ import { LIMITS } from "../shared/protocol.js";
 import { formatBytes, formatNumber, S_PER_MINUTE, t } from "../shared/texts.js";
 
 /** @import { ChatMessage, Conversation, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
+/** @import { AudioContent, ImageContent, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
 /** @import { TurnProgress } from "./turn.js" */
 
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */

@@ -27,8 +27,8 @@ export function mountLateSound({ limits, prefix }) {
   /** @type {DeviceSelector | null} */ let devices = null;
   /** @type {TtsVoice | null} */ let ttsVoice = null;
   const load = late(importChoices, ([{ mountAudioDeviceSelector }, { mountTtsVoice }]) => {
-    devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
-    ttsVoice = mountTtsVoice(byId("tts-voice", HTMLElement), { limits });
+    devices = mountAudioDeviceSelector(byId("devices"), { prefix, kinds: ["mic"] });
+    ttsVoice = mountTtsVoice(byId("tts-voice"), { limits });
   });
   return {
     load,
@@ -51,7 +51,7 @@ const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
   /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */ let last = [];
-  const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
+  const editor = mountLateContentEditor(byId("system-content"), {
     limits,
     onChange: (items) => {
       selector.setEdited(true);
@@ -59,10 +59,10 @@ export function mountInstructions({ session, limits, onPreset }) {
       tell(items);
     },
   });
-  const selector = mountPresetSelector(byId("presets", HTMLElement), {
+  const selector = mountPresetSelector(byId("presets"), {
     mode: "turnbased",
     page: "turnbased",
-    advanced: byId("system-content", HTMLElement),
+    advanced: byId("system-content"),
     loadEditors: editor.loadEditors,
     onApply: ({ items, settings, isChosen }) => {
       last = items;

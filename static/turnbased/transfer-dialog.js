@@ -16,7 +16,7 @@ const LONGEST_NAME = 40;
 
 export function mountTransfer(/** @type {{session: ChatSession, onImported: () => void}} */ { session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
-  const offerShare = mountOfferShare(byId("share", HTMLElement));
+  const offerShare = mountOfferShare(byId("share"));
   /** @type {string | null | undefined} */ let offeredId;
   const file = byId("import-file", HTMLInputElement);
   const json = byId("export-json", HTMLButtonElement);

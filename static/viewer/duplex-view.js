@@ -36,7 +36,7 @@ export function mountDuplex(el, { recording, urlOf }) {
       <div class="card transcript"></div>`,
     el,
   );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  const part = (/** @type {string} */ name) => find(el, `.${name}`);
   const file = find(el, "[data-part=unit-file]", HTMLAudioElement);
   const sound = find(el, "[data-part=sound]", HTMLAudioElement);
   const clock = new ReplayClock(sound, plan.durationS, (run) => requestAnimationFrame(run));
@@ -150,7 +150,7 @@ function mountMoment(el, { plan, urlOf }) {
         <p class="small soft number moment-figures">${unit ? unitText(unit, plan.unitS) : ""}</p>
       </div>`;
   });
-  const words = find(el, ".moment-words", HTMLElement);
+  const words = find(el, ".moment-words");
   const showPicture = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
   return (/** @type {number} */ atS) => {
     showPicture?.(atS);
@@ -184,7 +184,7 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
     shown = now;
     draw();
     const node = el.querySelector("[aria-current]");
-    if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list", HTMLElement), node);
+    if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list"), node);
   };
 }
 

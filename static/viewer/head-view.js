@@ -87,7 +87,7 @@ export async function fetchBytes(url, first, last) {
 
 /** @param {string} recordingId @param {{onDeleted: () => void, onProblem: (error: unknown) => void}} options */
 export function mountHead(recordingId, { onDeleted, onProblem }) {
-  const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
+  const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id));
   /** @type {Meta | null} */ let meta = null;
   let isAllowed = false;
 

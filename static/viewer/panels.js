@@ -5,7 +5,6 @@ import { formatClock, formatNumber, MS_PER_S, t } from "../shared/texts.js";
 import { SPEEDS } from "./replay-clock.js";
 import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
-/** @import { View } from "../shared/lit.js" */
 /** @import { Recording, Turn } from "../../types/recording.js" */
 /** @import { Plan, Unit } from "./recording.js" */
 /** @import { ReplayClock } from "./replay-clock.js" */
@@ -270,6 +269,6 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
       </dl>`;
   });
   on(clock, "change", draw);
-  on(clock, "tick", () => setText(find(el, ".transport-time", HTMLElement), time()));
+  on(clock, "tick", () => setText(find(el, ".transport-time"), time()));
   return { toggleKeys };
 }

@@ -27,8 +27,8 @@ function mountOverview(el, { plan, onSeek }) {
     el,
   );
   const canvas = find(el, "canvas", HTMLCanvasElement);
-  const frame = find(el, ".overview-frame", HTMLElement);
-  const head = find(el, ".overview-head", HTMLElement);
+  const frame = find(el, ".overview-frame");
+  const head = find(el, ".overview-head");
   const colours = themeColours(el);
   mountPainter(canvas, (ctx, width, height) => {
     const perS = width / plan.durationS;
@@ -155,7 +155,7 @@ function drawLanes(el, plan) {
     </div>`,
     el,
   );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  const part = (/** @type {string} */ name) => find(el, `.${name}`);
   return {
     root: part("timeline"),
     wave: part("wave"),

@@ -14,7 +14,7 @@ import {
 import { sessionReducer } from "./live-session.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
-/** @import { Activity, Phase, PhaseEvent, SessionState } from "./session-state.js" */
+/** @import { Phase, PhaseEvent, SessionState } from "./session-state.js" */
 /** @import { SessionEvent } from "../../../types/duplex.js" */
 
 /** Units kept in the timeline: ten minutes of one second each. */

@@ -22,22 +22,21 @@ const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
  *   speaks a suggestion on the visitor's behalf
  */
 export function mountDuplexSetup({ mode, page, store, say }) {
-  const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   if (page.defaults) {
     const { playback_delay_ms, max_kv_tokens } = page.defaults;
     store.applyServer({ playback_delay_ms, max_kv_tokens });
   }
   const dialog = byId("settings", HTMLDialogElement);
   const drawer = mountSettingsDrawer(dialog, byId("open-settings", HTMLButtonElement), store, () => voices.loadEditors());
-  bindSettings(part("main"), store);
-  mountHeadphonesAdvice(part("advice"));
-  mountServiceNote(part("service-note"), page);
+  bindSettings(byId("main"), store);
+  mountHeadphonesAdvice(byId("advice"));
+  mountServiceNote(byId("service-note"), page);
   mountLateHelp(mode === "omni" ? "omni" : "audio-duplex");
-  const modelName = mountModelNote(part("model-note"), page, say).modelName;
+  const modelName = mountModelNote(byId("model-note"), page, say).modelName;
   const instructions = byId("system-prompt", HTMLTextAreaElement);
   const setEdited = () => presets.setEdited(true);
-  const voices = mountVoices(part("voice"), part("tts-voice"), { limits: voiceLimits(page.defaults), onEdited: setEdited });
-  const presets = mountPresetSelector(part("presets"), {
+  const voices = mountVoices(byId("voice"), byId("tts-voice"), { limits: voiceLimits(page.defaults), onEdited: setEdited });
+  const presets = mountPresetSelector(byId("presets"), {
     mode,
     page: mode,
     onEdit: () => drawer.open(),

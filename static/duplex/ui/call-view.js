@@ -36,19 +36,19 @@ import { addRecent } from "../../shared/memory.js";
 
 /** @param {AnyCall} call @param {CallViewOptions} options */
 export function mountCallView(call, { start, moreButtons, draw, startKey = "live.start", ...steps }) {
-  const queue = mountQueueBanner(byId("queue", HTMLElement));
+  const queue = mountQueueBanner(byId("queue"));
   const begin = () => {
     queue.unlock();
     return start();
   };
-  const notice = mountProblemNotice(byId("notice", HTMLElement), call, { ...steps, restart: begin });
-  const stage = byId("stage", HTMLElement);
+  const notice = mountProblemNotice(byId("notice"), call, { ...steps, restart: begin });
+  const stage = byId("stage");
   const drawStage = mountStageFrame(stage, {
     levels: () => call.levels(),
     lengthMs: () => (call.state.preparedAtMs ? runningMs(call.state, performance.now()) : null),
     look: () => stageOf(call),
   });
-  const drawControls = mountCallControls(byId("controls", HTMLElement), "live.controls", () => {
+  const drawControls = mountCallControls(byId("controls"), "live.controls", () => {
     const { state, devices } = call;
     const { isMuted, canMute, isStarting } = devices;
     const can = controlsFor(state, isStarting);

@@ -10,7 +10,6 @@ import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js
 import { automaticGains, MixerBench } from "../lib/mixer-controller.js";
 import { mountFilePanel } from "./source-choice.js";
 
-/** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
 /** @import { MixLevels, MixMode } from "../lib/mixer-controller.js" */

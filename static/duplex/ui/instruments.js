@@ -224,8 +224,8 @@ const METRICS_MS = 250;
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
   const drawMeters = mountCallMeters(call);
-  const drawTimeline = mountUnitTimeline(byId("timeline", HTMLElement));
-  const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
+  const drawTimeline = mountUnitTimeline(byId("timeline"));
+  const drawMetrics = mountView(byId("metrics"), () => {
     const extra = { maxKvTokens: maxKvTokens(), delayMs: call.kind.delayMs, modelName: modelName(), hasVision };
     return html`<dl class="metrics">${metricRows(duplexMetrics(call.state, extra))}</dl>`;
   });

@@ -11,7 +11,6 @@ import { mountCallView } from "./call-view.js";
 /** @import { TranscriptTurn } from "../lib/full-duplex.js" */
 /** @import { Caption, UserTurn } from "../lib/session-state.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { CallButton } from "./call-frame.js" */
 /** @import { CallViewOptions } from "./call-view.js" */
 
 /**
@@ -174,7 +173,7 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     ownCaptions = appendKept(ownCaptions, caption, TURNS_KEPT);
     drawTranscript();
   };
-  const transcript = byId("transcript", HTMLElement);
+  const transcript = byId("transcript");
   const talk = () => {
     const { turns: modelTurns, captions, preparedAtMs: startedAtMs } = call.state;
     return { modelTurns, userTurns: withCaptions(call.kind.userTurns.turns, [...captions, ...ownCaptions]), startedAtMs };

@@ -58,26 +58,25 @@ function mountLengthPills(/** @type {HTMLElement} */ el, /** @type {OmniStore} *
 /** @typedef {{store: OmniStore, video: HTMLVideoElement, pictures: PictureTaker}} PictureViewOptions */
 
 export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {PictureViewOptions} */ { store, video, pictures }) {
-  const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   const turns = () => call.state.turns;
   const look = () => subtitleLookOf(store);
-  const subtitles = mountSubtitles(part("subtitles"), { turns, look });
-  const drawOverlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
-  const bars = mountLevelBars(part("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
+  const subtitles = mountSubtitles(byId("subtitles"), { turns, look });
+  const drawOverlay = mountChatOverlay(byId("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
+  const bars = mountLevelBars(byId("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
   const drawFigures = mountView(
-    part("figures"),
+    byId("figures"),
     () => html`<p class="small soft number">${sentText(pictures.sent(), call.state)}</p>`,
   );
-  mountLengthPills(part("length-pills"), store);
+  mountLengthPills(byId("length-pills"), store);
 
   const recordStore = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
   const recordSettings = byId("record-settings", HTMLDialogElement);
   mountRecordSettings(recordSettings, recordStore);
-  const { latest } = mountRecordingPanel(part("recorded"), call, {
+  const { latest } = mountRecordingPanel(byId("recorded"), call, {
     ...{ button: byId("record", HTMLButtonElement), video, store: recordStore, look, subtitle: subtitles.text },
     isAutomatic: () => store.get("record"),
   });
-  mountCallRecorder(part("after-call"), call, {
+  mountCallRecorder(byId("after-call"), call, {
     appType: "omni",
     isOn: () => false,
     video() {
@@ -148,7 +147,7 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
       </ol>
     </div>`;
   });
-  const box = find(el, "div", HTMLElement);
+  const box = find(el, "div");
   return () => {
     const [heightPx, before] = [box.scrollHeight, count];
     draw();
@@ -267,7 +266,7 @@ function fileRow(/** @type {RecordedFile} */ { name, url, blob }, /** @type {() 
 function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
   const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);
-  const note = find(dialog, "[data-note]", HTMLElement);
+  const note = find(dialog, "[data-note]");
   const possible = supportedFormats(isSupported);
   mountView(
     formats,

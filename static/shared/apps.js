@@ -11,7 +11,7 @@ import { hasText, t } from "./texts.js";
  * @property {string} startKey label of the button that starts it
  */
 
-/** In the order in which apps are listed; unknown ones come last. @type {Readonly<Record<string, AppLook>>} */ const LOOKS = {
+/** @type {Readonly<Record<string, AppLook>>} */ const LOOKS = {
   audio_duplex: { icon: "wave", needs: ["microphone", "headphones"], startKey: "home.start_talking" },
   omni: { icon: "camera", needs: ["microphone", "camera"], startKey: "home.start_video" },
   half_duplex_audio: { icon: "turns", needs: ["microphone"], startKey: "home.start_talking" },
@@ -19,6 +19,8 @@ import { hasText, t } from "./texts.js";
 };
 /** @type {AppLook} */ const UNKNOWN_LOOK = { icon: "sparkle", needs: [], startKey: "home.start_other" };
 
+/** Order in which apps are listed; unknown ones come last. Most pages need no looks. */
+const ORDER = ["audio_duplex", "omni", "half_duplex_audio", "turnbased"];
 /** Preference for the main button: voice apps that need only a microphone come first. */
 const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];
 
@@ -27,7 +29,7 @@ export const appLook = (/** @type {string} */ appId) => LOOKS[appId] ?? UNKNOWN_
 export const isKnownApp = (/** @type {string} */ appId) => appId in LOOKS;
 
 export function inOrder(/** @type {readonly App[]} */ apps) {
-  const known = Object.keys(LOOKS).flatMap((id) => apps.find(({ app_id: appId }) => appId === id) ?? []);
+  const known = ORDER.flatMap((id) => apps.find(({ app_id: appId }) => appId === id) ?? []);
   return [...known, ...apps.filter((app) => !known.includes(app))];
 }
 

@@ -278,6 +278,13 @@ export function isConfirmed({ title, text, confirm }) {
   });
 }
 
+/** Closes a dialog by its button, or by a click on the backdrop, which has the dialog itself as its target. @param {HTMLDialogElement} dialog */
+export function closeByClick(dialog) {
+  on(dialog, "click", ({ target }) => {
+    if (target === dialog || (target instanceof Element && target.closest("[data-action=close]"))) dialog.close();
+  });
+}
+
 // The note about a demonstration model: suggestions, and the download of a better one.
 
 const MAX_SUGGESTIONS = 6;

@@ -3,7 +3,7 @@
  * settings drawer, radio pills, and the preset selector, which remembers the choice per page and fetches a preset's audio when it is chosen.
  */
 
-import { find, html, icon, mountView, nothing, on, setText, toastProblem } from "./lit.js";
+import { closeByClick, find, html, icon, mountView, nothing, on, setText, toastProblem } from "./lit.js";
 import { formatNumber, getLang, hasText, onLangChange, problemWords, t } from "./texts.js";
 import { getJson } from "./api.js";
 import { kept } from "./async.js";
@@ -121,13 +121,6 @@ export function mountSettingsDrawer(dialog, opener, store, loadContent) {
   on(find(dialog, "[data-action=reset-settings]", HTMLButtonElement), "click", () => store.reset());
   closeByClick(dialog);
   return { open };
-}
-
-/** On its button, or on the backdrop: such a click has the dialog itself as its target. @param {HTMLDialogElement} dialog */
-export function closeByClick(dialog) {
-  on(dialog, "click", ({ target }) => {
-    if (target === dialog || (target instanceof Element && target.closest("[data-action=close]"))) dialog.close();
-  });
 }
 
 // A row of pills that behaves as a radio group.

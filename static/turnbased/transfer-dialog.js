@@ -1,10 +1,9 @@
 /** Export, import and sharing of a conversation. */
 
-import { byId, on, toast, toastProblem } from "../shared/lit.js";
+import { byId, closeByClick, on, toast, toastProblem } from "../shared/lit.js";
 import { codeOf, hasText, t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { loadMsgpack } from "../shared/libraries.js";
-import { closeByClick } from "../shared/settings-form.js";
 import { lastFigure } from "./conversation.js";
 import { fromFile, toJson, toMsgpack } from "./transfer.js";
 

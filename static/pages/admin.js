@@ -60,7 +60,7 @@ const signOut = byId("sign-out", HTMLButtonElement);
 const freshness = byId("freshness");
 const place = byId("notice");
 const notice = mountNotice(place);
-const login = mountLogin(byId("login"), { signIn, retry: () => void enter() });
+const showLogin = mountLogin(byId("login"), { signIn, retry: () => void enter() });
 const api = adminApi(() => void leave());
 
 /** @type {Map<string, Section>} */ const mounted = new Map();
@@ -76,11 +76,11 @@ async function enter() {
   try {
     state = await getJson("/api/admin/state");
   } catch (error) {
-    login.show({ kind: "failure", error });
+    showLogin({ kind: "failure", error });
     return;
   }
-  if (!state.is_admin) return login.show({ kind: "token", isSignedOut: false });
-  login.show(null);
+  if (!state.is_admin) return showLogin({ kind: "token", isSignedOut: false });
+  showLogin(null);
   signOut.hidden = !state.needs_token;
   board.hidden = false;
   nav.reveal();
@@ -107,7 +107,7 @@ async function leave() {
   board.hidden = true;
   signOut.hidden = true;
   setText(freshness, "");
-  login.show({ kind: "token", isSignedOut: true });
+  showLogin({ kind: "token", isSignedOut: true });
 }
 
 async function show(/** @type {string} */ id) {
@@ -192,12 +192,10 @@ page.onStatus(({ status }) => {
   nav.setBadge("queue", waiting > 0 ? { count: waiting, kind: "caution", label: tn("admin.waiting", waiting) } : null);
 });
 onLangChange(() => {
-  login.draw();
-  nav.draw();
   for (const id of mounted.keys()) draw(id);
   void desk.refreshNow();
 });
 page.show(); // hidden elements cannot be focused
 if (linked === "") await enter();
-else await signIn(linked).catch((error) => login.show({ kind: "token", isSignedOut: false, error }));
+else await signIn(linked).catch((error) => showLogin({ kind: "token", isSignedOut: false, error }));
 page.ready();

@@ -161,16 +161,9 @@ function mountAppNav(el, apps) {
     () =>
       html`<nav aria-label=${t("nav.label")} @keydown=${onKey}>
         <div class="nav-inner">
-          <button
-            type="button"
-            class="button button-quiet button-icon nav-menu"
-            aria-controls="nav-links"
-            aria-expanded=${String(state.isOpen)}
-            aria-label=${t("nav.menu")}
-            @click=${() => open(!state.isOpen)}
-          >
-            ${icon("menu")}
-          </button>
+          ${iconButton("menu", t("nav.menu"), () => open(!state.isOpen), {
+            ...{ style: "button-quiet nav-menu", isExpanded: state.isOpen, controls: "nav-links" },
+          })}
           <a class="brand" href="/" aria-label=${t("nav.home")}>${icon("brand")}<span class="brand-name">MiniCPM-o live</span></a>
           <ul class="nav-links" id="nav-links" data-open=${String(state.isOpen)}>
             ${links(state.apps)}

@@ -87,13 +87,8 @@ function mountUnitTimeline(el) {
 }
 
 const LEGEND = [
-  ["listen", "live.unit.listen"],
-  ["speak", "live.unit.speak"],
-  ["interrupt", "live.unit.interrupt"],
-  ["budget", "live.timeline.budget"],
-  ["kv", "live.timeline.kv"],
-  ["ahead", "live.timeline.ahead"],
-  ["gap", "live.timeline.gap"],
+  ...["listen", "speak", "interrupt"].map((kind) => [kind, `live.unit.${kind}`]),
+  ...["budget", "kv", "ahead", "gap"].map((kind) => [kind, `live.timeline.${kind}`]),
 ];
 
 // Live metrics below the stage: levels, timeline of units, figures.
